@@ -114,7 +114,7 @@ def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answ
         ConfigError: There is no such part, or its pattern is wrong or takes too long.
     """
     decided, undecided = leaf_answers(run, part)
-    seen = {one.tokens: one.probability for one in decided}
+    seen = {leaf.tokens: leaf.probability for leaf in decided}
     explored = min(1.0, math.fsum(seen.values()))
     ranked = _ranked(run.started.prompt, decided, 1.0 - explored, same)
     return Answers(ranked, undecided, explored, decided)
@@ -127,8 +127,8 @@ def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], t
         leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)
         for leaf in run.leaves()
     }
-    decided = tuple(one for one in found.values() if one is not None)
-    return decided, tuple(leaf for leaf, one in found.items() if one is None)
+    decided = tuple(answer for answer in found.values() if answer is not None)
+    return decided, tuple(leaf for leaf, answer in found.items() if answer is None)
 
 
 def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
@@ -183,26 +183,26 @@ def _tokens_that_decide(
 def _ranked(
     question: str, decided: Sequence[LeafAnswer], unexplored: float, same: SameAnswer
 ) -> tuple[Answer, ...]:
-    heaviest_first = sorted(decided, key=lambda one: -one.weight)
+    heaviest_first = sorted(decided, key=lambda leaf: -leaf.weight)
     groups: defaultdict[int, list[LeafAnswer]] = defaultdict(list)
     numbers = answer_numbers(question, heaviest_first, same)
-    for number, one in zip(numbers, heaviest_first, strict=True):
-        groups[number].append(one)
+    for number, leaf in zip(numbers, heaviest_first, strict=True):
+        groups[number].append(leaf)
     answers = [_answer(members, unexplored) for members in groups.values()]
     return tuple(sorted(answers, key=lambda answer: (-answer.weight, -answer.low)))
 
 
 def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
     # leaves may share the tokens that decide, which count once
-    known = {one.tokens: one.probability for one in members}
+    known = {leaf.tokens: leaf.probability for leaf in members}
     low = min(1.0, math.fsum(known.values()))
-    weight = math.fsum(one.weight for one in members)
+    weight = math.fsum(leaf.weight for leaf in members)
     return Answer(
         members[0].text.strip(),
         weight,
         low,
         min(1.0, low + unexplored),
-        tuple(one.leaf for one in members),
+        tuple(leaf.leaf for leaf in members),
         members[0].matched,
     )
 
@@ -211,8 +211,8 @@ def answer_numbers(
     question: str, decided: Sequence[LeafAnswer], same: SameAnswer = exact
 ) -> list[int]:
     """The number of the answer of each leaf: the same for the same answer, -1 for none."""
-    numbers = iter(grouped(question, [one.text for one in decided if one.matched], same))
-    return [next(numbers) if one.matched else -1 for one in decided]
+    numbers = iter(grouped(question, [leaf.text for leaf in decided if leaf.matched], same))
+    return [next(numbers) if leaf.matched else -1 for leaf in decided]
 
 
 def entropy(probabilities: Sequence[float]) -> float:
@@ -228,4 +228,4 @@ def _filled(known: Sequence[float], unexplored: float) -> list[float]:
     level = min(
         (math.fsum(levels[:count]) + unexplored) / count for count in range(1, len(levels) + 1)
     )
-    return [max(mass, level) for mass in known]
+    return [max(low, level) for low in known]

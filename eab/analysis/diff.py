@@ -38,12 +38,12 @@ class _Node:
     # the nodes that follow, by their first token
     children: dict[int, "_Node"] = field(default_factory=dict)
     # weight of the texts through this node, by run; only of runs that have such texts
-    mass: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
     ends: list[Path] = field(default_factory=list)  # the leaves whose text ends here
 
     @property
     def side(self) -> Side:
-        return "both" if len(self.mass) == 2 else "a" if "a" in self.mass else "b"
+        return "both" if len(self.weights) == 2 else "a" if "a" in self.weights else "b"
 
 
 def merge(a: Run, b: Run) -> Merged:
@@ -69,10 +69,10 @@ def merge(a: Run, b: Run) -> Merged:
 
 def _add(root: _Node, run: Run, leaf: Path, side: str) -> None:
     node = root
-    node.mass[side] = node.mass.get(side, 0.0) + leaf.weight
+    node.weights[side] = node.weights.get(side, 0.0) + leaf.weight
     for token in run.tokens(leaf.id):
         node = node.children.setdefault(token.token, _Node([token]))
-        node.mass[side] = node.mass.get(side, 0.0) + leaf.weight
+        node.weights[side] = node.weights.get(side, 0.0) + leaf.weight
     node.ends.append(leaf)
 
 
@@ -91,7 +91,7 @@ def _chained(node: _Node) -> _Node:
 def _path(node: _Node, number: int, parent: int) -> Path:
     last = node.tokens[-1].step if node.tokens else 0
     born = node.tokens[0].step if node.tokens else 0
-    weight = node.mass.get("a", node.mass.get("b", 0.0))
+    weight = node.weights.get("a", node.weights.get("b", 0.0))
     path = Path(number, parent, [(born, weight)], False, last, tokens=node.tokens)
     if node.children:
         path.status = "forked"

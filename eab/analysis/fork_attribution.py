@@ -16,7 +16,7 @@ from typing import TypeAlias
 from eab.analysis.answers import Answers, entropy
 from eab.run import Run
 
-_Masses: TypeAlias = defaultdict[int, float]  # the weight of each answer
+_Weights: TypeAlias = defaultdict[int, float]  # the weight of each answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
     The contributions add up to `answers.entropy`. The artificial fork at the start of independent
     texts is none.
     """
-    below: dict[int, _Masses] = defaultdict(lambda: defaultdict(float))
+    below: dict[int, _Weights] = defaultdict(lambda: defaultdict(float))
     for number, answer in enumerate(answers.ranked):
         for leaf in answer.leaves:
             for path in run.lineage(leaf):
@@ -54,21 +54,21 @@ def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
     found = [
         _share(path.id, below[path.id], branches, total)
         for path in run.paths
-        if len(branches := [below[child] for child in path.children if _mass(below, child)]) > 1
+        if len(branches := [below[child] for child in path.children if _weight(below, child)]) > 1
     ]
     return tuple(sorted(found, key=lambda fork: -fork.contribution))
 
 
-def _mass(below: dict[int, _Masses], path: int) -> float:
+def _weight(below: dict[int, _Weights], path: int) -> float:
     return math.fsum(below[path].values()) if path in below else 0.0
 
 
-def _share(path: int, here: _Masses, branches: list[_Masses], total: float) -> ForkShare:
-    masses = [math.fsum(branch.values()) for branch in branches]
-    weight = math.fsum(masses)
+def _share(path: int, here: _Weights, branches: list[_Weights], total: float) -> ForkShare:
+    weights = [math.fsum(branch.values()) for branch in branches]
+    weight = math.fsum(weights)
     within = math.fsum(
-        mass / weight * entropy(list(branch.values()))
-        for mass, branch in zip(masses, branches, strict=True)
+        share / weight * entropy(list(branch.values()))
+        for share, branch in zip(weights, branches, strict=True)
     )
     information = max(0.0, entropy(list(here.values())) - within)
-    return ForkShare(path, weight / total, entropy(masses), information)
+    return ForkShare(path, weight / total, entropy(weights), information)

@@ -68,7 +68,7 @@ def _leave(source: Run, tokens: Sequence[int]) -> _Place:
     for count, token in enumerate(tokens):
         if kept == len(path.tokens):
             children = (source.paths[child] for child in path.children)
-            child = next((one for one in children if _begins_with(one, token)), None)
+            child = next((path for path in children if _begins_with(path, token)), None)
             if child is None:
                 return _Place(path.id, kept, count)
             path, kept = child, 0
@@ -90,7 +90,7 @@ def _forced(source: Run, place: _Place, token: int) -> Token:
         if place.kept < len(path.tokens)
         else next(source.paths[child].tokens[0] for child in path.children)
     )
-    chosen = next((one for one in instead.candidates if one.token == token), None)
+    chosen = next((candidate for candidate in instead.candidates if candidate.token == token), None)
     text, probability = (chosen.text, chosen.probability) if chosen else ("", 0.0)
     log_prob = math.log(probability) if probability > 0 else -math.inf
     return replace(instead, token=token, text=text, special=False, log_prob=log_prob)

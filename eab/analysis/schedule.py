@@ -47,7 +47,7 @@ class ScheduledPass(NamedTuple):
     @property
     def tokens(self) -> int:
         """Tokens that went through the model."""
-        return sum(one.prefill + one.decode for one in self.served)
+        return sum(served.prefill + served.decode for served in self.served)
 
 
 class ScheduleRecorder:
@@ -139,7 +139,7 @@ class Schedule:
     @cached_property
     def ends(self) -> list[float]:
         """When each pass ended: seconds of passes since the first one began."""
-        return [*accumulate(one.seconds for one in self.passes)]
+        return [*accumulate(record.seconds for record in self.passes)]
 
     @property
     def seconds(self) -> float:
@@ -154,33 +154,33 @@ class Schedule:
     def by_run(self) -> dict[int, list[tuple[int, Served]]]:
         """For each run, in the order of their beginning, its passes and its part in them."""
         found: dict[int, list[tuple[int, Served]]] = {}
-        for number, one in enumerate(self.passes):
-            for part in one.served:
+        for number, record in enumerate(self.passes):
+            for part in record.served:
                 found.setdefault(part.run, []).append((number, part))
         return found
 
     @property
     def new_tokens(self) -> int:
         """Tokens that all runs wrote."""
-        return sum(part.new_tokens for one in self.passes for part in one.served)
+        return sum(part.new_tokens for record in self.passes for part in record.served)
 
     @property
     def peak_kv_bytes(self) -> int:
         """The most KV bytes held in a pass."""
-        return max((one.kv_bytes for one in self.passes), default=0)
+        return max((record.kv_bytes for record in self.passes), default=0)
 
     @property
     def idle_share(self) -> float:
         """Share of the slot-steps, which are slots times passes, without a run."""
         all_of_them = self.slots * len(self.passes)
-        busy = sum(len(one.served) for one in self.passes)
+        busy = sum(len(record.served) for record in self.passes)
         return 1 - busy / all_of_them if all_of_them else 0.0
 
     @property
     def awaited_idle_share(self) -> float:
         """Share of the slot-steps without a run while another run waited to begin."""
         all_of_them = self.slots * len(self.passes)
-        idle = sum(one.last - one.first + 1 for one in self.idle() if one.awaited)
+        idle = sum(gap.last - gap.first + 1 for gap in self.idle() if gap.awaited)
         return idle / all_of_them if all_of_them else 0.0
 
     def first_token_passes(self) -> dict[int, int]:
@@ -221,8 +221,8 @@ class Schedule:
     def _idle_passes(self, slot: int, last_begun: int) -> Iterator[tuple[bool, int, int]]:
         idle = [
             number
-            for number, one in enumerate(self.passes)
-            if all(part.slot != slot for part in one.served)
+            for number, record in enumerate(self.passes)
+            if all(part.slot != slot for part in record.served)
         ]
         for awaited, numbers in groupby(idle, key=lambda number: number < last_begun):
             for first, last in _consecutive([*numbers]):

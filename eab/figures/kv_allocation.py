@@ -84,7 +84,10 @@ def allocation_table(found: KvAllocation) -> pd.DataFrame:
     sums = [found.sum(scheme) for scheme in SCHEMES]
     rows = [("reserved at the peak", *(human_bytes(found.peak(scheme)) for scheme in SCHEMES))]
     rows += [
-        (f"{name}, over all steps", *(_share(getattr(one, field), one.total) for one in sums))
+        (
+            f"{name}, over all steps",
+            *(_share(getattr(reserved, field), reserved.total) for reserved in sums),
+        )
         for name, field, _, _ in _PARTS
     ]
     rows.append(("source", *(_source(found, scheme) for scheme in SCHEMES)))

@@ -17,7 +17,7 @@ def memory_sentence(run: Run) -> str:
 
 def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
     """What the KV bars show after each of these steps, and what was saved at the peak before it."""
-    live = [0 if one.kv is None else len(one.kv.paths) for one in run.steps]
+    live = [0 if step.kv is None else len(step.kv.paths) for step in run.steps]
     peaks: list[int] = []
     for step, paths in enumerate(live):
         peaks.append(step if not peaks or paths >= live[peaks[-1]] else peaks[-1])

@@ -40,16 +40,16 @@ class Lane:
 def add_work(figure: go.Figure, lane: Lane) -> None:
     """Draw what each slot served, a row per slot."""
     for rank, (work, shape) in enumerate((("prefill", "/"), ("decode", ""))):
-        found = [one for one in lane.schedule.segments() if one.work == work]
+        found = [segment for segment in lane.schedule.segments() if segment.work == work]
         _add_bars(
             figure,
             lane,
             f"{work}, a colour each",
             rank,
-            [(one.slot, *lane.span(one.first, one.last)) for one in found],
-            [COLOURS[one.run % len(COLOURS)] for one in found],
+            [(segment.slot, *lane.span(segment.first, segment.last)) for segment in found],
+            [COLOURS[segment.run % len(COLOURS)] for segment in found],
             shape,
-            [_words(one, lane.names) for one in found],
+            [_words(segment, lane.names) for segment in found],
         )
     _add_labels(figure, lane)
 
@@ -58,27 +58,27 @@ def add_idle(figure: go.Figure, lane: Lane) -> None:
     """Draw when the slots were idle."""
     idle = lane.schedule.idle()
     for rank, (awaited, shape) in enumerate(((True, "x"), (False, ".")), start=2):
-        chosen = [one for one in idle if one.awaited == awaited]
+        chosen = [gap for gap in idle if gap.awaited == awaited]
         _add_bars(
             figure,
             lane,
             _IDLE[awaited],
             rank,
-            [(one.slot, *lane.span(one.first, one.last)) for one in chosen],
+            [(gap.slot, *lane.span(gap.first, gap.last)) for gap in chosen],
             [GREY] * len(chosen),
             shape,
             [
-                f"slot {one.slot + 1}: {_IDLE[awaited]}, "
-                f"{counted(one.last - one.first + 1, 'forward pass')}"
-                for one in chosen
+                f"slot {gap.slot + 1}: {_IDLE[awaited]}, "
+                f"{counted(gap.last - gap.first + 1, 'forward pass')}"
+                for gap in chosen
             ],
         )
 
 
-def _words(one: Segment, names: Mapping[int, str]) -> str:
-    passes = counted(one.last - one.first + 1, "forward pass")
-    tokens = counted(one.tokens, "token")
-    return f"{names[one.run]}<br>slot {one.slot + 1}, {one.work}: {tokens} in {passes}"
+def _words(segment: Segment, names: Mapping[int, str]) -> str:
+    passes = counted(segment.last - segment.first + 1, "forward pass")
+    tokens = counted(segment.tokens, "token")
+    return f"{names[segment.run]}<br>slot {segment.slot + 1}, {segment.work}: {tokens} in {passes}"
 
 
 def _add_bars(
@@ -107,7 +107,7 @@ def _add_bars(
         customdata=words,
         hovertemplate="%{customdata}<extra></extra>",
         legendgroup=name,
-        showlegend=bool(spans) and all(one.name != name or not one.y for one in figure.data),
+        showlegend=bool(spans) and all(trace.name != name or not trace.y for trace in figure.data),
         legendrank=rank,
         width=0.86,
     )
@@ -115,15 +115,15 @@ def _add_bars(
 
 def _add_labels(figure: go.Figure, lane: Lane) -> None:
     notes = []
-    for one in lane.schedule.segments():
-        start, length = lane.span(one.first, one.last)
-        if one.work == "decode" and length > _LABEL_ROOM * lane.until:
+    for segment in lane.schedule.segments():
+        start, length = lane.span(segment.first, segment.last)
+        if segment.work == "decode" and length > _LABEL_ROOM * lane.until:
             notes.append(
                 {
                     "x": start + length / 2,
-                    "y": one.slot,
+                    "y": segment.slot,
                     "yref": lane.axis,
-                    "text": lane.labels[one.run],
+                    "text": lane.labels[segment.run],
                     "showarrow": False,
                     "font": {"color": "black", "size": 12},
                 }

@@ -30,7 +30,10 @@ class TimedPass(NamedTuple):
 def rate(passes: Sequence[TimedPass]) -> float:
     """New tokens per second, of all runs, over the last seconds."""
     new = sum(
-        part.new_tokens for one in passes if one.ended > -RATE_WINDOW for part in one.record.served
+        part.new_tokens
+        for timed in passes
+        if timed.ended > -RATE_WINDOW
+        for part in timed.record.served
     )
     return new / RATE_WINDOW
 
@@ -54,8 +57,8 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
     While `busy`, the picture ends now, else with the last pass.
     """
     figure = go.Figure()
-    seen = [one for one in passes if one.ended > -WINDOW]
-    slots = max([_LEAST_SLOTS, *(part.slot + 1 for one in seen for part in one.record.served)])
+    seen = [timed for timed in passes if timed.ended > -WINDOW]
+    slots = max([_LEAST_SLOTS, *(part.slot + 1 for timed in seen for part in timed.record.served)])
     if seen:
         schedule = Schedule(slots, tuple(_with_gaps(seen)))
         runs = sorted(schedule.by_run)
@@ -66,7 +69,7 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
         add_steps(
             figure,
             Lane(schedule, "y2", "seconds", labels, labels, WINDOW, begins),
-            [one.tokens for one in schedule.passes],
+            [served.tokens for served in schedule.passes],
             {"color": BLUE, "dash": "solid"},
             "tokens per pass",
             lambda value: f"{value:.0f}",
@@ -106,11 +109,11 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
 def _with_gaps(passes: Sequence[TimedPass]) -> list[ScheduledPass]:
     """The passes, with an empty one wherever nothing was served for a while."""
     found = [passes[0].record]
-    for before, one in pairwise(passes):
-        gap = max(0.0, one.ended - one.record.seconds - before.ended)
+    for before, timed in pairwise(passes):
+        gap = max(0.0, timed.ended - timed.record.seconds - before.ended)
         if gap > _GAP:
             found.append(ScheduledPass(gap, 0, ()))
             gap = 0.0
         # A short gap belongs to the pass, so that all ends are where they were measured.
-        found.append(one.record._replace(seconds=one.record.seconds + gap))
+        found.append(timed.record._replace(seconds=timed.record.seconds + gap))
     return found

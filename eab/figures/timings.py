@@ -36,7 +36,7 @@ def in_ms(timing: Timing) -> str:
 
 def repeats_words(timings: Iterable[Timing]) -> str:
     """What these timings are, for the end of a sentence."""
-    count = min((len(one.seconds) for one in timings), default=0)
+    count = min((len(timing.seconds) for timing in timings), default=0)
     if count <= 1:
         return f"measured once, {TOO_FEW}"
     few = f", {TOO_FEW}" if count < MIN_REPEATS else ""
@@ -69,7 +69,7 @@ def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any
     return {
         "type": "data",
         "symmetric": False,
-        "array": [scale * (one.high - one.median) for one in timings],
-        "arrayminus": [scale * (one.median - one.low) for one in timings],
-        "visible": any(len(one.seconds) > 1 for one in timings),
+        "array": [scale * (timing.high - timing.median) for timing in timings],
+        "arrayminus": [scale * (timing.median - timing.low) for timing in timings],
+        "visible": any(len(timing.seconds) > 1 for timing in timings),
     }

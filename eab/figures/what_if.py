@@ -102,8 +102,8 @@ def _rows_words(events: Iterable[Event]) -> str:
     kv = [step.kv for step in run.steps if step.kv is not None]
     name = f"r = {config.r}" if config.cache == "tree" else f"cache {config.cache}"
     copied = sum(growth.rows_copied for growth in growths)
-    spare = max((one.rows_spare for one in kv), default=0)
-    held = max((one.bytes_held for one in kv), default=0)
+    spare = max((usage.rows_spare for usage in kv), default=0)
+    held = max((usage.bytes_held for usage in kv), default=0)
     return (
         f"{name} allocates {counted(len(growths), 'time')}, copies {counted(copied, 'row')} "
         f"({human_bytes(copied * row)}), has at most {counted(spare, 'spare row')} and holds at "

@@ -33,7 +33,7 @@ def lessons() -> tuple[Lesson, ...]:
 
 def named(lesson_id: str) -> Lesson:
     """The lesson of this id."""
-    found = next((one for one in lessons() if one.id == lesson_id), None)
+    found = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
     if found is None:
         raise LessonError(
             f"there is no lesson {quoted(lesson_id)}; choose one of: {', '.join(ORDER)}; or give "

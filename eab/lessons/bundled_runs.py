@@ -68,9 +68,9 @@ def recordings() -> tuple[Recording, ...]:
 
 def named(file: str) -> Recording:
     """The bundled run of this file name; LessonError if there is none."""
-    found = next((one for one in recordings() if one.file == file), None)
+    found = next((recording for recording in recordings() if recording.file == file), None)
     if found is None:
-        files = ", ".join(one.file for one in recordings())
+        files = ", ".join(recording.file for recording in recordings())
         raise LessonError(f"there is no bundled run {quoted(file)}; choose one of: {files}")
     return found
 

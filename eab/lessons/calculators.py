@@ -60,7 +60,7 @@ def _blocks(values: Values, sources: Sources) -> dict[str, float]:
 def _static_batches(values: Values, sources: Sources) -> dict[str, float]:
     """Passes of requests of these lengths in static batches; prompts are left out."""
     slots = int(values["slots"])
-    lengths = [one.new_tokens for one in sources.batching().workload.requests]
+    lengths = [request.new_tokens for request in sources.batching().workload.requests]
     passes = sum(max(lengths[first : first + slots]) for first in range(0, len(lengths), slots))
     return {"passes": passes, "idle slots": 1 - sum(lengths) / (slots * passes)}
 

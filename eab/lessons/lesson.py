@@ -126,12 +126,12 @@ class Lesson:
     @property
     def question(self) -> Question:
         """Its question; `eab.lessons.reading` makes sure that there is one."""
-        return next(one for one in self.sections if isinstance(one, Question))
+        return next(section for section in self.sections if isinstance(section, Question))
 
     @property
     def exercise(self) -> Exercise:
         """Its exercise; `eab.lessons.reading` makes sure that there is one."""
-        return next(one for one in self.sections if isinstance(one, Exercise))
+        return next(section for section in self.sections if isinstance(section, Exercise))
 
     def covers(self, stage: int, answered: bool) -> bool:
         """Whether a stage keeps its picture back until the question is answered; stage 1 is a

@@ -91,7 +91,7 @@ def parse(text: str) -> Quantity:
     quantity = Quantity(name, found["part"] or "run", found["over"] or "")
     kind = MEASURES[name].kind
     for part in filter(None, (quantity.part, quantity.over)):
-        fitting = [one for one, (_, has) in PARTS.items() if has is kind]
+        fitting = [measured for measured, (_, has) in PARTS.items() if has is kind]
         if part not in fitting:
             raise LessonError(
                 f"{quoted(name)} is not available for {quoted(part)}; choose one of: "
@@ -165,7 +165,7 @@ def _tokens_per_pass(run: Run) -> float | None:
 def _most_likely_first(run: Run) -> float | None:
     tokens = run.paths[0].tokens or [path.tokens[0] for path in run.paths if path.tokens]
     first = tokens[0].candidates if tokens else ()
-    return max((one.probability for one in first), default=None)
+    return max((candidate.probability for candidate in first), default=None)
 
 
 MEASURES: Final[dict[str, Measure]] = {
@@ -195,10 +195,12 @@ MEASURES: Final[dict[str, Measure]] = {
     "answers": Measure(Run, "", lambda run: len(group_answers(run).ranked)),
     "explored": Measure(Run, "share", lambda run: group_answers(run).explored),
     "semantic entropy": Measure(Run, "nats", lambda run: group_answers(run).entropy),
-    "passes to serve all": Measure(Schedule, "", lambda one: len(one.passes)),
-    "idle slots": Measure(Schedule, "share", lambda one: one.idle_share),
-    "weight bytes": Measure(FormatMeasured, "bytes", lambda one: one.total_bytes),
-    "weight bytes read per step": Measure(FormatMeasured, "bytes", lambda one: one.read_bytes),
-    "divergence": Measure(FormatMeasured, "nats", lambda one: one.divergence),
-    "moved forks": Measure(FormatMeasured, "share", lambda one: one.flipped),
+    "passes to serve all": Measure(Schedule, "", lambda schedule: len(schedule.passes)),
+    "idle slots": Measure(Schedule, "share", lambda schedule: schedule.idle_share),
+    "weight bytes": Measure(FormatMeasured, "bytes", lambda measured: measured.total_bytes),
+    "weight bytes read per step": Measure(
+        FormatMeasured, "bytes", lambda measured: measured.read_bytes
+    ),
+    "divergence": Measure(FormatMeasured, "nats", lambda measured: measured.divergence),
+    "moved forks": Measure(FormatMeasured, "share", lambda measured: measured.flipped),
 }

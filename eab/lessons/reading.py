@@ -307,7 +307,7 @@ def _quantity(measure: str, where: str) -> Quantity:
 
 def _check_order(sections: tuple[Section, ...]) -> None:
     def count(kind: type) -> int:
-        return sum(isinstance(one, kind) for one in sections)
+        return sum(isinstance(section, kind) for section in sections)
 
     if count(Step) not in STEPS:
         raise LessonError(
@@ -319,6 +319,6 @@ def _check_order(sections: tuple[Section, ...]) -> None:
                 f"there are {counted(count(kind), 'section')} with a script {name!r}; a lesson has "
                 "one"
             )
-    readings = [isinstance(one, Reading) for one in sections]
+    readings = [isinstance(section, Reading) for section in sections]
     if sum(readings) != 1 or not readings[-1]:
         raise LessonError("only the last section has no script: it names the code and the papers")

@@ -43,9 +43,11 @@ class Sources:
         if source == "run":
             return self.run
         if source == "batching":
-            return next((one for way, one in self.batching().shown().items() if way == name), None)
+            return next(
+                (schedule for way, schedule in self.batching().shown().items() if way == name), None
+            )
         if source == "formats":
             formats = self.formats().formats
-            return next((one for one in formats if one.weights == name), None)
+            return next((measured for measured in formats if measured.weights == name), None)
         compared = self.caches() if source == "caches" else self.draft_lengths()
         return dict(compared.pairs).get(name)

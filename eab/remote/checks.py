@@ -69,12 +69,12 @@ def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) 
     texts = [probe, probe[:-1]]
     both = _continue(server, texts, top)
     alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]
-    if any(max(one.tops[0]) >= vocab_size for one in both):
+    if any(max(continuation.tops[0]) >= vocab_size for continuation in both):
         raise ModelError(
             f"the server returns tokens beyond the {vocab_size} of the model named here"
         )
-    for one, other in zip(both, alone, strict=True):
-        if _difference(one, other) > MAX_DIFFERENCE:
+    for together, other in zip(both, alone, strict=True):
+        if _difference(together, other) > MAX_DIFFERENCE:
             raise ModelError(
                 "the server's log-probabilities depend on the temperature, or on the other texts "
                 "of the request; start it with raw log-probabilities (vLLM: --logprobs-mode "
@@ -88,8 +88,8 @@ def _continue(
     return server.continue_texts(texts, top, 1, always_wanted, temperature)
 
 
-def _difference(one: Continuation, other: Continuation) -> float:
+def _difference(continuation: Continuation, other: Continuation) -> float:
     """The largest difference of ln p among the likeliest tokens."""
-    ours, theirs = one.tops[0], other.tops[0]
+    ours, theirs = continuation.tops[0], other.tops[0]
     likeliest = sorted(ours, key=lambda token: -ours[token])[:2]
     return max(abs(ours[token] - theirs.get(token, -1e9)) for token in likeliest)

@@ -89,7 +89,7 @@ class LlamaCpp:
         answer = self._connection.post("/completion", body, given_up)
         entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
         found = answers_in_order(entries, len(texts))
-        return [self._read(one, text, top) for one, text in zip(found, texts, strict=True)]
+        return [self._read(entry, text, top) for entry, text in zip(found, texts, strict=True)]
 
     def _read(self, answer: Any, text: Sequence[int], top: int) -> Continuation:
         if field_of(answer, "model", str) != self._model:
@@ -113,4 +113,6 @@ class LlamaCpp:
 
 def _tops(entry: Any, top: int) -> dict[int, float]:
     named = field_of(entry, "top_logprobs", list)
-    return checked_tops([(field_of(one, "id", int), one.get("logprob")) for one in named], top)
+    return checked_tops(
+        [(field_of(entry, "id", int), entry.get("logprob")) for entry in named], top
+    )

@@ -112,7 +112,10 @@ class RemoteModel:
             ModelError: A batch belongs to a cache on this machine.
         """
         caches = [_server_cache(batch) for batch in batches]
-        asked = [[one for one in cache.questions if one.answer is None] for cache in caches]
+        asked = [
+            [question for question in cache.questions if question.answer is None]
+            for cache in caches
+        ]
         found = iter(self._ask(caches, asked, batches) if any(asked) else ())
         rows: list[Mapping[int, float]] = []
         for cache, questions in zip(caches, asked, strict=True):
@@ -125,18 +128,18 @@ class RemoteModel:
                     Answer(len(question.tokens), last.tokens[: len(last.tops) - 1], last.tops)
                 )
                 sent += sum(map(len, texts))
-                cached += sum(one.cached or 0 for one in continuations)
+                cached += sum(continuation.cached or 0 for continuation in continuations)
             cache.note_answers(answers, sent, cached)
             for question in cache.questions:
-                wanted = [one.tops[0] for one in earlier.get(question.path, ())]
+                wanted = [continuation.tops[0] for continuation in earlier.get(question.path, ())]
                 wanted += _predictions(question)
-                rows += [_most_likely(one, cache.top_k) for one in wanted]
+                rows += [_most_likely(top, cache.top_k) for top in wanted]
         return self._logits(rows)
 
     def _length(self, questions: Sequence[Question]) -> int:
         """Tokens to continue each text by; all texts of a request have the same."""
         longest = max(len(question.tokens) for question in questions)
-        return 1 + min(max(one.ahead for one in questions), self.context - longest - 1)
+        return 1 + min(max(question.ahead for question in questions), self.context - longest - 1)
 
     def _ask(
         self,
@@ -167,7 +170,9 @@ class RemoteModel:
         if given_up():
             raise Stopped
         found = self._server.continue_texts(texts, top, length, given_up)
-        if any(max(top) >= self.card.vocab_size for one in found for top in one.tops):
+        if any(
+            max(top) >= self.card.vocab_size for continuation in found for top in continuation.tops
+        ):
             raise bad_answer("it returns a token that the model does not have")
         return found
 

@@ -38,7 +38,7 @@ class Vllm:
     def served(self) -> Served:
         """See Dialect.served. Texts share their full blocks."""
         models = field_of(self._connection.get("/v1/models"), "data", list)
-        names = [field_of(one, "id", str) for one in models]
+        names = [field_of(entry, "id", str) for entry in models]
         if self._model not in names:
             raise ServerError(
                 f"the server runs {listed(names) or 'no model'}, not {self._model}; choose a model "

@@ -77,19 +77,21 @@ class _Serving:
 
     def steps(self) -> Iterator[float]:
         """Serve all groups; yield now and then the share of the new tokens that is written."""
-        asked = sum(one.new_tokens for one in self._workload.requests)
+        asked = sum(request.new_tokens for request in self._workload.requests)
         done, paused = 0, time.perf_counter()
         try:
             for group in self._workload.groups(self._way):
                 for _ in self._serve(group):
                     if time.perf_counter() - paused > PAUSE_SECONDS:
                         under_way = sum(
-                            min(len(self.tokens[one]), self._workload.requests[one].new_tokens)
-                            for one in group
+                            min(
+                                len(self.tokens[number]), self._workload.requests[number].new_tokens
+                            )
+                            for number in group
                         )
                         yield min(1.0, (done + under_way) / asked)
                         paused = time.perf_counter()
-                done += sum(self._workload.requests[one].new_tokens for one in group)
+                done += sum(self._workload.requests[number].new_tokens for number in group)
         finally:
             self._scheduler.close()  # its memory is free at once, also if nobody iterates on
 

@@ -42,13 +42,13 @@ class _Band(NamedTuple):
 def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure:
     """Slots, tokens per pass and KV bytes of every way; of each its repeat of median length."""
     shown = comparison.shown()
-    until = max((_length(one, across) for one in shown.values()), default=1.0)
+    until = max((_length(schedule, across) for schedule in shown.values()), default=1.0)
     figure = go.Figure()
     bands = _bands(shown)
     asked = comparison.workload.requests
     names = {
-        number: f"request {number + 1}: “{text_label(token_text.visible(one.prompt), 60)}”"
-        for number, one in enumerate(asked)
+        number: f"request {number + 1}: “{text_label(token_text.visible(request.prompt), 60)}”"
+        for number, request in enumerate(asked)
     }
     labels = {number: str(number + 1) for number in names}
     for index, (way, schedule) in enumerate(shown.items()):
@@ -73,7 +73,7 @@ def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
     add_steps(
         figure,
         tokens,
-        [one.tokens for one in passes],
+        [served.tokens for served in passes],
         _LINES[way],
         TITLES[way],
         lambda value: f"{value:.0f} tokens in the pass",
@@ -82,7 +82,7 @@ def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
     add_steps(
         figure,
         memory,
-        [one.kv_bytes / _MIB for one in passes],
+        [served.kv_bytes / _MIB for served in passes],
         _LINES[way],
         TITLES[way],
         lambda value: f"{human_bytes(value * _MIB)} held",

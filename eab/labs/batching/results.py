@@ -50,15 +50,16 @@ class Workload:
         ):
             if not 1 <= value <= most:
                 raise ConfigError(f"{value} {what} were given; choose from 1 to {most}")
-        for number, one in enumerate(self.requests, start=1):
-            if not one.prompt.strip() or len(one.prompt) > MAX_PROMPT:
+        for number, asked in enumerate(self.requests, start=1):
+            if not asked.prompt.strip() or len(asked.prompt) > MAX_PROMPT:
                 raise ConfigError(
-                    f"the prompt of request {number} has {counted(len(one.prompt), 'character')}; "
+                    f"the prompt of request {number} has "
+                    f"{counted(len(asked.prompt), 'character')}; "
                     f"write from 1 to {MAX_PROMPT:,}, not only spaces"
                 )
-            if not 1 <= one.new_tokens <= MAX_NEW_TOKENS:
+            if not 1 <= asked.new_tokens <= MAX_NEW_TOKENS:
                 raise ConfigError(
-                    f"request {number} asks for {one.new_tokens} new tokens; "
+                    f"request {number} asks for {asked.new_tokens} new tokens; "
                     f"choose from 1 to {MAX_NEW_TOKENS}"
                 )
 
@@ -151,7 +152,7 @@ class BatchingComparison(reports.Report[Began, WayServed]):
     @property
     def differing(self) -> int:
         """The most requests of a serving that got other tokens than in the first one."""
-        return max((one.differing for one in self.points), default=0)
+        return max((serving.differing for serving in self.points), default=0)
 
     def schedules(self, way: Way) -> list[Schedule]:
         """Every repeat of this way."""
@@ -161,14 +162,14 @@ class BatchingComparison(reports.Report[Began, WayServed]):
         """For each way its repeat of median length; the longer one of the middle two."""
         found: dict[Way, Schedule] = {}
         for way in WAYS:
-            ranked = sorted(self.schedules(way), key=lambda one: one.seconds)
+            ranked = sorted(self.schedules(way), key=lambda schedule: schedule.seconds)
             if ranked:
                 found[way] = ranked[len(ranked) // 2]
         return found
 
     def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
         """A measure in each repeat of a way."""
-        return Timing(tuple(measure(one) for one in self.schedules(way)))
+        return Timing(tuple(measure(schedule) for schedule in self.schedules(way)))
 
 
 _FORMAT: Final = reports.ReportFormat(BatchingComparison, "eab-batching", 1, _InFile)

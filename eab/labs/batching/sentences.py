@@ -23,19 +23,23 @@ class Measure(NamedTuple):
 
 
 def _first_token(share: float) -> Callable[[Schedule], float]:
-    return lambda one: percentile([*one.first_token_seconds().values()], share)
+    return lambda schedule: percentile([*schedule.first_token_seconds().values()], share)
 
 
 def _output_token(share: float) -> Callable[[Schedule], float]:
-    return lambda one: percentile([*one.output_token_seconds().values()], share)
+    return lambda schedule: percentile([*schedule.output_token_seconds().values()], share)
 
 
-def _seconds(one: Schedule) -> float:
-    return one.seconds
+def _seconds(schedule: Schedule) -> float:
+    return schedule.seconds
 
 
-def _pass_tokens(one: Schedule) -> float:
-    return sum(part.tokens for part in one.passes) / len(one.passes) if one.passes else 0.0
+def _pass_tokens(schedule: Schedule) -> float:
+    return (
+        sum(part.tokens for part in schedule.passes) / len(schedule.passes)
+        if schedule.passes
+        else 0.0
+    )
 
 
 def _share(value: float) -> str:
@@ -50,18 +54,18 @@ MEASURES: Final = (
     Measure("seconds for all", _seconds, "{:.2f}".format),
     Measure(
         "new tokens per second",
-        lambda one: one.new_tokens / one.seconds if one.seconds else 0.0,
+        lambda schedule: schedule.new_tokens / schedule.seconds if schedule.seconds else 0.0,
         "{:.0f}".format,
     ),
     Measure("time to first token, p50 (s)", _first_token(0.5), "{:.2f}".format),
     Measure("time to first token, p95 (s)", _first_token(0.95), "{:.2f}".format),
     Measure("time per output token, p50 (ms)", _output_token(0.5), _ms),
     Measure("time per output token, p95 (ms)", _output_token(0.95), _ms),
-    Measure("forward passes", lambda one: len(one.passes), "{:,.0f}".format),
+    Measure("forward passes", lambda schedule: len(schedule.passes), "{:,.0f}".format),
     Measure("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format),
-    Measure("slot-steps idle", lambda one: one.idle_share, _share),
-    Measure("idle while a request waits", lambda one: one.awaited_idle_share, _share),
-    Measure("most KV bytes held", lambda one: one.peak_kv_bytes, human_bytes),
+    Measure("slot-steps idle", lambda schedule: schedule.idle_share, _share),
+    Measure("idle while a request waits", lambda schedule: schedule.awaited_idle_share, _share),
+    Measure("most KV bytes held", lambda schedule: schedule.peak_kv_bytes, human_bytes),
 )
 TABLE_NOTE: Final = (
     "Measured: medians of the repeats, with quartiles in brackets. p50 and p95 are taken over the "
@@ -76,8 +80,8 @@ def headline(comparison: BatchingComparison) -> str:
         return NOTHING_YET
     workload, ours = comparison.workload, comparison.timing("continuous", _seconds)
     words, timings = [], [comparison.timing(way, _seconds) for way in shown]
-    for (way, one), taken in zip(shown.items(), timings, strict=True):
-        passes = f"{len(one.passes):,}"
+    for (way, schedule), taken in zip(shown.items(), timings, strict=True):
+        passes = f"{len(schedule.passes):,}"
         if way == "continuous":
             words.append(f"continuous batching took {passes} passes and {taken.median:.2f} s")
         else:
@@ -126,31 +130,31 @@ def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:
         "static batches": _static_words,
         "one by one": _single_words,
     }
-    return {way: f"{TITLES[way]}: {written[way](one)}" for way, one in shown.items()}
+    return {way: f"{TITLES[way]}: {written[way](schedule)}" for way, schedule in shown.items()}
 
 
-def _continuous_words(one: Schedule) -> str:
-    tail = one.idle_share - one.awaited_idle_share
+def _continuous_words(schedule: Schedule) -> str:
+    tail = schedule.idle_share - schedule.awaited_idle_share
     end = f" and {tail:.0%} after the last request had begun" if tail else ""
-    return f"a request takes a free slot in the next pass. {_idle(one)}{end}."
+    return f"a request takes a free slot in the next pass. {_idle(schedule)}{end}."
 
 
-def _static_words(one: Schedule) -> str:
+def _static_words(schedule: Schedule) -> str:
     rule = "a batch begins when all texts of the previous batch have ended"
-    if one.awaited_idle_share < 0.005:
+    if schedule.awaited_idle_share < 0.005:
         return f"{rule}. Here the texts of a batch end at about the same time, so no time is lost."
-    return f"{rule}. {_idle(one)}."
+    return f"{rule}. {_idle(schedule)}."
 
 
-def _idle(one: Schedule) -> str:
-    return f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited"
+def _idle(schedule: Schedule) -> str:
+    return f"{schedule.awaited_idle_share:.0%} of the slot-steps were idle while a request waited"
 
 
-def _single_words(one: Schedule) -> str:
-    if one.slots == 1:
+def _single_words(schedule: Schedule) -> str:
+    if schedule.slots == 1:
         return "with one slot there is nothing to batch."
-    stays = "stays" if one.slots == 2 else "stay"
-    return f"{counted(one.slots - 1, 'slot')} of {one.slots} {stays} empty."
+    stays = "stays" if schedule.slots == 2 else "stay"
+    return f"{counted(schedule.slots - 1, 'slot')} of {schedule.slots} {stays} empty."
 
 
 def agreement_sentence(comparison: BatchingComparison) -> str:
@@ -207,14 +211,14 @@ def passes_table(comparison: BatchingComparison) -> pd.DataFrame:
             {
                 "way": way,
                 "pass": number,
-                "start_s": one.start(number),
+                "start_s": schedule.start(number),
                 "seconds": taken.seconds,
                 "tokens": taken.tokens,
                 "kv_bytes": taken.kv_bytes,
                 "slots_busy": len(taken.served),
             }
-            for way, one in comparison.shown().items()
-            for number, taken in enumerate(one.passes)
+            for way, schedule in comparison.shown().items()
+            for number, taken in enumerate(schedule.passes)
         ]
     )
 
@@ -222,9 +226,9 @@ def passes_table(comparison: BatchingComparison) -> pd.DataFrame:
 def requests_table(comparison: BatchingComparison) -> pd.DataFrame:
     """A row per request and way, of the repeats that are drawn."""
     rows = []
-    for way, one in comparison.shown().items():
-        first, pace = one.first_token_seconds(), one.output_token_seconds()
-        for run, parts in sorted(one.by_run.items()):
+    for way, schedule in comparison.shown().items():
+        first, pace = schedule.first_token_seconds(), schedule.output_token_seconds()
+        for run, parts in sorted(schedule.by_run.items()):
             rows.append(
                 {
                     "way": way,
@@ -233,7 +237,7 @@ def requests_table(comparison: BatchingComparison) -> pd.DataFrame:
                     "slot": parts[0][1].slot + 1,
                     "new_tokens": sum(part.new_tokens for _, part in parts),
                     "first_token_s": first.get(run),
-                    "ended_s": one.ends[parts[-1][0]],
+                    "ended_s": schedule.ends[parts[-1][0]],
                     "per_output_token_s": pace.get(run),
                 }
             )

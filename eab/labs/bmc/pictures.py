@@ -132,10 +132,10 @@ def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
     """Of each part of a step, by the rows in use."""
     timed = report.of(LengthTimed)
     return {
-        "allocate and copy": timings_by((one.rows, one.growth) for one in timed),
-        "attention, all layers": timings_by((one.rows, one.attention) for one in timed),
+        "allocate and copy": timings_by((point.rows, point.growth) for point in timed),
+        "attention, all layers": timings_by((point.rows, point.attention) for point in timed),
         "whole step with the model": timings_by(
-            (one.rows, one.step) for one in timed if one.step is not None
+            (point.rows, point.step) for point in timed if point.step is not None
         ),
     }
 
@@ -186,8 +186,10 @@ def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
     """Tokens per second of each repeat, by way and share of rejected draft tokens."""
     timed = report.of(RejectionTimed)
     return {
-        way: timings_by((one.rejection, one.tokens_per_second) for one in timed if one.way == way)
-        for way in dict.fromkeys(one.way for one in timed)
+        way: timings_by(
+            (point.rejection, point.tokens_per_second) for point in timed if point.way == way
+        )
+        for way in dict.fromkeys(point.way for point in timed)
     }
 
 
@@ -196,7 +198,7 @@ def rejection_sentence(report: Report) -> str:
     pairs = _rejection_pairs(report)
     if not pairs:
         return NOTHING_YET
-    drafts = max(one.drafts for one in report.of(RejectionTimed))
+    drafts = max(point.drafts for point in report.of(RejectionTimed))
     beside = [
         f"{as_long(ours, theirs)} at {rejection:.0%} rejected"
         for rejection, (ours, theirs) in pairs.items()
@@ -214,7 +216,7 @@ def rejection_claims(report: Report) -> list[Claim]:
     return [
         Claim(
             f"r* against concatenating at {rejection:.0%} rejected",
-            *(Timing(tuple(1 / rate for rate in one.seconds)) for one in pair),
+            *(Timing(tuple(1 / rate for rate in rates.seconds)) for rates in pair),
         )
         for rejection, pair in _rejection_pairs(report).items()
     ]

@@ -37,10 +37,10 @@ def size_results(report: Report) -> list[SizeResult]:
     return [
         SizeResult(
             name,
-            next(one.predicted for one in timed if one.name == name),
-            timings_by(pair for one in timed if one.name == name for pair in one.overheads),
+            next(point.predicted for point in timed if point.name == name),
+            timings_by(pair for point in timed if point.name == name for pair in point.overheads),
         )
-        for name in dict.fromkeys(one.name for one in timed)
+        for name in dict.fromkeys(point.name for point in timed)
     ]
 
 
@@ -49,11 +49,11 @@ def sizes_figure(report: Report) -> go.Figure:
     one line per model. Models whose least overhead is lost in the noise are left out.
     """
     figure = go.Figure()
-    comparable = [one for one in size_results(report) if one.comparable]
-    for index, one in enumerate(comparable):
-        least = one.overheads[one.best].median
-        multiples = {r / one.predicted: timing for r, timing in one.overheads.items()}
-        name = f"{one.name} (r* = {one.predicted})"
+    comparable = [result for result in size_results(report) if result.comparable]
+    for index, result in enumerate(comparable):
+        least = result.overheads[result.best].median
+        multiples = {r / result.predicted: timing for r, timing in result.overheads.items()}
+        name = f"{result.name} (r* = {result.predicted})"
         hover = "%{x:.2f} r*: %{y:.2f} times the least"
         add_timings(figure, name, multiples, line_style(index), hover, scale=1 / least)
     figure.add_vline(x=1, line={"color": GREY, "width": 1})
@@ -71,8 +71,10 @@ def sizes_sentence(report: Report) -> str:
     results = size_results(report)
     if not results:
         return NOTHING_YET
-    words = [f"{one.name}: {_predicted_words(one)}" for one in results if one.comparable]
-    noisy = [one.name for one in results if not one.comparable]
+    words = [
+        f"{result.name}: {_predicted_words(result)}" for result in results if result.comparable
+    ]
+    noisy = [result.name for result in results if not result.comparable]
     left_out = (
         f" Not shown: {listed(noisy)}, because their overhead is within the noise of the "
         "measurement."
@@ -81,27 +83,27 @@ def sizes_sentence(report: Report) -> str:
     )
     if not words:
         return left_out.strip()
-    timings = [timing for one in results for timing in one.overheads.values()]
+    timings = [timing for result in results for timing in result.overheads.values()]
     return (
         "Overhead at the predicted r* compared with the best r that was tried: "
         f"{'; '.join(words)} ({repeats_words(timings)}, KV part alone).{left_out}"
     )
 
 
-def _predicted_words(one: SizeResult) -> str:
-    if one.predicted == one.best:
+def _predicted_words(result: SizeResult) -> str:
+    if result.predicted == result.best:
         return "r* is the best"
-    return as_long(one.overheads[one.predicted], one.overheads[one.best])
+    return as_long(result.overheads[result.predicted], result.overheads[result.best])
 
 
 def size_claims(report: Report) -> list[Claim]:
     """The comparisons of `sizes_sentence`."""
     return [
         Claim(
-            f"{one.name}, r* = {one.predicted} against r = {one.best}",
-            one.overheads[one.predicted],
-            one.overheads[one.best],
+            f"{result.name}, r* = {result.predicted} against r = {result.best}",
+            result.overheads[result.predicted],
+            result.overheads[result.best],
         )
-        for one in size_results(report)
-        if one.comparable and one.predicted != one.best
+        for result in size_results(report)
+        if result.comparable and result.predicted != result.best
     ]

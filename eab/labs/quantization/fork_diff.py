@@ -87,7 +87,7 @@ def _forks(run: Run) -> Mapping[Prefix, str]:
     for path in run.paths:
         if path.status == "forked":
             tokens = list(run.tokens(path.id))
-            found[tuple(token.token for token in tokens)] = "".join(one.text for one in tokens)
+            found[tuple(token.token for token in tokens)] = "".join(token.text for token in tokens)
     return found
 
 
@@ -97,4 +97,6 @@ def _variation(a: Run, b: Run) -> float:
         for text, weight in _texts(run):
             own[text] = own.get(text, 0.0) + weight
     texts = weights[0].keys() | weights[1].keys()
-    return math.fsum(abs(weights[0].get(one, 0.0) - weights[1].get(one, 0.0)) for one in texts) / 2
+    return (
+        math.fsum(abs(weights[0].get(text, 0.0) - weights[1].get(text, 0.0)) for text in texts) / 2
+    )

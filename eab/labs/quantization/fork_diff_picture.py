@@ -29,10 +29,10 @@ def moved_sentence(moved: Moved, name: str) -> str:
 
 def _cause(moved: Moved) -> str:
     changes = (*moved.vanished, *moved.appeared)
-    known = [one for one in changes if one.a is not None and one.b is not None]
+    known = [change for change in changes if change.a is not None and change.b is not None]
     if not known:
         return ""
-    first = min(known, key=lambda one: len(one.text))
+    first = min(known, key=lambda change: len(change.text))
     return (
         f" The first such fork, after “{_end(first.text)}”: the entropy is {first.a:.4f} nats in A "
         f"and {first.b:.4f} in B."
@@ -41,12 +41,12 @@ def _cause(moved: Moved) -> str:
 
 def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
     """The forks that appear or vanish, with the entropies at these places."""
-    changes = [("appears", one) for one in moved.appeared]
-    changes += [("vanishes", one) for one in moved.vanished]
+    changes = [("appears", change) for change in moved.appeared]
+    changes += [("vanishes", change) for change in moved.vanished]
     changes.sort(key=lambda change: len(change[1].text))
     return [
-        (_end(one.text), what, *(_entropy(value) for value in (one.a, one.b)))
-        for what, one in changes
+        (_end(change.text), what, *(_entropy(value) for value in (change.a, change.b)))
+        for what, change in changes
     ]
 
 

@@ -50,6 +50,6 @@ def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> M
     }
     rounds = [{name: work() for name, work in works.items()} for _ in range(repeats + 1)][1:]
     return MachineMeasured(
-        tuple(sizes.times * wide.nbytes / one["read"] for one in rounds),
-        tuple(sizes.times * 2 * sizes.side**3 / one["multiply"] for one in rounds),
+        tuple(sizes.times * wide.nbytes / seconds["read"] for seconds in rounds),
+        tuple(sizes.times * 2 * sizes.side**3 / seconds["multiply"] for seconds in rounds),
     )

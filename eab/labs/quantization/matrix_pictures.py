@@ -44,7 +44,7 @@ def share_words(share: Share) -> str:
 def grids_to_compare(method: Method, double: bool = False) -> tuple[Grid, ...]:
     """Every number of bits and every group size of a method."""
     bits = [NF4_BITS] if method == "nf4" else BITS
-    return tuple(Grid(method, one, share, double) for share in SHARES for one in bits)
+    return tuple(Grid(method, number, share, double) for share in SHARES for number in bits)
 
 
 def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
@@ -175,8 +175,8 @@ def error_sentence(errors: Errors, chosen: Rounding) -> str:
 
 
 def _best_sentence(errors: Errors, chosen: Rounding) -> str:
-    fitting = [one for one in errors if one[1] <= chosen.bytes_per_weight]
-    grid, size, error = min(fitting, key=lambda one: one[2])
+    fitting = [point for point in errors if point[1] <= chosen.bytes_per_weight]
+    grid, size, error = min(fitting, key=lambda point: point[2])
     if error >= chosen.error:
         return "No grid of this method has a smaller error with the same number of bytes."
     return (
@@ -194,8 +194,8 @@ def double_sentence(rounding: Rounding) -> str:
     """What rounding the scales saves and costs; for NF4."""
     grid = rounding.grid
     single, double = (
-        round_to_grid(rounding.weight, Grid(grid.method, grid.bits, grid.share, one))
-        for one in (False, True)
+        round_to_grid(rounding.weight, Grid(grid.method, grid.bits, grid.share, double))
+        for double in (False, True)
     )
     saved = single.bytes_per_weight - double.bytes_per_weight
     if saved <= 0:

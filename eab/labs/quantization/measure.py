@@ -128,7 +128,7 @@ def _measure_format(
         divergence=float(torch.cat(divergences).mean()),
         flipped=float(torch.cat(flips).double().mean()),
         prompt_divergence=float(
-            divergence(*(log_probabilities(one, texts.prompt)[-1:] for one in (loaded, model)))
+            divergence(*(log_probabilities(each, texts.prompt)[-1:] for each in (loaded, model)))
         ),
         entropy_error=_entropy_error(model, texts),
     )
@@ -138,7 +138,7 @@ def _time_steps(
     model: HuggingFaceModel, loaded: HuggingFaceModel, rows: int, repeats: int
 ) -> Iterator[list[tuple[float, float]]]:
     """Time decode steps of both models in turns; after each round, all rounds so far."""
-    ours, theirs = (_step(one, rows, repeats) for one in (model, loaded))
+    ours, theirs = (_step(each, rows, repeats) for each in (model, loaded))
     rounds: list[tuple[float, float]] = []
     while len(rounds) <= repeats:
         rounds.append((ours(), theirs()))

@@ -51,17 +51,17 @@ def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
     """A line per format, readable."""
     return [
         (
-            one.weights,
-            human_bytes(one.total_bytes),
-            in_ms(one.steps[0].timing),
-            "–" if one.weights == AS_LOADED else _against(one.steps[0]),
-            f"{one.nats_per_character:.4f}",
-            f"{one.divergence:.4f}",
-            f"{one.prompt_divergence:.4f}",
-            f"{one.flipped:.2%}",
-            "–" if one.entropy_error is None else f"{one.entropy_error:.3f}",
+            measured.weights,
+            human_bytes(measured.total_bytes),
+            in_ms(measured.steps[0].timing),
+            "–" if measured.weights == AS_LOADED else _against(measured.steps[0]),
+            f"{measured.nats_per_character:.4f}",
+            f"{measured.divergence:.4f}",
+            f"{measured.prompt_divergence:.4f}",
+            f"{measured.flipped:.2%}",
+            "–" if measured.entropy_error is None else f"{measured.entropy_error:.3f}",
         )
-        for one in report.formats
+        for measured in report.formats
     ]
 
 
@@ -69,7 +69,7 @@ def formats_sentence(report: FormatReport) -> str:
     """What the smallest format saves and changes, and which format is faster here."""
     if not report.formats:
         return NOTHING_YET
-    full, small = report.formats[0], min(report.formats, key=lambda one: one.total_bytes)
+    full, small = report.formats[0], min(report.formats, key=lambda measured: measured.total_bytes)
     extra = small.nats_per_character - full.nats_per_character
     return (
         f"{small.weights} stores the weights in {human_bytes(small.total_bytes)} instead of "
@@ -85,11 +85,12 @@ def _threshold(report: FormatReport) -> str:
 
 
 def _faster_sentence(report: FormatReport) -> str:
-    others = [one for one in report.formats if one.weights != AS_LOADED]
-    faster = [one for one in others if _gain(one) > 1]
-    slower = [one.weights for one in others if 0 < _gain(one) < 1]
+    others = [measured for measured in report.formats if measured.weights != AS_LOADED]
+    faster = [measured for measured in others if _gain(measured) > 1]
+    slower = [measured.weights for measured in others if 0 < _gain(measured) < 1]
     words = (
-        "With one row, " + listed([f"{one.weights} is {_against(one.steps[0])}" for one in faster])
+        "With one row, "
+        + listed([f"{measured.weights} is {_against(measured.steps[0])}" for measured in faster])
         if faster
         else "With one row, no format is measurably faster than the weights as loaded"
     )
@@ -100,9 +101,9 @@ def _faster_sentence(report: FormatReport) -> str:
     )
 
 
-def _gain(one: FormatMeasured) -> float:
+def _gain(measured: FormatMeasured) -> float:
     """How many times as fast a step of one row is; 0 if no difference was measured."""
-    step = one.steps[0]
+    step = measured.steps[0]
     return step.loaded.median / step.timing.median if differs(step.timing, step.loaded) else 0.0
 
 
@@ -114,13 +115,13 @@ def claims(report: FormatReport) -> list[Claim]:
     """The comparisons of `formats_sentence` and `steps_sentence`."""
     return [
         Claim(
-            f"{one.weights} with {counted(step.rows, 'row')} against as-loaded",
+            f"{measured.weights} with {counted(step.rows, 'row')} against as-loaded",
             step.timing,
             step.loaded,
         )
-        for one in report.formats
-        for step in one.steps
-        if one.weights != AS_LOADED
+        for measured in report.formats
+        for step in measured.steps
+        if measured.weights != AS_LOADED
     ]
 
 
@@ -129,7 +130,7 @@ def missing_sentence(report: FormatReport) -> str:
     missing = report.of(FormatMissing)
     if not missing:
         return ""
-    names = listed([one.weights for one in missing])
+    names = listed([absent.weights for absent in missing])
     return f"Not measured: {names}. {as_sentence(missing[0].reason)}"
 
 
@@ -139,9 +140,9 @@ def steps_figure(report: FormatReport) -> go.Figure:
     rows = [step.rows for step in report.formats[0].steps] if report.formats else []
     for index, count in enumerate(rows):
         timings = [
-            (one.weights, step.timing)
-            for one in report.formats
-            if (step := one.step(count)) is not None
+            (measured.weights, step.timing)
+            for measured in report.formats
+            if (step := measured.step(count)) is not None
         ]
         figure.add_bar(
             name=counted(count, "row"),
@@ -165,14 +166,14 @@ def steps_sentence(report: FormatReport) -> str:
     if not report.formats:
         return NOTHING_YET
     words = []
-    for one in report.formats:
+    for measured in report.formats:
         faster = [
             f"{times(step.loaded.median / step.timing.median)} with {counted(step.rows, 'row')}"
-            for step in one.steps
+            for step in measured.steps
             if differs(step.timing, step.loaded) and step.timing.median < step.loaded.median
         ]
-        if faster and one.weights != AS_LOADED:
-            words.append(f"{one.weights} {listed(faster)}")
+        if faster and measured.weights != AS_LOADED:
+            words.append(f"{measured.weights} {listed(faster)}")
     if not words:
         return (
             "Speed compared with the weights as loaded, in alternating repeats: "
@@ -184,11 +185,11 @@ def steps_sentence(report: FormatReport) -> str:
 def quality_figure(report: FormatReport) -> go.Figure:
     """The divergence from the model as loaded over the bytes of all weights."""
     figure = go.Figure()
-    others = [one for one in report.formats if one.weights != AS_LOADED]
-    for index, one in enumerate(others):
-        points = [(one.total_bytes / 2**20, one.divergence)]
+    others = [measured for measured in report.formats if measured.weights != AS_LOADED]
+    for index, measured in enumerate(others):
+        points = [(measured.total_bytes / 2**20, measured.divergence)]
         hover = "%{x:.1f} MiB: %{y:.4f} nats"
-        add_line(figure, one.weights, points, line_style(index), hover)
+        add_line(figure, measured.weights, points, line_style(index), hover)
     if report.formats:
         full = report.formats[0].total_bytes / 2**20
         figure.add_vline(x=full, line={"color": GREY, "width": 2, "dash": "dash"})
@@ -209,10 +210,10 @@ def quality_figure(report: FormatReport) -> go.Figure:
 
 def quality_sentence(report: FormatReport) -> str:
     """The format that stays closest, and the one that moves most."""
-    others = [one for one in report.formats if one.weights != AS_LOADED]
+    others = [measured for measured in report.formats if measured.weights != AS_LOADED]
     if not others:
         return NOTHING_YET
-    near, far = (pick(others, key=lambda one: one.divergence) for pick in (min, max))
+    near, far = (pick(others, key=lambda measured: measured.divergence) for pick in (min, max))
     return (
         f"Over {counted(report.began.tokens if report.began else 0, 'token')} of held-out text, "
         f"{near.weights} moves the next-token distribution least ({near.divergence:.4f} nats per "
@@ -223,23 +224,23 @@ def quality_sentence(report: FormatReport) -> str:
 def formats_table(report: FormatReport) -> pd.DataFrame:
     """A row per format and number of rows, as numbers: bytes, seconds, nats, bits."""
     rows: list[dict[str, Any]] = []
-    for one in report.formats:
-        for step in one.steps:
+    for measured in report.formats:
+        for step in measured.steps:
             rows.append(
                 {
-                    "weights": one.weights,
-                    "total_bytes": one.total_bytes,
-                    "read_bytes": one.read_bytes,
+                    "weights": measured.weights,
+                    "total_bytes": measured.total_bytes,
+                    "read_bytes": measured.read_bytes,
                     "rows": step.rows,
                     "seconds": step.timing.median,
                     "seconds_low": step.timing.low,
                     "seconds_high": step.timing.high,
                     "loaded_seconds": step.loaded.median,
-                    "nats_per_character": one.nats_per_character,
-                    "divergence": one.divergence,
-                    "prompt_divergence": one.prompt_divergence,
-                    "flipped": one.flipped,
-                    "entropy_error_bits": one.entropy_error,
+                    "nats_per_character": measured.nats_per_character,
+                    "divergence": measured.divergence,
+                    "prompt_divergence": measured.prompt_divergence,
+                    "flipped": measured.flipped,
+                    "entropy_error_bits": measured.entropy_error,
                 }
             )
     return pd.DataFrame(rows)

@@ -102,7 +102,10 @@ class FormatReport(reports.Report[Began, Point]):
         between formats.
         """
         found = self.of(FormatMeasured)
-        return [_with_all_repeats(one, found) if one.weights == AS_LOADED else one for one in found]
+        return [
+            _with_all_repeats(measured, found) if measured.weights == AS_LOADED else measured
+            for measured in found
+        ]
 
     @property
     def machine(self) -> MachineMeasured | None:
@@ -111,10 +114,12 @@ class FormatReport(reports.Report[Began, Point]):
 
 
 def _with_all_repeats(loaded: FormatMeasured, found: Iterable[FormatMeasured]) -> FormatMeasured:
-    others, steps = [one for one in found if one is not loaded], []
+    others, steps = [measured for measured in found if measured is not loaded], []
     for step in loaded.steps:
-        beside = [timed for one in others if (timed := one.step(step.rows)) is not None]
-        seconds = step.seconds + tuple(taken for one in beside for taken in one.loaded_seconds)
+        beside = [timed for measured in others if (timed := measured.step(step.rows)) is not None]
+        seconds = step.seconds + tuple(
+            taken for measured in beside for taken in measured.loaded_seconds
+        )
         steps.append(StepTimed(step.rows, seconds, seconds))
     return replace(loaded, steps=tuple(steps))
 

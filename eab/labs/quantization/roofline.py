@@ -17,25 +17,26 @@ class RunPoint(NamedTuple):
     seconds: float
 
 
-def bound(one: FormatMeasured, machine: MachineMeasured, rows: float) -> float:
+def bound(measured: FormatMeasured, machine: MachineMeasured, rows: float) -> float:
     """The least seconds of a step: its weights are read once, and multiplied by every row."""
-    reading = one.read_bytes / median(machine.bytes_per_second)
-    multiplying = 2 * one.parameters * rows / median(machine.operations_per_second)
+    reading = measured.read_bytes / median(machine.bytes_per_second)
+    multiplying = 2 * measured.parameters * rows / median(machine.operations_per_second)
     return max(reading, multiplying)
 
 
-def ridge(one: FormatMeasured, machine: MachineMeasured) -> float:
+def ridge(measured: FormatMeasured, machine: MachineMeasured) -> float:
     """The number of rows at which multiplying takes as long as reading the weights."""
-    per_row = 2 * one.parameters / median(machine.operations_per_second)
-    return one.read_bytes / median(machine.bytes_per_second) / per_row
+    per_row = 2 * measured.parameters / median(machine.operations_per_second)
+    return measured.read_bytes / median(machine.bytes_per_second) / per_row
 
 
 def run_point(run: Run) -> RunPoint | None:
     """The median decode pass of a run; None if nothing was timed after the prompt."""
     timings = [step.timing for step in run.steps[1:] if step.timing is not None]
-    timings = [one for one in timings if one.forward_seconds > 0]
+    timings = [timing for timing in timings if timing.forward_seconds > 0]
     if not timings:
         return None
     return RunPoint(
-        median(one.tokens for one in timings), median(one.forward_seconds for one in timings)
+        median(timing.tokens for timing in timings),
+        median(timing.forward_seconds for timing in timings),
     )

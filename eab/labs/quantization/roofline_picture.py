@@ -31,23 +31,23 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
     machine = report.machine
     if machine is None:
         return laid_out(figure)
-    for index, one in enumerate(_drawn(report)):
-        style, rows = line_style(index), sorted({*_ROWS, max(1.0, ridge(one, machine))})
+    for index, measured in enumerate(_drawn(report)):
+        style, rows = line_style(index), sorted({*_ROWS, max(1.0, ridge(measured, machine))})
         figure.add_scatter(
-            name=f"{one.weights}: bound",
+            name=f"{measured.weights}: bound",
             mode="lines",
             x=rows,
-            y=[1000 * bound(one, machine, count) for count in rows],
+            y=[1000 * bound(measured, machine, count) for count in rows],
             line={"color": style.colour, "dash": style.dash, "width": 2.5},
-            hovertemplate=f"{one.weights}, %{{x:.3g}} rows: %{{y:.3f}} ms<extra></extra>",
+            hovertemplate=f"{measured.weights}, %{{x:.3g}} rows: %{{y:.3f}} ms<extra></extra>",
         )
         figure.add_scatter(
-            name=f"{one.weights}: measured",
+            name=f"{measured.weights}: measured",
             mode="markers",
-            x=[step.rows for step in one.steps],
-            y=[1000 * step.timing.median for step in one.steps],
+            x=[step.rows for step in measured.steps],
+            y=[1000 * step.timing.median for step in measured.steps],
             marker={"color": style.colour, "symbol": style.symbol, "size": 9},
-            hovertemplate=f"{one.weights}, %{{x}} rows: %{{y:.2f}} ms<extra></extra>",
+            hovertemplate=f"{measured.weights}, %{{x}} rows: %{{y:.2f}} ms<extra></extra>",
         )
     if run is not None:
         add_line(
@@ -91,4 +91,4 @@ def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
 
 
 def _drawn(report: FormatReport) -> Sequence[FormatMeasured]:
-    return [one for one in report.formats if one.weights in _DRAWN]
+    return [measured for measured in report.formats if measured.weights in _DRAWN]

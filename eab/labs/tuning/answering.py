@@ -96,5 +96,7 @@ class Answering:
         }
         tokens = run.tokens_through_model() - len(run.started.prompt_tokens)
         # The last token of a text does not go through the model.
-        per_text = math.fsum(one.weight * (len(one.token_ids) - 1) for one in run.samples())
+        per_text = math.fsum(
+            sample.weight * (len(sample.token_ids) - 1) for sample in run.samples()
+        )
         return Reading(top.text, right if question.answers else None, tokens, per_text, scores)

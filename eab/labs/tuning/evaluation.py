@@ -157,7 +157,7 @@ def verdict(found: Report) -> str:
         f"The trees took {spent:,} tokens, {found.texts} independent "
         f"{'text' if found.texts == 1 else 'texts'} per question {theirs:,}."
     ]
-    gain = next((one.auroc for one in found.gains if one.score == SEMANTIC), None)
+    gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)
     if gain is not None:
         words.append(
             f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "

@@ -52,7 +52,8 @@ def varying(configs: Iterable[BranchingConfig]) -> list[str]:
     return [
         name
         for name in SETTINGS
-        if name != "seed" and len({getattr(one, name) for one in seen if has_effect(name, one)}) > 1
+        if name != "seed"
+        and len({getattr(config, name) for config in seen if has_effect(name, config)}) > 1
     ]
 
 
@@ -75,13 +76,13 @@ def setting_points(
         partial: Whether a seed counts before each prompt has its cell: for a picture that fills in.
     """
     found = list(cells)
-    prompts = {one.prompt_id for one in found if measured(one, gain) is not None}
+    prompts = {cell.prompt_id for cell in found if measured(cell, gain) is not None}
     grouped: defaultdict[BranchingConfig, defaultdict[int, dict[str, Cell]]] = defaultdict(
         lambda: defaultdict(dict)
     )
-    for one in found:
-        if one.prompt_id in prompts and None not in (measured(one, cost), measured(one, gain)):
-            grouped[setting_of(one)][one.seed][one.prompt_id] = one
+    for cell in found:
+        if cell.prompt_id in prompts and None not in (measured(cell, cost), measured(cell, gain)):
+            grouped[setting_of(cell)][cell.seed][cell.prompt_id] = cell
     points = (
         _point(config, seeds, 1 if partial else len(prompts), cost, gain)
         for config, seeds in grouped.items()

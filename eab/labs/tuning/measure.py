@@ -93,6 +93,6 @@ def _distribution_error(
     if not known:
         return None
     found = [_split(prompt, (text,), answers, same)[0] for text in known]
-    differences = [one - other for one, other in zip(found, known.values(), strict=True)]
+    differences = [estimate - other for estimate, other in zip(found, known.values(), strict=True)]
     differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(found))
-    return math.sqrt(math.fsum(one**2 for one in differences) / len(differences))
+    return math.sqrt(math.fsum(difference**2 for difference in differences) / len(differences))

@@ -34,7 +34,7 @@ def heat_figure(
     figure.add_heatmap(
         x=columns,
         y=rows,
-        z=[[None if one is None else one.gain.value for one in row] for row in grid],
+        z=[[None if point is None else point.gain.value for point in row] for row in grid],
         colorscale=_SCALE,
         reversescale=not quantity.more_is_better,
         showscale=False,  # the tiles say their values

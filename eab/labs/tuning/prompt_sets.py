@@ -69,7 +69,7 @@ def bundled_prompts(name: str) -> list[TuningPrompt]:
         )
     if name == "stories":
         return read_prompts(str(STORIES))
-    questions = [one for one in load_questions(BUNDLED) if one.group in SETS[name]]
+    questions = [question for question in load_questions(BUNDLED) if question.group in SETS[name]]
     return [
         TuningPrompt(f"{name}-{number:03d}", question)
         for number, question in enumerate(questions, start=1)

@@ -23,8 +23,8 @@ class Quantity:
 
 
 COSTS: Final = {
-    one.column: one
-    for one in (
+    each.column: each
+    for each in (
         Quantity(
             "tokens",
             "Tokens through the model",
@@ -49,8 +49,8 @@ COSTS: Final = {
     )
 }
 GAINS: Final = {
-    one.column: one
-    for one in (
+    each.column: each
+    for each in (
         Quantity(
             "distribution_error",
             "Error of the answer distribution",
@@ -94,8 +94,8 @@ QUANTITIES: Final = (
     COSTS
     | GAINS
     | {
-        one.column: one
-        for one in (
+        each.column: each
+        for each in (
             Quantity("paths", "Paths", "paths", True, "Number of texts."),
             Quantity("forks", "Forks", "forks", True, "Number of forks."),
             Quantity(

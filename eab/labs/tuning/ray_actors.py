@@ -40,9 +40,9 @@ class _Worker:
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[Outcome]:
         """See Executor.outcomes; without signs of life."""
-        for one in self._executor.outcomes(items):
-            if isinstance(one, Outcome):
-                yield one
+        for event in self._executor.outcomes(items):
+            if isinstance(event, Outcome):
+                yield event
 
 
 @dataclass(slots=True)
@@ -173,7 +173,9 @@ class RayActors:
 
     def _common_card(self) -> ModelCard:
         try:
-            cards: list[ModelCard] = self._ray.get([one.card.remote() for one in self._workers])
+            cards: list[ModelCard] = self._ray.get(
+                [worker.card.remote() for worker in self._workers]
+            )
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
             raise ModelError(f"a Ray worker cannot load the model: {reason}") from error

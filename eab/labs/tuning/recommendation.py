@@ -122,8 +122,8 @@ def recommend(
 
 def _beyond(means: Mapping[float, float], best: float, number: float) -> tuple[float, float] | None:
     """The threshold and mean nearest to a number, on its other side from the best."""
-    others = [one for one in means.items() if (one[1] - number) * (best - number) < 0]
-    return min(others, key=lambda one: abs(one[1] - number), default=None)
+    others = [entry for entry in means.items() if (entry[1] - number) * (best - number) < 0]
+    return min(others, key=lambda entry: abs(entry[1] - number), default=None)
 
 
 def _prediction(of: Mean, seeds: int) -> Prediction:

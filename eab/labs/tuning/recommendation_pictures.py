@@ -44,7 +44,7 @@ def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
         title="entropy threshold (nats, log scale)",
         type="log",
         tickvals=thresholds,
-        ticktext=[f"{one:g}" for one in thresholds],
+        ticktext=[f"{threshold:g}" for threshold in thresholds],
     )
     figure.update_yaxes(title=f"{of.axis} per run", rangemode="tozero")
     return laid_out(figure, 320)

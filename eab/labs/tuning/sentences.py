@@ -92,7 +92,7 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
 
 
 def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
-    names = varying(one.config for one in points)
+    names = varying(point.config for point in points)
     where = setting_words(point.config, [name for name in names if name != "policy"])
     policy = f"{point.config.policy}, " if "policy" in names else ""
     return f"{policy}{where} ({mean_words(point.gain, gain)})"
@@ -132,14 +132,14 @@ def _against(
 ) -> str:
     sign = 1 if gain.more_is_better else -1
     differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
-    inside = [one for one in differences if one is not None]
+    inside = [difference for difference in differences if difference is not None]
     if not inside:
         return (
             "No setting has the same cost as independent sampling, so they are not compared. "
             "Vary the path limit more widely."
         )
-    better = sum(one.excludes_zero and sign * one.value > 0 for one in inside)
-    worse = sum(one.excludes_zero and sign * one.value < 0 for one in inside)
+    better = sum(difference.excludes_zero and sign * difference.value > 0 for difference in inside)
+    worse = sum(difference.excludes_zero and sign * difference.value < 0 for difference in inside)
     outside = len(differences) - len(inside)
     words = (
         f"Against independent sampling at equal {_cost_noun(cost)}, {better} of "
@@ -156,7 +156,7 @@ def _cost_noun(cost: Quantity) -> str:
 
 def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
     """How many cells are left out because they have no such cost; empty if all have it."""
-    without = sum(getattr(one, cost.column) is None for one in cells)
+    without = sum(getattr(cell, cost.column) is None for cell in cells)
     if not without:
         return ""
     return (
@@ -171,7 +171,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
     known = {name: found for name, found in effects.items() if found is not None}
     if not known:
         return NOTHING_YET
-    name = max(known, key=lambda one: abs(known[one][2].value))
+    name = max(known, key=lambda setting: abs(known[setting][2].value))
     low, high, difference = known[name]
     moved = (
         f"{SETTINGS[name].label} moves it most: from {value_words(name, low)} to "
@@ -208,7 +208,7 @@ def _averaged(points: Sequence[SettingPoint]) -> Mapping[int, float]:
 
 def saving_sentence(cells: Sequence[Cell]) -> str:
     """How many cells the model did not have to make."""
-    spared = sum(one.made == "resimulated" for one in cells)
+    spared = sum(cell.made == "resimulated" for cell in cells)
     if not cells:
         return NOTHING_YET
     return (
@@ -232,7 +232,7 @@ def setting_rows(
             "–" if point.is_baseline else _difference(beyond_baseline(point, line), gain),
             "yes" if id(point) in front else "",
         )
-        for point in sorted(points, key=lambda one: one.cost.value)
+        for point in sorted(points, key=lambda point: point.cost.value)
     ]
 
 

@@ -82,7 +82,7 @@ def sweep_with(
     card = executor.card
     with Journal(folder, card, measurement) as journal:
         known = journal.known
-        wanted = [cell_key(card, item.prompt, one) for item in items for one in item.configs]
+        wanted = [cell_key(card, item.prompt, config) for item in items for config in item.configs]
         left = [item.without(known, card) for item in items]
         before = tuple(known[key] for key in wanted if key in known)
         yield from _steps(
@@ -100,13 +100,13 @@ def _steps(
     progress = _Progress(items, left, before)
     yield progress.step(before)
     with closing(executor.outcomes(left)) as outcomes:
-        for one in outcomes:
-            if isinstance(one, SweepProgress):
-                yield progress.step(under_way=one.tokens)
+        for event in outcomes:
+            if isinstance(event, SweepProgress):
+                yield progress.step(under_way=event.tokens)
                 continue
             if journal is not None:
-                journal.add(one)
-            yield progress.finish(one)
+                journal.add(event)
+            yield progress.finish(event)
 
 
 class _Progress:

@@ -31,7 +31,9 @@ class Item:
 
     def without(self, keys: Container[str], card: ModelCard) -> "Item | None":
         """The item with only those of its cells that have other keys; None if none is left."""
-        left = [one for one in self.configs if cell_key(card, self.prompt, one) not in keys]
+        left = [
+            config for config in self.configs if cell_key(card, self.prompt, config) not in keys
+        ]
         return replace(self, configs=tuple(left)) if left else None
 
 

@@ -76,8 +76,8 @@ def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
     """Of each decode step, over the repeats."""
     return timings_by(
         (step, seconds)
-        for one in compared.times(cache)
-        for step, seconds in enumerate(one.step_seconds)
+        for timed in compared.times(cache)
+        for step, seconds in enumerate(timed.step_seconds)
         if step and seconds is not None
     )
 

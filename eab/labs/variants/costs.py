@@ -116,9 +116,11 @@ def _time_rows(
 ) -> list[VariantRow]:
     """The medians with their spreads, and below them the multiples of the first, if comparable."""
     timings: list[Timing] = [getattr(cost, name) for cost in costs]
-    rows = [VariantRow(measure, tuple(with_spread(one, written) for one in timings))]
-    if not all(are_too_few(one, timings[0]) for one in timings):
-        beside = ("–" if one is timings[0] else as_long(one, timings[0]) for one in timings)
+    rows = [VariantRow(measure, tuple(with_spread(timing, written) for timing in timings))]
+    if not all(are_too_few(timing, timings[0]) for timing in timings):
+        beside = (
+            "–" if timing is timings[0] else as_long(timing, timings[0]) for timing in timings
+        )
         rows.append(VariantRow(f"{measure}, times as long", tuple(beside)))
     return rows
 
@@ -126,7 +128,11 @@ def _time_rows(
 def variants_sentence(compared: VariantRuns) -> str:
     """Whether all variants give the same tokens, and what became of those that did not finish."""
     agreements = compared.agreements()
-    unlike = [one for one in agreements if one.first_difference is not None or not one.explained]
+    unlike = [
+        agreement
+        for agreement in agreements
+        if agreement.first_difference is not None or not agreement.explained
+    ]
     words = [_difference_words(agreement) for agreement in unlike]
     if agreements and not unlike:
         words.append(f"The same tokens with {counted(len(agreements) + 1, compared.kind)}.")

@@ -62,8 +62,8 @@ def draft_length_results(compared: VariantRuns) -> list[DraftLengthResult]:
         config = run.started.config
         if len(run.steps) > 1:
             length = None if config.drafter == "none" else config.draft_length
-            seconds = compared.timing(name, lambda one: one.decode_seconds)
-            drafting = compared.timing(name, lambda one: one.draft_seconds)
+            seconds = compared.timing(name, lambda result: result.decode_seconds)
+            drafting = compared.timing(name, lambda result: result.draft_seconds)
             stats = speculation_stats(run)
             found.append(DraftLengthResult(name, length, stats, seconds, drafting))
     return found
@@ -130,19 +130,24 @@ def outcome_rows(compared: VariantRuns) -> list[VariantRow]:
     plain, _ = plain_and_drafted(results)
     counts = [
         VariantRow(
-            measure, tuple(_NO_VALUE if pd.isna(one) else written(one) for one in table[column])
+            measure,
+            tuple(_NO_VALUE if pd.isna(value) else written(value) for value in table[column]),
         )
         for measure, column, written in _OUTCOMES
         if column in table and not table[column].isna().all()
     ]
-    speed = [VariantRow("speed against plain", tuple(_against(one, plain) for one in results))]
-    if plain is None or all(are_too_few(one.seconds, plain.seconds) for one in results):
+    speed = [
+        VariantRow("speed against plain", tuple(_against(result, plain) for result in results))
+    ]
+    if plain is None or all(are_too_few(result.seconds, plain.seconds) for result in results):
         speed = []
     return [
         *speed,
         *counts,
-        VariantRow("ms of all steps", tuple(with_spread(one.seconds, ms) for one in results)),
-        VariantRow("of these, drafting", tuple(with_spread(one.drafting, ms) for one in results)),
+        VariantRow("ms of all steps", tuple(with_spread(result.seconds, ms) for result in results)),
+        VariantRow(
+            "of these, drafting", tuple(with_spread(result.drafting, ms) for result in results)
+        ),
     ]
 
 
@@ -204,11 +209,11 @@ def chips(run: Run, leaf: int) -> list[dict[str, str]]:
     """
     lineage = {path for path in run.lineage(leaf) if run.paths[path].tokens}
     accepted, rejected = set(), {}
-    for one in run.speculations:
-        if one.path in lineage:
-            accepted |= set(range(one.step, one.step + one.accepted))
-            if one.verified > one.accepted:
-                rejected[one.step + one.accepted] = one.draft_texts[one.accepted]
+    for drafted in run.speculations:
+        if drafted.path in lineage:
+            accepted |= set(range(drafted.step, drafted.step + drafted.accepted))
+            if drafted.verified > drafted.accepted:
+                rejected[drafted.step + drafted.accepted] = drafted.draft_texts[drafted.accepted]
     found = []
     for token in run.tokens(leaf):
         if token.step in rejected:

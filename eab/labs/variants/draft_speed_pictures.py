@@ -50,7 +50,7 @@ def pass_costs(compared: VariantRuns) -> PassCosts | None:
     if not found:
         return None
     return PassCosts(
-        median(one.draft_token for one in found), median(one.further_token for one in found)
+        median(costs.draft_token for costs in found), median(costs.further_token for costs in found)
     )
 
 
@@ -58,20 +58,20 @@ def repeated_costs(compared: VariantRuns) -> list[PassCosts]:
     """The costs of each repeat."""
     names = [result.name for result in draft_length_results(compared)]
     rounds = zip(*(compared.times(name) for name in names), strict=False)
-    return [costs for one in rounds if (costs := _costs_of(one)) is not None]
+    return [costs for runs in rounds if (costs := _costs_of(runs)) is not None]
 
 
 def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
     passes = [
-        (one.tokens / one.forward_passes, one.forward_seconds / one.forward_passes)
-        for one in runs
-        if one.forward_passes
+        (run.tokens / run.forward_passes, run.forward_seconds / run.forward_passes)
+        for run in runs
+        if run.forward_passes
     ]
-    fit, draft_tokens = fit_pass_seconds(passes), sum(one.draft_tokens for one in runs)
+    fit, draft_tokens = fit_pass_seconds(passes), sum(run.draft_tokens for run in runs)
     if fit is None or not draft_tokens or sum(fit) <= 0:
         return None
     single = sum(fit)
-    drafting = sum(one.draft_seconds for one in runs)
+    drafting = sum(run.draft_seconds for run in runs)
     return PassCosts(drafting / draft_tokens / single, fit[1] / single)
 
 
@@ -84,7 +84,7 @@ def speed_figure(compared: VariantRuns) -> go.Figure:
         figure.add_hrect(y0=low, y1=high, fillcolor=ORANGE, opacity=0.25, line_width=0)
         figure.add_scatter(
             name="plain decoding",
-            x=[one.name for one in drafted],
+            x=[result.name for result in drafted],
             y=[MILLI * plain.seconds.median] * len(drafted),
             mode="lines",
             line={"color": ORANGE, "dash": "dash", "width": 2},
@@ -92,9 +92,9 @@ def speed_figure(compared: VariantRuns) -> go.Figure:
         )
     figure.add_scatter(
         name="with draft tokens",
-        x=[one.name for one in drafted],
-        y=[MILLI * one.seconds.median for one in drafted],
-        error_y=error_bars([one.seconds for one in drafted]),
+        x=[result.name for result in drafted],
+        y=[MILLI * result.seconds.median for result in drafted],
+        error_y=error_bars([result.seconds for result in drafted]),
         mode="markers",
         marker={"color": BLUE, "size": 11, "symbol": "diamond"},
         showlegend=True,
@@ -110,16 +110,20 @@ def speed_sentence(compared: VariantRuns) -> str:
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     if plain is None or not drafted:
         return NOTHING_YET
-    timings = [plain.seconds, *(one.seconds for one in drafted)]
+    timings = [plain.seconds, *(result.seconds for result in drafted)]
     beginning = f"Plain decoding takes {in_ms(plain.seconds)}"
-    if any(are_too_few(plain.seconds, one.seconds) for one in drafted):
+    if any(are_too_few(plain.seconds, result.seconds) for result in drafted):
         return f"{beginning} for all decode steps ({repeats_words(timings)})."
-    different = [one for one in drafted if differs(one.seconds, plain.seconds)]
-    faster = [one for one in different if one.seconds.median < plain.seconds.median]
-    slower = [one.name for one in different if one not in faster]
-    alike = [one.name for one in drafted if one not in different]
+    different = [result for result in drafted if differs(result.seconds, plain.seconds)]
+    faster = [result for result in different if result.seconds.median < plain.seconds.median]
+    slower = [result.name for result in different if result not in faster]
+    alike = [result.name for result in drafted if result not in different]
     if faster:
-        told = [listed([f"{one.name}: {comparison(one.seconds, plain.seconds)}" for one in faster])]
+        told = [
+            listed(
+                [f"{result.name}: {comparison(result.seconds, plain.seconds)}" for result in faster]
+            )
+        ]
     elif len(slower) == len(drafted):
         told = ["every draft length is slower"]
         slower = []
@@ -134,8 +138,8 @@ def speed_claims(compared: VariantRuns) -> list[Claim]:
     """The comparisons of `speed_sentence`."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     return [
-        Claim(f"decode steps, {one.name} against plain", one.seconds, plain.seconds)
-        for one in drafted
+        Claim(f"decode steps, {result.name} against plain", result.seconds, plain.seconds)
+        for result in drafted
         if plain is not None
     ]
 
@@ -238,7 +242,9 @@ def _cost_words(compared: VariantRuns) -> str:
 
 def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:
     best = best_length(alpha, costs.draft_token, costs.of_pass)
-    gains = Timing(tuple(speed_up(alpha, best, one.draft_token, one.of_pass) for one in repeats))
+    gains = Timing(
+        tuple(speed_up(alpha, best, costs.draft_token, costs.of_pass) for costs in repeats)
+    )
     if not best or gains.low <= 1:
         return "no draft length is measurably faster than plain decoding"
     speed = speed_up(alpha, best, costs.draft_token, costs.of_pass)

@@ -30,11 +30,11 @@ def run_variants(
         for name, settings in variants.items()
     }
     finished = {}
-    for name, one in requests.items():
-        for event in generate(model, one, draft):
+    for name, asked in requests.items():
+        for event in generate(model, asked, draft):
             yield event
             if isinstance(event, RunEnded) and event.reason == "finished":
-                finished[name] = one
+                finished[name] = asked
     turns = [(number, name) for number in range(repeats) for name in finished]
     for done, (number, name) in enumerate(turns):
         words = f"repeat {number + 1} of {repeats}: {name}"

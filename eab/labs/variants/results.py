@@ -205,11 +205,11 @@ def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCos
     kv = [step.kv for step in run.steps if step.kv is not None]
     return RunCost(
         variant=variant,
-        seconds=Timing(tuple(one.seconds for one in times)),
-        step_seconds=Timing(tuple(one.step_median for one in times)),
+        seconds=Timing(tuple(timed.seconds for timed in times)),
+        step_seconds=Timing(tuple(timed.step_median for timed in times)),
         tokens_through_model=run.tokens_through_model(),
         peak_bytes=kv[-1].peak_bytes if kv else 0,
-        most_held_bytes=max((one.bytes_held for one in kv), default=0),
+        most_held_bytes=max((usage.bytes_held for usage in kv), default=0),
         held_last_bytes=kv[-1].bytes_held if kv else 0,
         copied_bytes=kv[-1].bytes_copied if kv else 0,
         allocations=kv[-1].allocations if kv else 0,

@@ -18,9 +18,9 @@ def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
         table = steps_table(run)
         kv = [step.kv for step in run.steps if step.kv is not None]
         table.insert(0, "variant", name)
-        table["copied_bytes_so_far"] = [one.bytes_copied for one in kv]
-        table["allocations_so_far"] = [one.allocations for one in kv]
-        table["peak_bytes_so_far"] = [one.peak_bytes for one in kv]
+        table["copied_bytes_so_far"] = [usage.bytes_copied for usage in kv]
+        table["allocations_so_far"] = [usage.allocations for usage in kv]
+        table["peak_bytes_so_far"] = [usage.peak_bytes for usage in kv]
         table["tokens_through_model"] = [
             step.timing.tokens if step.timing else 0 for step in run.steps if step.kv
         ]

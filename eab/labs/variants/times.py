@@ -27,7 +27,7 @@ class RunTimed:
     @property
     def seconds(self) -> float:
         """Of the whole run."""
-        return sum(one for one in self.step_seconds if one is not None)
+        return sum(seconds for seconds in self.step_seconds if seconds is not None)
 
     @property
     def decode_seconds(self) -> float:
@@ -41,21 +41,21 @@ class RunTimed:
 
     @property
     def _decode_steps(self) -> list[float]:
-        return [one for one in self.step_seconds[1:] if one is not None]
+        return [seconds for seconds in self.step_seconds[1:] if seconds is not None]
 
 
 def run_timed(variant: str, run: Run) -> RunTimed:
     """The times of a run."""
     timings = [step.timing for step in run.steps]
-    decoding = [one for one in timings[1:] if one is not None]
+    decoding = [timing for timing in timings[1:] if timing is not None]
     return RunTimed(
         variant,
-        tuple(None if one is None else round(one.seconds, _DIGITS) for one in timings),
-        round(sum(one.forward_seconds for one in decoding), _DIGITS),
-        round(sum(one.draft_seconds for one in decoding), _DIGITS),
+        tuple(None if timing is None else round(timing.seconds, _DIGITS) for timing in timings),
+        round(sum(timing.forward_seconds for timing in decoding), _DIGITS),
+        round(sum(timing.draft_seconds for timing in decoding), _DIGITS),
         sum(step.forward_passes for step in run.steps[1:]),
-        sum(one.tokens for one in decoding),
-        sum(len(one.draft_tokens) for one in run.speculations),
+        sum(timing.tokens for timing in decoding),
+        sum(len(drafted.draft_tokens) for drafted in run.speculations),
     )
 
 
