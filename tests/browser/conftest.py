@@ -2,17 +2,21 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from board_page import LIGHT, BoardPage
+from board_page import LIGHT, BoardPage, Boards
 from explorer_server import free_port, serve_command, serving
+from insisting import OpenPage
 from places import ROOT
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
+
+from eab.run import Run
 
 expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
 QUIET = [
@@ -90,22 +94,41 @@ def server(_running: tuple[str, int]) -> psutil.Process:
     return psutil.Process(_running[1])
 
 
-@pytest.fixture
-def open_page(browser: Browser, address: str, server_log: Path) -> Iterator[Callable[..., Page]]:
-    """open_page(query="", first_visit=False, **options) -> the explorer in a browser context of its
-    own; only a first visit is shown the tour of the board.
+@pytest.fixture(scope="session")
+def _contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+    """Browser contexts that have been there, by their options. They keep what the server sent, so
+    that the scripts of the page are read and compiled once, and nothing else.
     """
-    contexts = []
+    contexts: dict[str, BrowserContext] = {}
+    yield contexts
+    for context in contexts.values():
+        context.close()
+
+
+@pytest.fixture
+def open_page(
+    browser: Browser, address: str, server_log: Path, _contexts: dict[str, BrowserContext]
+) -> Iterator[OpenPage]:
+    """open_page(query="", first_visit=False, **options) -> the explorer in a browser context that no
+    other page of this test is in; only a first visit is shown the tour of the board.
+    """
+    contexts: list[BrowserContext] = []
     problems: list[str] = []
 
-    def open_page(query: str = "", first_visit: bool = False, **options: object) -> Page:
-        context = browser.new_context(
-            viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options
-        )  # type: ignore[arg-type]
-        contexts.append(context)
-        if not first_visit:
-            context.add_init_script("localStorage.setItem('eab-tour', 'yes')")
-        page = context.new_page()
+    def context_of(first_visit: bool, options: dict[str, Any]) -> BrowserContext:
+        found = _contexts.get(f"{options}")
+        if found is None or found in contexts or first_visit:
+            found = browser.new_context(
+                viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options
+            )
+            if not first_visit:
+                found.add_init_script("localStorage.setItem('eab-tour', 'yes')")
+                _contexts.setdefault(f"{options}", found)
+        contexts.append(found)
+        return found
+
+    def open_page(query: str = "", first_visit: bool = False, **options: Any) -> Page:
+        page = context_of(first_visit, options).new_page()
         page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
         page.goto(address + query)
@@ -115,41 +138,48 @@ def open_page(browser: Browser, address: str, server_log: Path) -> Iterator[Call
     for context in contexts:
         for page in context.pages:
             tell(page)
-        context.close()
+            with suppress(PlaywrightError):
+                page.evaluate("() => localStorage.clear()")
+            page.close()
+        context.clear_cookies()
+        if context not in _contexts.values():
+            context.close()
     print(f"--- The server's last words:\n{server_log.read_text(errors='replace')[-3000:]}")
-    ours = [
-        problem for problem in problems if "/static/js/" not in problem
-    ]  # else it is Streamlit's own
+    ours = [one for one in problems if "/static/js/" not in one]  # else it is Streamlit's own
     assert not ours, ours
 
 
 @pytest.fixture
-def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
-    contexts = []
+def board(browser: Browser) -> Iterator[Boards]:
+    contexts, problems = [], []
 
     def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, accept_downloads=True, **options
-        )
-        contexts.append(context)
-        page = context.new_page()
-        problems: list[str] = []
+        size = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=size, accept_downloads=True, **options))
+        page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        made = BoardPage(page, theme)
-        made.problems = problems  # type: ignore[attr-defined]
-        boards.append(made)
-        return made
+        return BoardPage(page, theme)
 
-    boards: list[BoardPage] = []
     yield make
-    found = [problem for made in boards for problem in made.problems]  # type: ignore[attr-defined]
     for context in contexts:
         context.close()
-    assert found == []
+    assert problems == []
 
 
 @pytest.fixture
-def screen(browser: Browser, board: Callable[..., BoardPage]) -> Callable[..., BoardPage]:
+def still(board: Boards) -> Boards:
+    """A board without motion that shows this run."""
+
+    def make(run: Run, **options: Any) -> BoardPage:
+        shown = board(reduced_motion="reduce")
+        shown.feed(run, **options)
+        return shown
+
+    return make
+
+
+@pytest.fixture
+def screen(browser: Browser, board: Boards) -> Boards:
     """A board that fills a window of this size."""
 
     def make(width: int, height: int, **options: object) -> BoardPage:

@@ -1,9 +1,7 @@
 """Which branches of the tree are drawn, and a text read in full, in a real Chromium."""
 
-from collections.abc import Callable
-
 import pytest
-from board_page import BOARD, BoardPage
+from board_page import Boards
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
@@ -23,15 +21,12 @@ def recorded(name: str) -> Run:
 REAL = recorded("ball")
 
 
-def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY)
+def test_a_hidden_branch_is_left_out_until_all_are_shown_again(still: Boards) -> None:
+    shown = still(STORY)
     shown.root.focus()
     everything = shown.drawn_paths()
     branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {branch.id}, 0)")
+    shown.select(branch.id, 0)
     shown.page.get_by_role("button", name="Hide this branch").click()
     gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
     assert shown.drawn_paths() == everything - gone < everything
@@ -42,9 +37,8 @@ def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
     assert shown.drawn_paths() == everything
 
 
-def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_small_branches_fold_into_a_mark_that_opens_them(still: Boards) -> None:
+    shown = still(REAL)
     pruned = [path for path in REAL.paths if path.status == "pruned"]
     forks = {path.parent for path in pruned}
     assert not shown.drawn_paths() & {path.id for path in pruned}
@@ -56,18 +50,15 @@ def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., Bo
     marks.first.click()
     opened = shown.drawn_paths() - before
     assert {path for path in opened if REAL.paths[path].parent == fork}
-    shown.root.focus()
-    shown.press("b")
+    shown.keys("b")
     assert shown.drawn_paths() == {path.id for path in REAL.paths if path.tokens}
     shown.press("b")
     assert shown.drawn_paths() == before
 
 
-def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown, run = board(reduced_motion="reduce"), recorded("market")
-    shown.feed(run)
+def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: Boards) -> None:
+    run = recorded("market")
+    shown = still(run)
     apart = shown.drawn_paths()
     shown.page.get_by_role("button", name="Same answers").click()
     *several, flour = group_answers(run, "sentence").ranked
@@ -83,18 +74,14 @@ def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(
     assert shown.drawn_paths() == joined, "the same run came again"
     shown.box(roots[0]).locator(".fold").click()
     assert {*several[0].leaves, *flour.leaves, roots[1]} < shown.drawn_paths()
-    shown.root.focus()
-    shown.press("a")
+    shown.keys("a")
     assert shown.drawn_paths() == apart
 
 
-def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown, run = board(reduced_motion="reduce"), recorded("market")
-    shown.feed(run)
-    shown.root.focus()
-    shown.press("a", "End")
+def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: Boards) -> None:
+    run = recorded("market")
+    shown = still(run)
+    shown.keys("a", "End")
     heaviest = group_answers(run, "sentence").ranked[0].leaves[0]
     first = run.lineage(heaviest)[1]
     shown.box(first).locator(".tick").last.click(force=True)
@@ -104,18 +91,16 @@ def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(
     assert words == run.text(heaviest)
     shown.box(first).locator(".tick").first.click(force=True)
     assert shown.selected() == {"path": first, "token": 0}
-    shown.root.focus()
-    shown.press("ArrowDown")
+    shown.keys("ArrowDown")
     assert heaviest != shown.selected()["path"]
     shown.press("ArrowUp")
     assert shown.selected()["path"] == heaviest
 
 
-def test_a_word_that_its_box_does_not_show_is_found(board: Callable[..., BoardPage]) -> None:
-    shown, run = board(reduced_motion="reduce"), recorded("capital")
-    shown.feed(run)
-    shown.root.focus()
-    shown.press("a")
+def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
+    run = recorded("capital")
+    shown = still(run)
+    shown.keys("a")
     assert shown.drawn_paths() == {0}, "both texts give one answer"
     lightest = min(run.leaves(), key=lambda leaf: leaf.weight)
     shown.press("/")
@@ -124,20 +109,16 @@ def test_a_word_that_its_box_does_not_show_is_found(board: Callable[..., BoardPa
     assert shown.selected()["path"] == lightest.id in shown.drawn_paths()
 
 
-def test_nothing_is_joined_while_a_run_grows(board: Callable[..., BoardPage]) -> None:
+def test_nothing_is_joined_while_a_run_grows(board: Boards) -> None:
     shown, run = board(reduced_motion="reduce"), recorded("market")
     run.ended = None
     shown.feed(run, mode="live")
     expect(shown.page.get_by_role("button", name="Same answers")).to_be_disabled()
 
 
-def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
-    shown.root.focus()
-    shown.press("End", "ArrowDown")
+def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) -> None:
+    shown = still(REAL)
+    shown.keys("End", "ArrowDown")
     read = set()
     previous, following = (
         shown.page.locator(".reading").get_by_role("button", name=name)
@@ -161,13 +142,9 @@ def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
     assert shown.selected()["token"] == 0
 
 
-def test_percentages_of_candidates_are_in_sight_also_by_step(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
-    shown.root.focus()
-    shown.press("End", "ArrowDown")
+def test_percentages_of_candidates_are_in_sight_also_by_step(still: Boards) -> None:
+    shown = still(REAL)
+    shown.keys("End", "ArrowDown")
     for _ in range(2):
         expect(shown.page.locator(".candidates .number").first).to_be_visible()
         expect(shown.page.locator(".candidates .number").first).to_contain_text("%")

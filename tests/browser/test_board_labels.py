@@ -1,9 +1,7 @@
 """The words in the boxes of the tree."""
 
-from collections.abc import Callable
-
 import pytest
-from board_page import BoardPage
+from board_page import Boards
 
 from eab.lessons import bundled_runs
 from eab.run import fold
@@ -29,9 +27,7 @@ OVERFLOWING = """() => {
 
 
 @pytest.mark.parametrize("size", [(780, 660), (1090, 660)])
-def test_words_stay_in_their_boxes_at_every_step(
-    screen: Callable[..., BoardPage], size: tuple[int, int]
-) -> None:
+def test_words_stay_in_their_boxes_at_every_step(screen: Boards, size: tuple[int, int]) -> None:
     shown = screen(*size, reduced_motion="reduce")
     for number, run in enumerate(RECORDED):
         shown.feed(run, name=f"run {number}")

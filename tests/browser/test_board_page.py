@@ -3,12 +3,11 @@ would feed.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from board_page import BOARD, DARK, LIGHT, BoardPage
+from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
 from insisting import box_of
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import expect
@@ -31,7 +30,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 STORY = invented_run(5, 20, 8)
 
 
-def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage]) -> None:
+def test_a_live_run_grows_and_nothing_is_replaced(board: Boards) -> None:
     shown = board()
     run, sent = Run(STORY[0]), 0
     for event in STORY[1:]:
@@ -50,9 +49,7 @@ def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage
     assert shown.page.evaluate("triggers") == []
 
 
-def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boards) -> None:
     shown = board()
     half = next(
         index
@@ -68,7 +65,7 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
     shown.expect_cursor(19)
 
 
-def test_a_new_box_is_at_its_place_before_the_next_frame(board: Callable[..., BoardPage]) -> None:
+def test_a_new_box_is_at_its_place_before_the_next_frame(board: Boards) -> None:
     shown = board()
     forked = next(index for index, event in enumerate(STORY) if isinstance(event, Forked))
     shown.feed(fold(STORY[:forked]), mode="live")
@@ -81,7 +78,7 @@ def test_a_new_box_is_at_its_place_before_the_next_frame(board: Callable[..., Bo
     assert without_place == 0
 
 
-def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) -> None:
+def test_a_message_given_twice_changes_nothing(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.page.evaluate(
@@ -94,23 +91,19 @@ def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) 
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
-def test_the_cursor_begins_where_it_is_told(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_the_cursor_begins_where_it_is_told(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY), cursor=7, autoplay=True)
     shown.expect_cursor(7)
-    shown.root.focus()
-    shown.press("ArrowRight", "ArrowRight")
+    shown.keys("ArrowRight", "ArrowRight")
     shown.feed(fold(STORY), cursor=7)
     shown.expect_cursor(9)  # only a run that is new to the board moves its cursor
 
 
-def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage]) -> None:
+def test_another_run_begins_with_nothing_chosen(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
-    shown.root.focus()
-    shown.press("End", "ArrowDown")
+    shown.keys("End", "ArrowDown")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(1)
     shown.feed(fold(invented_run(9, 5, 3)), name="another")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
@@ -118,7 +111,7 @@ def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage])
     shown.expect_cursor(4)
 
 
-def test_one_cursor_moves_all_three_pictures(board: Callable[..., BoardPage]) -> None:
+def test_one_cursor_moves_all_three_pictures(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.root.focus()
@@ -135,9 +128,8 @@ def test_one_cursor_moves_all_three_pictures(board: Callable[..., BoardPage]) ->
     shown.expect_cursor(7)
 
 
-def test_a_replay_keeps_every_box_where_it_is(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(fold(STORY))
+def test_a_replay_keeps_every_box_where_it_is(still: Boards) -> None:
+    shown = still(fold(STORY))
     shown.root.focus()
     places = {}
     for _ in range(20):
@@ -149,11 +141,10 @@ def test_a_replay_keeps_every_box_where_it_is(board: Callable[..., BoardPage]) -
     assert all(len(found) == 1 for found in places.values())
 
 
-def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
+def test_the_keyboard_does_it_all(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
-    shown.root.focus()
-    shown.press("Home", "ArrowRight", "ArrowRight", "ArrowLeft")
+    shown.keys("Home", "ArrowRight", "ArrowRight", "ArrowLeft")
     shown.expect_cursor(1)
     forks = sorted({path.tokens[0].step for path in fold(STORY).paths if path.parent >= 0})
     shown.press("Home", "Shift+ArrowRight")
@@ -174,14 +165,13 @@ def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
     expect(shown.root).to_have_attribute("data-playing", "false")
 
 
-def test_tab_leads_out_of_the_board(board: Callable[..., BoardPage]) -> None:
+def test_tab_leads_out_of_the_board(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.page.evaluate(
         "document.body.append(Object.assign(document.createElement('button'), { id: 'after' }))"
     )
-    shown.root.focus()
-    shown.press("ArrowDown")
+    shown.keys("ArrowDown")
     for _ in range(30):
         shown.press("Tab")
         if shown.page.evaluate("document.activeElement.id") == "after":
@@ -189,7 +179,7 @@ def test_tab_leads_out_of_the_board(board: Callable[..., BoardPage]) -> None:
     pytest.fail("Tab never left the board")
 
 
-def test_clicking_a_word_inspects_its_token(board: Callable[..., BoardPage]) -> None:
+def test_clicking_a_word_inspects_its_token(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     run = fold(invented_run(1, 6, 1, ["first", "second"]))
     shown.feed(run)
@@ -204,7 +194,7 @@ def test_clicking_a_word_inspects_its_token(board: Callable[..., BoardPage]) -> 
         expect(shown.page.locator(".inspector .why")).to_contain_text("threshold")
 
 
-def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., BoardPage]) -> None:
+def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     run = fold(STORY)
     shown.feed(run)
@@ -217,9 +207,8 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., 
     expect(shown.page.locator(".tooltip")).to_contain_text("nats")
 
 
-def test_by_step_the_tree_and_the_trace_share_their_axis(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(fold(STORY))
+def test_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
+    shown = still(fold(STORY))
     shown.page.get_by_role("button", name="Lay the tree out by step").click()
     shown.root.focus()
     for key in ("Home", "ArrowRight", "End"):
@@ -230,11 +219,10 @@ def test_by_step_the_tree_and_the_trace_share_their_axis(board: Callable[..., Bo
         assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
 
 
-def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> None:
+def test_hostile_tokens_are_shown_as_text(board: Boards) -> None:
     shown = board()
     shown.feed(fold(invented_run(3, 12, 4, HOSTILE)))
-    shown.root.focus()
-    shown.press("End", "t")  # the tables hold every token
+    shown.keys("End", "t")  # the tables hold every token
     assert shown.page.title() == "calm"
     assert shown.page.locator(".eab script, .eab b").count() == 0
     expect(shown.root).to_contain_text("⟨U+202E⟩")
@@ -242,7 +230,7 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
     assert "\u202e" not in text
 
 
-def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
+def test_the_text_of_a_long_path_is_shortened(board: Boards) -> None:
     shown = board()
     shown.page.set_viewport_size({"width": 700, "height": 260})
     shown.feed(fold(invented_run(0, 98, 1, [word * 4 for word in WORDS])))
@@ -252,7 +240,7 @@ def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -
     assert all(len(line) <= 120 for line in lines)
 
 
-def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., BoardPage]) -> None:
+def test_a_text_gets_several_lines_where_there_is_room(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     run = fold(invented_run(0, 30, 1))
     shown.feed(run)
@@ -268,9 +256,8 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., Boar
 
 
 @pytest.mark.parametrize("paths", [2, 8, 24])
-def test_boxes_stand_beside_each_other(board: Callable[..., BoardPage], paths: int) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(fold(invented_run(1, 30, paths)))
+def test_boxes_stand_beside_each_other(still: Boards, paths: int) -> None:
+    shown = still(fold(invented_run(1, 30, paths)))
     frames = shown.page.locator(".box:not(.hidden) .frame").all()
     places = [box_of(frame) for frame in frames]
     assert len(places) >= paths
@@ -282,9 +269,7 @@ def test_boxes_stand_beside_each_other(board: Callable[..., BoardPage], paths: i
             assert min(overlap) < 1
 
 
-def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(board: Boards) -> None:
     moving, still = board(), board(reduced_motion="reduce")
     for shown in (moving, still):
         shown.feed(fold(STORY), autoplay=True)
@@ -296,9 +281,7 @@ def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(
 @pytest.mark.parametrize(
     ("theme", "shared"), [(LIGHT, "rgb(0, 114, 178)"), (DARK, "rgb(86, 180, 233)")]
 )
-def test_both_themes_take_their_palette(
-    board: Callable[..., BoardPage], theme: str, shared: str
-) -> None:
+def test_both_themes_take_their_palette(board: Boards, theme: str, shared: str) -> None:
     shown = board(theme)
     shown.feed(fold(STORY))
     fill = shown.page.locator("svg.memory rect.shared").first.evaluate(
@@ -317,7 +300,7 @@ def test_both_themes_take_their_palette(
     ],
 )
 def test_a_downloaded_picture_stands_alone(
-    board: Callable[..., BoardPage], tmp_path: Path, view: str, theme: str
+    board: Boards, tmp_path: Path, view: str, theme: str
 ) -> None:
     shown = board(theme, reduced_motion="reduce")
     run = fold(invented_run(5, 20, 8, WORDS + HOSTILE))
@@ -341,9 +324,7 @@ def test_a_downloaded_picture_stands_alone(
         assert len(labels) == 1 + shown.page.locator(".box.path:not(.hidden)").count()
 
 
-def test_a_picture_downloads_as_png_by_the_keyboard(
-    board: Callable[..., BoardPage], tmp_path: Path
-) -> None:
+def test_a_picture_downloads_as_png_by_the_keyboard(board: Boards, tmp_path: Path) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(fold(STORY))
     button = shown.page.get_by_role("button", name="Download the tree of texts as PNG")
@@ -365,14 +346,13 @@ def download(shown: BoardPage, button: str, folder: Path) -> Path:
     return file
 
 
-def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:
+def test_large_runs_stay_usable(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     run = fold(invented_run(1, 100, 60, WORDS))
     assert sum(len(path.tokens) for path in run.paths) > 2000
     message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
     shown.page.evaluate("message => feed(JSON.parse(message))", message)
-    shown.root.focus()
-    shown.press("Home", "End")
+    shown.keys("Home", "End")
     shown.expect_cursor(99)
     boxes = box_of(shown.page.locator("svg.tree"))
     last = box_of(shown.page.locator(".box.path:not(.hidden)").last)

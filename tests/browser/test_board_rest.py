@@ -1,9 +1,7 @@
 """Where the cursor of the board rests by itself, and what is to be read there."""
 
-from collections.abc import Callable
-
 import pytest
-from board_page import BoardPage
+from board_page import Boards
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
@@ -17,7 +15,7 @@ RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings
 
 
 def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until_touched(
-    board: Callable[..., BoardPage],
+    board: Boards,
 ) -> None:
     shown = board()
     peak = STORY.peak_step()
@@ -34,9 +32,7 @@ def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until
     shown.expect_cursor(peak)
 
 
-def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(board: Boards) -> None:
     for touched in (False, True):
         shown = board()
         shown.page.clock.install()
@@ -50,9 +46,7 @@ def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(
         shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step())
 
 
-def test_without_motion_a_recorded_run_opens_where_most_paths_live(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_without_motion_a_recorded_run_opens_where_most_paths_live(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     for _ in range(2):  # a message that comes again moves nothing
         shown.feed(RECORDED[0], autoplay=True)
@@ -60,7 +54,7 @@ def test_without_motion_a_recorded_run_opens_where_most_paths_live(
 
 
 def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_moved(
-    screen: Callable[..., BoardPage],
+    screen: Boards,
 ) -> None:
     shown = screen(1366, 768, reduced_motion="reduce")
     run = RECORDED[0]
@@ -81,8 +75,7 @@ def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_mo
     for path in living:
         assert written(path) == text(path)
         assert written(path, ".to-come") == text(path, first=peak + 1)
-    shown.root.focus()
-    shown.press("ArrowLeft")
+    shown.keys("ArrowLeft")
     shown.expect_cursor(peak - 1)
     expect(shown.page.locator(".to-come")).to_have_count(0)
     for path in living:

@@ -1,12 +1,11 @@
 """The board as one screen: all pictures in its height, and nothing that moves them."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from board_page import BOARD, BoardPage
+from board_page import BOARD, BoardPage, Boards
 from insisting import box_of
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import FloatRect, Page, expect
@@ -43,10 +42,12 @@ def outside(page: Page, width: int, height: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("size", [(1090, 660), (1160, 790), (1640, 970), (1024, 768)])
-@pytest.mark.parametrize("by_step", [False, True])
+@pytest.mark.parametrize(
+    ("size", "by_step"),
+    [((1090, 660), False), ((1160, 790), True), ((1640, 970), False), ((1024, 768), True)],
+)
 def test_all_pictures_and_the_scrubber_are_in_the_window(
-    screen: Callable[..., BoardPage], size: tuple[int, int], by_step: bool
+    screen: Boards, size: tuple[int, int], by_step: bool
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")
     shown.feed(LIMITED)
@@ -68,16 +69,16 @@ TEXT_SIZES = """() => {
 }"""
 
 
-@pytest.mark.parametrize("size", [(1024, 768), (1366, 768), (1920, 1080)])
-@pytest.mark.parametrize("by_step", [False, True])
+@pytest.mark.parametrize(
+    ("size", "by_step"), [((1024, 768), False), ((1366, 768), True), ((1920, 1080), False)]
+)
 def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
-    screen: Callable[..., BoardPage], size: tuple[int, int], by_step: bool
+    screen: Boards, size: tuple[int, int], by_step: bool
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")
     shown.feed(LIMITED, offers={"link": LINK})
     expect(shown.page.get_by_role("button", name="PNG").first).to_be_visible()
-    shown.root.focus()
-    shown.press("p")
+    shown.keys("p")
     expect(shown.page.locator(".eab.presenting")).to_be_visible()
     if by_step:
         shown.page.get_by_role("button", name="By step").click()
@@ -100,13 +101,10 @@ def cursor_line(shown: BoardPage, step: int) -> FloatRect:
     return box_of(shown.page.locator("svg.entropy line.cursor"))
 
 
-def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(
-    screen: Callable[..., BoardPage],
-) -> None:
+def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(screen: Boards) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
-    shown.root.focus()
-    shown.press("p")
+    shown.keys("p")
     expect(shown.page.locator(".eab.presenting")).to_be_visible()
     shown.press("Home")
     start = cursor_line(shown, 0)
@@ -117,14 +115,11 @@ def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(
     shown.expect_cursor(7)
 
 
-def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(
-    screen: Callable[..., BoardPage],
-) -> None:
+def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(screen: Boards) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
     forks = sorted({path.born for path in STORY.paths if path.parent >= 0} | {0, 19})
-    shown.root.focus()
-    shown.press("Home", "PageDown")
+    shown.keys("Home", "PageDown")
     shown.expect_cursor(0)  # the page's own keys, as long as nothing is presented
     shown.press("p")
     shown.page.locator(".transport input").focus()
@@ -139,17 +134,14 @@ def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(
         shown.expect_cursor(step)
 
 
-def test_presenter_fills_the_window_where_full_screen_is_refused(
-    screen: Callable[..., BoardPage],
-) -> None:
+def test_presenter_fills_the_window_where_full_screen_is_refused(screen: Boards) -> None:
     shown = screen(1024, 600, reduced_motion="reduce")
     shown.feed(STORY)
     shown.page.evaluate(
         "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
     )
     shown.page.evaluate("document.getElementById('host').style.paddingTop = '300px'")
-    shown.root.focus()
-    shown.press("p")
+    shown.keys("p")
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, 1024, 600) == []
     shown.press("Escape")
@@ -158,9 +150,7 @@ def test_presenter_fills_the_window_where_full_screen_is_refused(
     assert box["y"] == 300
 
 
-def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(
-    screen: Callable[..., BoardPage],
-) -> None:
+def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards) -> None:
     shown = screen(1090, 660)
     run, sent = Run(EVENTS[0]), 0
     shown.feed(run, mode="live")
@@ -173,8 +163,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(
             sent = max(0, event.step - 3)
             shown.page.wait_for_timeout(40)
     shown.feed(run)
-    shown.root.focus()
-    shown.press("Home", " ")
+    shown.keys("Home", " ")
     shown.expect_cursor(19)
     shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', 0, 0)")
     shown.page.wait_for_timeout(200)
@@ -182,9 +171,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(
     assert shown.page.evaluate(moved) == []
 
 
-def test_the_drawer_lies_over_the_charts_and_escape_closes_it(
-    screen: Callable[..., BoardPage],
-) -> None:
+def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) -> None:
     shown = screen(1090, 660, reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
@@ -204,9 +191,7 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(
     expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
 
 
-def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(board: Boards) -> None:
     shown = board(width=390, reduced_motion="reduce")
     shown.page.set_viewport_size({"width": 390, "height": 844})
     shown.feed(LIMITED)
@@ -224,7 +209,7 @@ def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_each_fork_has_a_caption_while_it_is_played(board: Callable[..., BoardPage]) -> None:
+def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
     shown = board()
     run = RECORDED[0]
     shown.feed(run, autoplay=True)
@@ -239,14 +224,11 @@ def test_each_fork_has_a_caption_while_it_is_played(board: Callable[..., BoardPa
     assert f"{named[0].tokens[0].entropy:.2f}" == found[2]
 
 
-def test_shares_stand_on_the_edges_and_weights_after_the_texts(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_shares_stand_on_the_edges_and_weights_after_the_texts(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     for name, run in enumerate(RECORDED[:6]):
         shown.feed(run, name=f"run {name}")
-        shown.root.focus()
-        shown.press("End")
+        shown.keys("End")
         weights = shown.page.locator(".box.path:not(.hidden) .weight").all_text_contents()
         numbers = [float(text.strip("<%")) for text in weights if text]
         assert len(numbers) == (len(run.leaves()) if len(run.paths) > 1 else 0)
@@ -258,20 +240,16 @@ def test_shares_stand_on_the_edges_and_weights_after_the_texts(
             expect(note).to_be_hidden()
 
 
-def test_why_the_weights_are_no_products_is_a_click_away(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(LIMITED)
+def test_why_the_weights_are_no_products_is_a_click_away(still: Boards) -> None:
+    shown = still(LIMITED)
     shown.page.get_by_role("button", name="Why?").click()
     expect(shown.page.locator(".drawer")).to_contain_text("the product of the shares")
     body, topic = (box_of(shown.page.locator(name)) for name in (".drawer-body", ".limit-topic"))
     assert 0 <= topic["y"] - body["y"] < body["height"] / 2
 
 
-def test_pointing_at_a_token_shows_its_candidates_and_the_reason(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(RECORDED[0])
+def test_pointing_at_a_token_shows_its_candidates_and_the_reason(still: Boards) -> None:
+    shown = still(RECORDED[0])
     fork = next(path for path in RECORDED[0].paths if path.parent >= 0)
     shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
     tip = shown.page.locator(".tooltip")
@@ -279,7 +257,7 @@ def test_pointing_at_a_token_shows_its_candidates_and_the_reason(
     expect(tip).to_contain_text("reached the threshold")
 
 
-def test_the_link_is_copied_with_the_step(board: Callable[..., BoardPage]) -> None:
+def test_the_link_is_copied_with_the_step(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     shown.page.evaluate(
         "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } })"
@@ -287,16 +265,13 @@ def test_the_link_is_copied_with_the_step(board: Callable[..., BoardPage]) -> No
     shown.feed(STORY)
     expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
     shown.feed(STORY, offers={"link": LINK})
-    shown.root.focus()
-    shown.press("Home", "ArrowRight", "ArrowRight")
+    shown.keys("Home", "ArrowRight", "ArrowRight")
     shown.page.get_by_role("button", name="Copy link").click()
     expect(shown.page.locator(".copied")).to_have_text("Copied. Opens this run.")
     assert shown.page.evaluate("copied") == f"{shown.page.url}?example=one.eab&cursor=2"
 
 
-def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     offers = {"what_if": True, "run_at": True, "growth_steps": ["auto", 4, 16]}
     shown.feed(STORY, offers=offers)
@@ -316,10 +291,9 @@ def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(
 
 
 def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_boxes(
-    board: Callable[..., BoardPage], tmp_path: Path
+    still: Boards, tmp_path: Path
 ) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(fold(invented_run(5, 20, 8, [*WORDS, " WWWWWWWW", "iiiiiiiii"])))
+    shown = still(fold(invented_run(5, 20, 8, [*WORDS, " WWWWWWWW", "iiiiiiiii"])))
     with shown.page.expect_download() as waiting:
         shown.page.get_by_role("button", name="SVG: Download the tree of texts").click()
     file = tmp_path / "tree.svg"

@@ -1,9 +1,8 @@
 """A board that its host takes away: no timer, no frame and no observer of it runs on."""
 
-from collections.abc import Callable
-
 import pytest
-from board_page import BOARD, BoardPage
+from board_page import BOARD, BoardPage, Boards
+from insisting import OpenPage
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 
@@ -39,7 +38,7 @@ def running(page: Page) -> list[str]:
 
 
 @pytest.fixture
-def shown(board: Callable[..., BoardPage]) -> BoardPage:
+def shown(board: Boards) -> BoardPage:
     made = board()
     made.page.evaluate(_COUNT)
     return made
@@ -47,8 +46,7 @@ def shown(board: Callable[..., BoardPage]) -> BoardPage:
 
 def test_a_board_that_plays_ends_when_it_is_taken_away(shown: BoardPage) -> None:
     shown.feed(fold(STORY), autoplay=True)
-    shown.root.focus()
-    shown.press("t")
+    shown.keys("t")
     shown.page.wait_for_function(f"() => Number({BOARD}.dataset.cursor) > 0")
     assert {"frames", "observers"} <= set(running(shown.page))
     shown.page.evaluate(
@@ -94,7 +92,7 @@ def test_a_board_is_made_anew_in_the_same_place(shown: BoardPage) -> None:
     shown.expect_cursor(19)
 
 
-def test_a_change_of_page_ends_the_board(open_page: Callable[..., Page]) -> None:
+def test_a_change_of_page_ends_the_board(open_page: OpenPage) -> None:
     page = open_page()
     page.wait_for_function(f"() => Number({_IN_APP}?.dataset.cursor) > 0")
     page.evaluate(f"() => {{ window.root = {_IN_APP}; }}")

@@ -3,11 +3,10 @@ tables, growing.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from board_page import BOARD, BoardPage
+from board_page import BOARD, Boards
 from insisting import box_of
 from invented_runs import invented_run
 from playwright.sync_api import expect
@@ -36,9 +35,8 @@ def kin(run: Run, path: int) -> set[int]:
     }
 
 
-def test_sentences_and_weights_are_those_of_the_cursor(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_sentences_and_weights_are_those_of_the_cursor(still: Boards) -> None:
+    shown = still(REAL)
     changed = max(REAL.paths, key=lambda path: len(path.weights))
     assert len(changed.weights) > 2, "a path that others' pruning makes heavier"
     widths = set()
@@ -55,9 +53,8 @@ def test_sentences_and_weights_are_those_of_the_cursor(board: Callable[..., Boar
     assert len(widths) > 1
 
 
-def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY)
+def test_only_the_chosen_path_and_its_kin_stay(still: Boards) -> None:
+    shown = still(STORY)
     shown.root.focus()
     everything = shown.drawn_paths()
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
@@ -67,9 +64,8 @@ def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) 
     assert shown.drawn_paths() == everything
 
 
-def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_texts_are_shortened_until_the_tree_fits(still: Boards) -> None:
+    shown = still(REAL)
     characters = []
     for width in (1900, 1280, 800):
         shown.page.set_viewport_size({"width": width, "height": 900})
@@ -84,11 +80,8 @@ def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]
     assert characters[0] >= characters[1] > characters[2]
 
 
-def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(still: Boards) -> None:
+    shown = still(REAL)
     threshold = REAL.started.threshold_nats
     missed = [
         (path.id, index)
@@ -97,22 +90,20 @@ def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
         if token.entropy >= threshold and not (index == 0 and path.parent >= 0)
     ]
     unlucky = next(path for path in reversed(REAL.paths) if path.id in dict(missed))
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {unlucky.id}, 0)")
+    shown.select(unlucky.id, 0)
     drawn = shown.page.locator("svg.entropy .missed").get_attribute("d") or ""
     line = REAL.lineage(unlucky.id)
     assert not unlucky.children
     assert drawn.count("M") == sum(path in line for path, _ in missed)
     for path, token in missed[:3]:
-        shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
+        shown.select(path, token)
         expect(shown.page.locator(".inspector .why")).to_contain_text("reached the threshold")
         expect(shown.page.locator(".inspector .why")).to_contain_text(
             re.compile("path limit|weighed less than")
         )
 
 
-def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(board: Boards) -> None:
     bounded = fold(
         replace(event, whole=EntropyBounds(event.entropy + 0.3, event.entropy + 0.7))
         if isinstance(event, Predicted)
@@ -145,9 +136,8 @@ def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(
         assert (low - high) / (y - low) == pytest.approx(4 / 3, rel=0.05)
 
 
-def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY)
+def test_find_goes_from_place_to_place_also_over_a_fork(still: Boards) -> None:
+    shown = still(STORY)
     shown.root.focus()
     child = next(
         path for path in STORY.paths if path.parent >= 0 and STORY.paths[path.parent].tokens
@@ -172,11 +162,9 @@ def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., Boa
     expect(shown.page.locator(".finder output")).to_have_text("0 found")
 
 
-def test_the_tables_say_what_the_pictures_show(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
-    shown.root.focus()
-    shown.press("Home", *["ArrowRight"] * 9, "t")
+def test_the_tables_say_what_the_pictures_show(still: Boards) -> None:
+    shown = still(REAL)
+    shown.keys("Home", *["ArrowRight"] * 9, "t")
     lines = shown.page.locator(".table-box").nth(1).locator("tbody tr")
     tokens = [(path, token) for path in REAL.paths for token in path.tokens if token.step <= 9]
     expect(lines).to_have_count(len(tokens))
@@ -188,25 +176,22 @@ def test_the_tables_say_what_the_pictures_show(board: Callable[..., BoardPage]) 
     assert [[line[0], line[1], line[4].split()[0]] for line in cells] == expected
 
 
-def test_the_chosen_token_goes_with_the_cursor(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY)
-    shown.root.focus()
-    shown.press("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
+def test_the_chosen_token_goes_with_the_cursor(still: Boards) -> None:
+    shown = still(STORY)
+    shown.keys("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
     place = shown.selected()
     assert STORY.paths[place["path"]].tokens[place["token"]].step == shown.data("cursor")
 
 
-def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_the_row_of_a_token_is_told_with_those_who_read_it(still: Boards) -> None:
+    shown = still(REAL)
     step = len(REAL.steps) - 1
     kv = REAL.steps[step].kv
     assert kv is not None
     path = next(one for one in REAL.paths if one.status == "forked" and one.tokens)
     readers = [rows.path for rows in kv.paths if path.id in REAL.lineage(rows.path)]
     assert len(readers) > 1
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
+    shown.select(path.id, 0)
     said = shown.page.locator(".inspector .why").text_content() or ""
     assert f"shared by {len(readers)} paths at step {step}" in said
     assert sorted(map(int, said.rsplit(": ", 1)[1].rstrip(".").split(", "))) == sorted(readers)
@@ -214,11 +199,8 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     expect(shown.page.locator(".inspector .why")).to_contain_text("written in the next step")
 
 
-def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(still: Boards) -> None:
+    shown = still(REAL)
     expect(shown.page.locator("svg.memory")).to_contain_text("EAB")
     expect(shown.page.locator("svg.memory")).to_contain_text("separate caches")
     shown.feed(REAL, name="two", cache="deep-copy")
@@ -227,19 +209,18 @@ def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(
 
 
 def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
-    board: Callable[..., BoardPage],
+    still: Boards,
 ) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
+    shown = still(REAL)
     path = next(one for one in REAL.paths if one.tokens)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
+    shown.select(path.id, 0)
     expect(shown.page.locator(".inspector .candidates li")).to_have_count(
         len(path.tokens[0].candidates)
     )
     expect(shown.page.locator(".inspector .candidates button")).to_have_count(0)
     expect(shown.page.get_by_role("button", name="Grow from here")).to_have_count(0)
     shown.feed(REAL, name="two", offers={"grow": True})
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
+    shown.select(path.id, 0)
     shown.page.locator(".inspector .candidates button").nth(2).click()
     forced = path.tokens[0].candidates[2].text
     grow = shown.page.get_by_role("button", name=f"Grow from here with “{forced}”")
@@ -250,9 +231,7 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     ]
 
 
-def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(board: Boards) -> None:
     shown = board()
     shown.page.clock.install()
     half = fold(invented_run(5, 20, 8)[:60])
@@ -261,16 +240,13 @@ def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(
     expect(news).to_be_hidden()
     shown.page.clock.run_for(9_000)
     expect(news).to_contain_text("No news for 8 seconds")
-    shown.root.focus()
-    shown.press("Home")
+    shown.keys("Home")
     shown.expect_cursor(0)
     shown.feed(STORY, mode="live")
     expect(news).to_be_hidden()
 
 
-def test_twenty_paths_of_two_hundred_tokens_replace_nothing(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_twenty_paths_of_two_hundred_tokens_replace_nothing(board: Boards) -> None:
     shown = board()
     started, *events = invented_run(4, 200, 20)
     run, sent = Run(started), 0
@@ -288,11 +264,9 @@ def test_twenty_paths_of_two_hundred_tokens_replace_nothing(
     assert shown.page.evaluate("triggers") == []
 
 
-def test_a_ring_marks_the_forks_that_decide_the_answer(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(BRIDGE, cursor=None)
-    shown.root.focus()
-    shown.press("End")
+def test_a_ring_marks_the_forks_that_decide_the_answer(still: Boards) -> None:
+    shown = still(BRIDGE, cursor=None)
+    shown.keys("End")
     switch = shown.page.get_by_role("button", name="Deciding forks")
     rings = shown.page.locator(".decides:visible")
     tree = shown.page.locator(".tree-panel .picture")
@@ -305,19 +279,14 @@ def test_a_ring_marks_the_forks_that_decide_the_answer(board: Callable[..., Boar
     expect(shown.page.locator(".box.wording")).to_have_count(6)
     expect(sentence).to_contain_text("causes 100% of the semantic entropy")
     assert box_of(tree) == place, "the board does not jump"
-    shown.root.focus()
-    shown.press("d")
+    shown.keys("d")
     expect(rings).to_have_count(0)
     expect(sentence).to_have_text(said)
 
 
-def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(PET)
-    shown.root.focus()
-    shown.press("End", "d")
+def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> None:
+    shown = still(PET)
+    shown.keys("End", "d")
     radii = {
         path: float(ring.get_attribute("r") or 0)
         for path in (1, 2, 3)
@@ -338,15 +307,12 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(
     expect(shown.page.locator(".inspector .why")).to_contain_text("The fork after it decides")
 
 
-def test_while_nothing_is_known_of_the_forks_the_switch_is_off(
-    board: Callable[..., BoardPage],
-) -> None:
+def test_while_nothing_is_known_of_the_forks_the_switch_is_off(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     growing = fold(bundled_runs.events_of(_recording("pet"))[:-1])
     shown.feed(growing, mode="live")
     expect(shown.page.get_by_role("button", name="Deciding forks")).to_be_disabled()
-    shown.root.focus()
-    shown.press("d")
+    shown.keys("d")
     expect(shown.page.locator(".decides:visible")).to_have_count(0)
     shown.feed(PET, mode="live")
     expect(shown.page.get_by_role("button", name="Deciding forks")).to_be_enabled()

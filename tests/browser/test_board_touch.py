@@ -1,9 +1,7 @@
 """The board under a finger, as Chromium passes touches on."""
 
-from collections.abc import Callable
-
 import pytest
-from board_page import BOARD, BoardPage
+from board_page import BOARD, BoardPage, Boards
 from insisting import box_of
 from invented_runs import invented_run
 from playwright.sync_api import CDPSession, expect
@@ -15,7 +13,7 @@ STORY = invented_run(5, 20, 8)
 
 
 @pytest.fixture
-def shown(board: Callable[..., BoardPage]) -> BoardPage:
+def shown(board: Boards) -> BoardPage:
     made = board(has_touch=True, is_mobile=True)
     made.feed(fold(STORY), offers={"what_if": True})
     return made

@@ -2,6 +2,7 @@
 the board alone.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -56,6 +57,15 @@ class BoardPage:
         for key in keys:
             self.page.keyboard.press(key)
 
+    def keys(self, *keys: str) -> None:
+        """Press keys on the board."""
+        self.root.focus()
+        self.press(*keys)
+
+    def select(self, path: int, token: int) -> None:
+        """Choose a token, as a click on it does."""
+        self.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
+
     def box(self, path: int) -> Locator:
         return self.page.locator(f'.box.path[data-path="{path}"]')
 
@@ -70,3 +80,6 @@ class BoardPage:
             f"(({{ path, token }}) => ({{ path, token }}))({selection})"
         )
         return found
+
+
+Boards = Callable[..., BoardPage]  # the fixtures that make a board, see tests/browser/conftest.py

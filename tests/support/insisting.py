@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 
-from playwright.sync_api import FloatRect, Locator, expect
+from playwright.sync_api import FloatRect, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+OpenPage = Callable[..., Page]  # the fixture open_page, see tests/browser/conftest.py
 
 
 def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30) -> None:

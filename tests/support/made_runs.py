@@ -38,3 +38,8 @@ def bundled(name: str) -> list[Event]:
     """The events of the bundled run in the file with this name, which ends in .eab."""
     [recording] = [one for one in bundled_runs.recordings() if one.file == f"{name}.eab"]
     return list(bundled_runs.events_of(recording))
+
+
+def bundled_run(name: str) -> Run:
+    """The bundled run in the file with this name, folded."""
+    return fold(bundled(name))

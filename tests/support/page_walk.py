@@ -1,96 +1,146 @@
-"""What tests of several pages do: type a prompt, press Run, wait for the end, read the page."""
+"""A tab of the explorer without a browser: type a prompt, press Run, wait for the end, read the
+page.
+"""
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from places import MAIN
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Block
 
-from eab.lessons.bundled_runs import Recording
+from eab.lessons import bundled_runs
 
 
-def opened(page: str = "explore", **query: object) -> AppTest:
+class Tab(AppTest):
+    """Streamlit's AppTest; a page that shows an exception fails the test."""
+
+    def _run(self, *args: Any, **options: Any) -> "Tab":
+        super()._run(*args, **options)
+        shown = [one.value for one in self.exception]
+        assert not shown, shown
+        return self
+
+    @property
+    def words(self) -> list[str]:
+        """The sentences on the page."""
+        return [text.value for text in self.text]
+
+    @property
+    def said(self) -> str:
+        """All sentences on the page as one text."""
+        return " ".join(self.words)
+
+    @property
+    def captions(self) -> str:
+        """The small print of the page, without its sidebar and without escapes."""
+        return " ".join(one.value for one in self.main.caption).replace("\\", "")
+
+    @property
+    def errors(self) -> list[str]:
+        """What the page says went wrong, without escapes."""
+        return [one.value.replace("\\", "") for one in self.error]
+
+    @property
+    def status(self) -> str:
+        """The words of the status line, without escapes."""
+        line: Any = self.get_by_key("status")
+        [words] = [one.value for one in (*line.error, *line.caption)]
+        return str(words).replace("\\", "")
+
+    @property
+    def charts(self) -> int:
+        """How many charts of plotly there are."""
+        return len(self.get("plotly_chart"))
+
+    @property
+    def boards(self) -> list[dict[str, Any]]:
+        """The newest message to each board of this page, from the top."""
+        found = [one.proto for one in self.get("bidi_component")]
+        boards = [one for one in found if one.component_name == "eab_board"]
+        return [dict(json.loads(one.json)[0]) for one in boards]
+
+    @property
+    def board(self) -> dict[str, Any]:
+        """The newest message to the first board."""
+        return self.boards[0]
+
+    def value(self, key: str) -> Any:
+        """What the widget with this key holds."""
+        widget: Any = self.get_by_key(key)
+        return widget.value
+
+    def put(self, **values: Any) -> "Tab":
+        """Set the widgets with these keys, and draw the page."""
+        self._set(values)
+        self.run()
+        return self
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for key, value in values.items():
+            widget: Any = self.get_by_key(key)
+            widget.set_value(value)
+
+    def remember(self, **values: Any) -> "Tab":
+        """Put values into the session, and draw the page."""
+        for name, value in values.items():
+            self.session_state[name] = value
+        self.run()
+        return self
+
+    def press(self, key: str, **values: Any) -> "Tab":
+        """Click the button with this key, once other widgets have these values."""
+        self._set(values)
+        self.button(key=key).click().run()
+        return self
+
+    def go_to(self, page: str) -> "Tab":
+        """Open another page in this tab."""
+        self.switch_page(f"../pages/{page}.py").run()
+        return self
+
+    def start(self, prompt: str, new_tokens: int) -> "Tab":
+        """Press Run with this prompt and this number of new tokens."""
+        return self.press("run_button", prompt=prompt, set_max_new_tokens=new_tokens)
+
+    def generate(self, **values: Any) -> "Tab":
+        """Press Run, once widgets have these values, and wait for the end."""
+        return self.press("run_button", **values).run_to_its_end()
+
+    def open_example(self, name: str) -> "Tab":
+        """Choose this example in the popover "Open"."""
+        return self.remember(open_run=True).put(recording=bundled_runs.named(f"{name}.eab"))
+
+    def open_file(self, name: str, data: bytes) -> "Tab":
+        """Upload this run file in the popover "Open"."""
+        return self.remember(open_run=True).put(upload=(name, data, ""))
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> "Tab":
+        """Draw the page again until the condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to that"
+            time.sleep(0.1)
+            self.run()
+        return self
+
+    def run_to_its_end(self, stop: str = "stop_button") -> "Tab":
+        """Draw the page again until nothing is active.
+
+        Args:
+            stop: The key of the button that stops it.
+        """
+        active = {stop}
+        return self.until(  # a busy machine is no failure
+            lambda: not active & {one.key for one in self.button if not one.disabled}, 600
+        )
+
+
+def opened(page: str = "explore", **query: object) -> Tab:
     """A tab that was opened with this query and then went to this page."""
-    tab = AppTest.from_file(MAIN, default_timeout=60)
+    tab = Tab(MAIN, default_timeout=60)
     for name, value in query.items():
         tab.query_params[name] = str(value)
     tab.run()
-    return tab if page == "explore" else tab.switch_page(f"../pages/{page}.py").run()
-
-
-def boards(page: AppTest) -> list[dict[str, Any]]:
-    """The newest message to each board of this page, from the top."""
-    found = [
-        one.proto for one in page.get("bidi_component") if one.proto.component_name == "eab_board"
-    ]
-    return [dict(json.loads(one.json)[0]) for one in found]
-
-
-def board_message(page: AppTest) -> dict[str, Any]:
-    """The newest message to the first board."""
-    return boards(page)[0]
-
-
-def words(page: AppTest) -> list[str]:
-    """The sentences on the page."""
-    return [text.value for text in page.text]
-
-
-def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
-    """Press Run with this prompt and this number of new tokens."""
-    page.text_area(key="prompt").set_value(prompt)
-    page.slider(key="set_max_new_tokens").set_value(new_tokens)
-    return page.button(key="run_button").click().run()
-
-
-def open_example(page: AppTest, recording: Recording) -> AppTest:
-    """Choose this example in the popover "Open"."""
-    page.session_state["open_run"] = True
-    page.run()
-    return page.radio(key="recording").set_value(recording).run()
-
-
-def open_file(page: AppTest, name: str, data: bytes) -> AppTest:
-    """Upload this run file in the popover "Open"."""
-    page.session_state["open_run"] = True
-    page.run()
-    return page.file_uploader(key="upload").set_value((name, data, "")).run()
-
-
-def status(page: AppTest) -> str:
-    """The words of the status line, without escapes."""
-    line = container(page, "status")
-    [words] = [one.value for one in (*line.error, *line.caption)]
-    return str(words).replace("\\", "")
-
-
-def container(page: AppTest, key: str) -> Block:
-    """The container of the main area that has this key."""
-
-    def blocks(block: Block) -> Iterator[Block]:
-        for child in block.children.values():
-            if isinstance(child, Block):
-                yield child
-                yield from blocks(child)
-
-    return next(
-        block for block in blocks(page.main) if getattr(block.proto, "id", "").endswith(f"-{key}")
-    )
-
-
-def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
-    """Draw the page again until nothing is active.
-
-    Args:
-        page: The tab.
-        stop: The key of the button that stops it.
-    """
-    deadline = time.monotonic() + 600  # a busy machine is no failure
-    while any(button.key == stop and not button.disabled for button in page.button):
-        assert time.monotonic() < deadline, "it did not end"
-        time.sleep(0.2)
-        page.run()
-    return page
+    return tab if page == "explore" else tab.go_to(page)

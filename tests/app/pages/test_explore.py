@@ -1,4 +1,6 @@
-"""The page without a browser: it runs, says what is wrong, and keeps what was on the screen."""
+"""The page Explore without a browser: it runs and keeps what was on the screen. What it says of a
+wrong prompt or model is in test_refused.py.
+"""
 
 import os
 import subprocess
@@ -9,34 +11,43 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from page_walk import board_message, open_example, open_file, opened, run_to_its_end, status
-from places import MAIN, ROOT
-from streamlit.testing.v1 import AppTest
+from made_runs import bundled, bundled_run
+from page_walk import Tab, opened
+from places import ROOT
 
-from app.state import process
+from app.state.process import worker
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
-from eab.events import Message, RunStarted, TokenAppended
+from eab.engine.request import Request
+from eab.events import Message, TokenAppended
 from eab.lessons import bundled_runs
-from eab.run import fold
 
 
 @pytest.fixture
-def page() -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=30).run()
+def page() -> Tab:
+    return opened()
 
 
-def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
-    assert not page.exception
-    first = bundled_runs.recordings()[0]
-    assert page.text_area(key="prompt").value == fold(bundled_runs.events_of(first)).started.prompt  # type: ignore[union-attr]
-    assert first.title in status(page)
-    assert board_message(page)["paths"]
+def coin(config: BranchingConfig | None = None, **started: Any) -> bytes:
+    """A bundled run as a file, with other values at its start."""
+    first, *others = bundled("coin")
+    changed = replace(first, config=config or first.config, **started)  # type: ignore[type-var]
+    return record.dumps([changed, *others])
+
+
+def last_request() -> Request:
+    return worker().remembered[-1].request
+
+
+def test_the_first_visit_shows_a_bundled_run(page: Tab) -> None:
+    assert page.value("prompt") == bundled_run("bridge").started.prompt
+    assert bundled_runs.named("bridge.eab").title in page.status
+    assert page.board["paths"]
 
 
 def test_no_page_imports_torch_on_the_first_visit() -> None:
-    names = sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py"))
+    names = sorted(file.stem for file in (ROOT / "pages").glob("*.py"))
     code = f"""
 import sys
 from app.state import process
@@ -45,9 +56,7 @@ from page_walk import opened
 process.WARM_UP_AFTER = 600.0
 tab = opened()
 for name in {names}:
-    page = tab.switch_page(f"../pages/{{name}}.py").run()
-    assert not page.exception, (name, page.exception)
-    assert page.main.children, name
+    assert tab.go_to(name).main.children, name
     assert not {{'torch', 'transformers'}} & set(sys.modules), name
 """
     paths = os.pathsep.join([str(ROOT / "tests" / "support"), *sys.path])
@@ -60,81 +69,30 @@ for name in {names}:
     )
 
 
-def test_every_bundled_run_opens(page: AppTest) -> None:
+def test_every_bundled_run_opens(page: Tab) -> None:
     for recording in bundled_runs.recordings():
-        open_example(page, recording)
-        assert not page.exception, recording.file
-        assert recording.title in status(page)
+        page.open_example(recording.file.removesuffix(".eab"))
+        assert recording.title in page.status
 
 
-def test_run_generates_from_the_prompt(page: AppTest) -> None:
-    page.text_area(key="prompt").set_value("The cat sat on the")
-    page.slider(key="set_max_new_tokens").set_value(5)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert not page.exception
+def test_run_generates_from_the_prompt_and_later_changes_are_announced(page: Tab) -> None:
+    page.generate(prompt="The cat sat on the", set_max_new_tokens=5)
     assert not page.error
-    message = board_message(page)
-    assert message["prompt"] == "The cat sat on the"
-    assert (
-        message["steps"][-1]["step"] == 4
-    )  # of five; earlier ones may have been in an earlier message
+    assert page.board["prompt"] == "The cat sat on the"
+    assert page.board["steps"][-1]["step"] == 4  # earlier ones may have been in an earlier message
+    page.put(set_temperature=0.8)
+    assert "temperature" in page.status
+    assert "Press Run" in page.status
 
 
 def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
-    page: AppTest, monkeypatch: pytest.MonkeyPatch
+    page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page.slider(key="set_max_new_tokens").set_value(256)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.0)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert not page.exception
+    page.generate(set_max_new_tokens=256)
     assert not page.error
-    assert status(page).startswith("Stopped (its tab was closed) after ")
+    assert page.status.startswith("Stopped (its tab was closed) after ")
     assert not page.get("progress")
-
-
-def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:
-    before = board_message(page)["paths"]
-    page.text_area(key="prompt").set_value("   ")
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert "the prompt is empty" in page.error[0].value
-    assert board_message(page)["paths"] == before
-
-
-def test_an_unknown_model_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Other").run()
-    page.text_input(key="set_model_other").set_value("./no_such_folder").run()
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert "there is no such folder" in page.error[0].value.replace("\\", "")
-    assert not page.exception
-
-
-def test_a_prompt_that_is_too_long_is_explained(page: AppTest) -> None:
-    page.text_area(key="prompt").set_value("word " * 2000)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert "Shorten the prompt" in page.error[0].value.replace("\\", "")
-
-
-def test_changed_settings_are_announced_and_change_nothing_yet(page: AppTest) -> None:
-    page.text_area(key="prompt").set_value("The cat")
-    page.slider(key="set_max_new_tokens").set_value(2)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    page.slider(key="set_temperature").set_value(0.8).run()
-    assert "temperature" in status(page)
-    assert "Press Run" in status(page)
-
-
-def test_an_unknown_run_in_the_url_falls_back_to_a_bundled_run() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=30)
-    page.query_params["run"] = "<script>alert(1)</script>"
-    page.run()
-    assert not page.exception
-    assert board_message(page)["paths"]
 
 
 def test_streamlit_run_finds_the_packages_from_any_folder(tmp_path: Path) -> None:
@@ -173,215 +131,166 @@ EXTREMES = [
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=lambda settings: ",".join(settings))
 def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_what_the_page_changes(
-    page: AppTest, settings: dict[str, Any]
+    page: Tab, settings: dict[str, Any]
 ) -> None:
-    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
-    assert isinstance(events[0], RunStarted)
-    events[0] = replace(events[0], config=BranchingConfig(**settings))
-    open_file(page, "far.eab", record.dumps(events))
-    assert not page.exception
+    page.open_file("far.eab", coin(BranchingConfig(**settings)))
     assert not page.error
-    assert status(page).startswith("Changed since this run: ")
-    page.button(key="run_button").click().run()  # the nearest settings are valid ones
-    assert not page.exception
-    process.worker().remembered[-1].stop()
+    assert page.status.startswith("Changed since this run: ")
+    page.press("run_button")  # the nearest settings are valid ones
+    worker().remembered[-1].stop()
 
 
-def test_the_same_recording_can_be_chosen_again_after_a_run(page: AppTest) -> None:
-    second = bundled_runs.recordings()[1]
-    open_example(page, second)
-    page.slider(key="set_max_new_tokens").set_value(2)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    open_example(page, second)
-    assert second.title in status(page)
+def test_the_same_recording_can_be_chosen_again_after_a_run(page: Tab) -> None:
+    page.open_example("coin").generate(set_max_new_tokens=2).open_example("coin")
+    assert bundled_runs.named("coin.eab").title in page.status
 
 
-def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None:
-    one = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+def test_two_different_files_of_equal_length_are_two_runs(page: Tab) -> None:
+    one = bundled("coin")
     other = [
         replace(event, text=" other") if isinstance(event, TokenAppended) else event
         for event in one
     ]
-    keys = []
-    for events in (one, other):
-        open_file(page, "run.eab", record.dumps(events))
-        keys.append(board_message(page)["run"])
-    assert keys[0] != keys[1]
+    names = {
+        page.open_file("run.eab", record.dumps(events)).board["run"] for events in (one, other)
+    }
+    assert len(names) == 2
 
 
-@pytest.mark.parametrize("tab", ["Answers", "Export"])
-def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
-    page.session_state["results"] = tab
-    page.run()
-    assert not page.exception
-    buttons = {button.proto.label for button in page.get("download_button")}
-    assert (
-        {"Answers (CSV)"}
-        if tab == "Answers"
-        else {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
-    ) <= buttons
+@pytest.mark.parametrize(
+    ("tab", "offered"),
+    [
+        ("Answers", {"Answers (CSV)"}),
+        ("Export", {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}),
+    ],
+)
+def test_result_tabs_open_for_a_bundled_run(page: Tab, tab: str, offered: set[str]) -> None:
+    page.remember(results=tab)
+    assert offered <= {button.proto.label for button in page.get("download_button")}
 
 
-def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
-    capital = next(one for one in bundled_runs.recordings() if one.file == "capital.eab")
-    open_example(page, capital)
-    page.session_state["results"] = "Answers"
-    page.run()
-    assert any("1 answer." in text.value for text in page.text)
-    page.segmented_control(key="answer_part").set_value("Whole text").run()
-    whole = len(group_answers(fold(bundled_runs.events_of(capital)), "text").ranked)
+def test_the_answers_follow_what_an_answer_is(page: Tab) -> None:
+    page.open_example("capital").remember(results="Answers")
+    assert "1 answer." in page.said
+    whole = len(group_answers(bundled_run("capital"), "text").ranked)
     assert whole > 1
-    assert any(f"{whole} answers." in text.value for text in page.text)
+    assert f"{whole} answers." in page.put(answer_part="Whole text").said
+    page.put(answer_part="Pattern")
+    assert "(no answer)" in page.said, "the pattern that stands there"
+    page.put(answer_pattern=r"(\w+)\.")
+    assert any("1 answer." in text and "Paris" in text for text in page.words)
+    page.put(answer_pattern="(")
+    assert any("not a regular expression" in error for error in page.errors)
 
 
-def test_an_answer_is_what_a_pattern_finds(page: AppTest) -> None:
-    capital = next(one for one in bundled_runs.recordings() if one.file == "capital.eab")
-    open_example(page, capital)
-    page.session_state["results"] = "Answers"
-    page.run()
-    page.segmented_control(key="answer_part").set_value("Pattern").run()
-    assert any("(no answer)" in text.value for text in page.text), "the pattern that stands there"
-    page.text_input(key="answer_pattern").set_value(r"(\w+)\.").run()
-    assert any("1 answer." in text.value and "Paris" in text.value for text in page.text)
-    page.text_input(key="answer_pattern").set_value("(").run()
-    assert not page.exception
-    assert any("not a regular expression" in error.value for error in page.error)
+def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: Tab) -> None:
+    page.open_example("wording").remember(results="Answers")
+    assert "nats) and decides the answer." in page.said
+    page.put(same_answer="content")
+    assert "All texts give one answer" in page.said
 
 
-def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTest) -> None:
-    wording = next(one for one in bundled_runs.recordings() if one.file == "wording.eab")
-    open_example(page, wording)
-    page.session_state["results"] = "Answers"
-    page.run()
-    assert any("nats) and decides the answer." in text.value for text in page.text)
-    page.segmented_control(key="same_answer").set_value("content").run()
-    assert not page.exception
-    assert any("All texts give one answer" in text.value for text in page.text)
+def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: Tab) -> None:
+    def shown() -> tuple[str, int, str]:
+        slider = page.slider(key="set_max_paths")
+        return slider.label, slider.value, page.button(key="reset_button").label
+
+    changed = "Max paths ● default 10"
+    page.open_example("ball")
+    label, _, reset = shown()
+    assert (label, reset[:6]) == (changed, "Reset ")
+    page.press("reset_button")
+    assert shown() == ("Max paths", 10, "Reset")
+    page.put(preset="Wide")
+    assert shown()[:2] == (changed, 32)
 
 
-def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: AppTest) -> None:
-    open_example(page, bundled_runs.named("ball.eab"))
-    paths = "Max paths ● default 10"
-    assert page.slider(key="set_max_paths").label == paths
-    assert page.button(key="reset_button").label.startswith("Reset ")
-    page.button(key="reset_button").click().run()
-    assert (page.slider(key="set_max_paths").value, page.button(key="reset_button").label) == (
-        10,
-        "Reset",
-    )
-    assert page.slider(key="set_max_paths").label == "Max paths"
-    page.segmented_control(key="preset").set_value("Wide").run()
-    assert page.slider(key="set_max_paths").value == 32
-    assert page.slider(key="set_max_paths").label == paths
-    assert not page.exception
+def test_a_threshold_survives_a_look_at_another_unit(page: Tab) -> None:
+    page.put(set_threshold_nats=1.25)
+    page.put(set_threshold_unit="quantile")
+    page.put(set_threshold_quantile=0.9)
+    page.put(set_threshold_unit="nats")
+    assert page.value("set_threshold_nats") == 1.25
+    page.put(set_threshold_unit="quantile")
+    assert page.value("set_threshold_quantile") == 0.9
 
 
-def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
-    page.slider(key="set_threshold_nats").set_value(1.25).run()
-    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
-    page.slider(key="set_threshold_quantile").set_value(0.9).run()
-    page.selectbox(key="set_threshold_unit").set_value("nats").run()
-    assert page.slider(key="set_threshold_nats").value == 1.25
-    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
-    assert page.slider(key="set_threshold_quantile").value == 0.9
-
-
-def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest) -> None:
-    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
-    assert isinstance(events[0], RunStarted)
+def test_the_model_of_a_recorded_run_is_chosen_again(page: Tab) -> None:
+    card = bundled_run("coin").started.model
     for name in ("./my-model", "gpt2", "ollama:llama3.2:1b"):
-        events[0] = replace(events[0], model=replace(events[0].model, name=name))
-        open_file(page, "other.eab", record.dumps(events))
-        assert page.segmented_control(key="set_model_kind").value == "Other"
-        assert page.text_input(key="set_model_other").value == name
-        open_example(page, bundled_runs.recordings()[0])
-        assert page.segmented_control(key="set_model_kind").value == "Stories"
+        page.open_file("other.eab", coin(model=replace(card, name=name)))
+        assert page.value("set_model_kind") == "Other"
+        assert page.value("set_model_other") == name
+        page.open_example("bridge")
+        assert page.value("set_model_kind") == "Stories"
 
 
-def test_weights_in_fewer_bits_are_used_and_are_part_of_the_link(page: AppTest) -> None:
-    page.selectbox(key="set_weights").set_value("int8")
-    page.slider(key="set_max_new_tokens").set_value(4)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert not page.exception
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"set_weights": "int8"}, ("embedded@int8", "int8")),
+        ({"set_cache": "deep-copy"}, ("embedded", "as-loaded")),
+        ({"set_drafter": "model"}, ("embedded", "as-loaded")),
+    ],
+)
+def test_runs_with_other_weights_caches_and_drafters(
+    page: Tab, settings: dict[str, str], kept: tuple[str, str]
+) -> None:
+    page.put(**settings).generate(prompt="The cat sat on the", set_max_new_tokens=4)
     assert not page.error
-    shown = process.worker().remembered[-1]
-    assert shown.state.run.started.model.weights == "int8"
-    assert shown.model_name == "embedded@int8"
-    open_example(page, bundled_runs.recordings()[0])
-    assert page.selectbox(key="set_weights").value == "as-loaded"
+    live = worker().remembered[-1]
+    assert (live.model_name, live.state.run.started.model.weights) == kept
+    for key, value in settings.items():
+        assert page.value(key) == value
+        name = key.removeprefix("set_")
+        assert name == "weights" or getattr(live.state.run.started.config, name) == value
+    page.open_example("bridge")
+    assert page.value("set_weights") == "as-loaded"
 
 
-def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest) -> None:
-    page.text_area(key="prompt").set_value("The cat sat on the")
-    page.slider(key="set_max_new_tokens").set_value(4)
-    page.slider(key="set_temperature").set_value(0.5)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
+def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: Tab) -> None:
+    page.generate(prompt="The cat sat on the", set_max_new_tokens=4, set_temperature=0.5)
     run_id = page.query_params["run"]
-    page.switch_page("../pages/memory.py").run()
-    assert page.text_area(key="prompt").value == "The cat sat on the"
-    page.text_area(key="prompt").set_value("The dog ran to the").run()
+    page.go_to("memory")
+    assert page.value("prompt") == "The cat sat on the"
+    page.put(prompt="The dog ran to the")
     del page.query_params["run"]  # as browsers do on a change of page
-    page.switch_page("../pages/explore.py").run()
-    assert not page.exception
-    assert page.text_area(key="prompt").value == "The dog ran to the"
-    assert (
-        page.slider(key="set_temperature").value,
-        page.slider(key="set_max_new_tokens").value,
-    ) == (0.5, 4)
-    assert board_message(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
+    page.go_to("explore")
+    assert page.value("prompt") == "The dog ran to the"
+    assert (page.value("set_temperature"), page.value("set_max_new_tokens")) == (0.5, 4)
+    assert page.board["prompt"] == "The cat sat on the", "the run is still on the screen"
     assert page.query_params["run"] == run_id
 
 
 CHAT = (Message("system", "Be brief."), Message("user", "A coin"))
 
 
-def messages_of_the_last_run() -> tuple[Message, ...]:
-    return process.worker().remembered[-1].request.messages
-
-
 def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_changed(
-    page: AppTest,
+    page: Tab,
 ) -> None:
-    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
-    assert isinstance(events[0], RunStarted)
-    config = replace(events[0].config, chat="auto")
-    events[0] = replace(events[0], prompt="A coin", messages=CHAT, config=config)
-    open_file(page, "chat.eab", record.dumps(events))
-    assert page.text_area(key="prompt").value == "A coin"
-    assert "Changed since" not in status(page)
-    query = board_message(page)["offers"]["link"]["query"]
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    assert messages_of_the_last_run() == CHAT
-    assert "has no chat template, which messages require" in status(page)
+    config = replace(bundled_run("coin").started.config, chat="auto")
+    page.open_file("chat.eab", coin(config, prompt="A coin", messages=CHAT))
+    assert page.value("prompt") == "A coin"
+    assert "Changed since" not in page.status
+    query = page.board["offers"]["link"]["query"]
+    page.generate()
+    assert last_request().messages == CHAT
+    assert "has no chat template, which messages require" in page.status
 
-    linked = opened(**dict(parse_qsl(query)))
-    linked.button(key="run_button").click().run()
-    run_to_its_end(linked)
-    assert messages_of_the_last_run() == CHAT
-
-    linked.text_area(key="prompt").set_value("A dog")
-    linked.slider(key="set_max_new_tokens").set_value(1)
-    linked.button(key="run_button").click().run()
-    run_to_its_end(linked)
-    assert messages_of_the_last_run() == ()
+    linked = opened(**dict(parse_qsl(query))).generate()
+    assert last_request().messages == CHAT
+    linked.generate(prompt="A dog", set_max_new_tokens=1)
+    assert last_request().messages == ()
     assert not linked.error
 
 
-def test_the_page_sets_what_goes_into_a_chat_template(page: AppTest) -> None:
-    page.segmented_control(key="set_chat").set_value("auto")  # the recording has it off
-    page.text_area(key="set_system").set_value("Be brief.")
-    page.text_input(key="set_chat_template_kwargs").set_value('{"a":1}').run()
+def test_the_page_sets_what_goes_into_a_chat_template(page: Tab) -> None:
+    page.put(set_chat="auto", set_system="Be brief.", set_chat_template_kwargs='{"a":1}')
     assert page.text_area(key="set_system").label == "System message ● default empty"
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
-    config = process.worker().remembered[-1].request.config
+    page.generate()
+    config = last_request().config
     assert (config.chat, config.system) == ("auto", "Be brief.")
     assert config.chat_template_kwargs == '{"a": 1}'
-    assert "Changed since" not in status(page)
-    page.text_input(key="set_chat_template_kwargs").set_value("{a").run()
-    page.button(key="run_button").click().run()
-    assert "which is not JSON with plain values" in page.error[0].value
+    assert "Changed since" not in page.status
+    page.put(set_chat_template_kwargs="{a").press("run_button")
+    assert "which is not JSON with plain values" in page.errors[0]

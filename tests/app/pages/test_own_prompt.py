@@ -2,101 +2,87 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page_walk import boards, open_example, opened, run_to_its_end
-from streamlit.testing.v1 import AppTest
+from page_walk import Tab, opened
 
 from app.server import rules
 from app.server.rules import PUBLIC
-from app.state import process
-from app.state.process import getting
-from eab.lessons import bundled_runs
+from app.state.process import getting, worker
 from eab.models import packaged
 from eab.models.packaged import SMOLLM2
 
+SKY, CAPITAL = "Why is the sky blue?", "What is the capital of Australia?"
+SHORT = {"set_max_new_tokens": 8, "set_max_paths": 2}
+
 
 @pytest.fixture
-def page(smollm2_here: None) -> AppTest:
+def page(smollm2_here: None) -> Tab:
     return opened()
 
 
-def kind(page: AppTest) -> object:
-    return page.segmented_control(key="set_model_kind").value
+def kind(page: Tab) -> object:
+    return page.value("set_model_kind")
 
 
-def typed(page: AppTest, prompt: str) -> AppTest:
-    return page.text_area(key="prompt").set_value(prompt).run()
-
-
-def test_the_page_opens_with_the_model_of_the_example(page: AppTest) -> None:
-    assert kind(page) == "Stories"
+def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -> None:
+    assert kind(page) == "Stories", "the model of the example"
     assert any("Story model" in caption.value for caption in page.sidebar.caption)
-
-
-def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: AppTest) -> None:
-    typed(page, "What is the capital of Australia?")
+    page.put(prompt=CAPITAL)
     assert kind(page) == "Chat"
-    assert page.selectbox(key="set_threshold_unit").value == "quantile"
-    assert page.slider(key="set_threshold_quantile").value == 0.9
-    assert page.slider(key="set_max_paths").value == 10
-    assert page.slider(key="set_temperature").value == 0.5
+    settings = ("threshold_unit", "threshold_quantile", "max_paths", "temperature")
+    assert [page.value(f"set_{name}") for name in settings] == ["quantile", 0.9, 10, 0.5]
+    page.put(preset="Model's own")
+    assert page.value("set_temperature") == pytest.approx(0.2)
+    assert page.value("set_top_p") == pytest.approx(0.9)
 
 
-def test_what_was_changed_by_hand_stays(page: AppTest) -> None:
-    page.slider(key="set_max_paths").set_value(3).run()
-    typed(page, "Why is the sky blue?")
-    assert (page.slider(key="set_max_paths").value, kind(page)) == (3, "Chat")
-    page.segmented_control(key="set_model_kind").set_value("Stories").run()
-    assert page.text_area(key="prompt").value == "Why is the sky blue?"
-    assert page.slider(key="set_max_paths").value == 3
-    assert page.slider(key="set_temperature").value == 0.5
-
-
-def test_a_model_chosen_for_ones_own_prompt_stays_for_the_next(page: AppTest) -> None:
-    typed(page, "Why is the sky blue?")
-    page.segmented_control(key="set_model_kind").set_value("Stories").run()
-    typed(page, "The cat sat on")
-    assert kind(page) == "Stories"
+def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back(
+    page: Tab,
+) -> None:
+    page.put(set_max_paths=3).put(prompt=SKY)
+    assert (page.value("set_max_paths"), kind(page)) == (3, "Chat")
+    page.put(set_model_kind="Stories")
+    assert page.value("prompt") == SKY
+    assert (page.value("set_max_paths"), page.value("set_temperature")) == (3, 0.5)
+    assert kind(page.put(prompt="The cat sat on")) == "Stories"
+    assert kind(page.open_example("canberra")) == "Chat"
+    assert kind(page.open_example("coin")) == "Stories"
 
 
 def test_the_settings_of_a_link_stay(smollm2_here: None) -> None:
     page = opened(prompt="The cat", max_paths="5", seed="3")
-    assert (kind(page), page.slider(key="set_max_paths").value) == ("Stories", 5)
-    typed(page, "The dog")
-    assert (kind(page), page.slider(key="set_max_paths").value) == ("Stories", 5)
-
-
-def test_an_example_brings_its_own_model_back(page: AppTest) -> None:
-    typed(page, "Why is the sky blue?")
-    open_example(page, bundled_runs.named("coin.eab"))
-    assert kind(page) == "Stories"
-    open_example(page, bundled_runs.named("canberra.eab"))
-    assert kind(page) == "Chat"
-
-
-def test_what_the_model_recommends_is_a_preset(page: AppTest) -> None:
-    typed(page, "Why is the sky blue?")
-    page.segmented_control(key="preset").set_value("Model's own").run()
-    assert page.slider(key="set_temperature").value == pytest.approx(0.2)
-    assert page.slider(key="set_top_p").value == pytest.approx(0.9)
+    assert (kind(page), page.value("set_max_paths")) == ("Stories", 5)
+    page.put(prompt="The dog")
+    assert (kind(page), page.value("set_max_paths")) == ("Stories", 5)
 
 
 @pytest.fixture
-def without_it() -> Iterator[AppTest]:
+def without_it() -> Iterator[Tab]:
     getting.clear()
     yield opened()
     getting.clear()
 
 
-def test_without_the_chat_model_a_prompt_goes_to_the_story_model(without_it: AppTest) -> None:
-    typed(without_it, "Why is the sky blue?")
+def test_without_the_chat_model_a_prompt_goes_to_the_story_model_and_a_story_is_no_chat(
+    without_it: Tab,
+) -> None:
+    without_it.put(prompt="Once upon a time")
     assert kind(without_it) == "Stories"
+    without_it.generate(**SHORT)
+    assert "reply_button" not in [button.key for button in without_it.button]
+
+
+def fetched(page: Tab) -> Tab:
+    """Press the button that downloads the model, and wait for the end."""
+    page.press("get_model").until(lambda: not getting().active).run()
+    return page
 
 
 def test_where_it_is_missing_it_can_be_fetched(
-    without_it: AppTest, monkeypatch: pytest.MonkeyPatch, smollm2_file: Path
+    without_it: Tab, monkeypatch: pytest.MonkeyPatch, smollm2_file: Path
 ) -> None:
     def fetch(model, report, should_stop):  # type: ignore[no-untyped-def]
         report(0.5)
@@ -104,32 +90,20 @@ def test_where_it_is_missing_it_can_be_fetched(
         model.file.symlink_to(smollm2_file)
         return True
 
-    page = without_it
-    page.segmented_control(key="set_model_kind").set_value("Chat").run()
+    page = without_it.put(set_model_kind="Chat")
     assert page.button(key="run_button").disabled
-    button = page.button(key="get_model")
-    assert button.label == f"Download {SMOLLM2.title} (93 MB, Apache-2.0)"
+    label = f"Download {SMOLLM2.title} (93 MB, Apache-2.0)"
+    assert page.button(key="get_model").label == label
     monkeypatch.setattr(packaged, "get", fetch)
-    button.click().run()
-    while getting().active:
-        page.run()
-    page.run()
-    assert not page.button(key="run_button").disabled
+    assert not fetched(page).button(key="run_button").disabled
     SMOLLM2.file.unlink()
     SMOLLM2.file.parent.rmdir()
 
 
-def test_a_failure_to_fetch_is_explained(
-    without_it: AppTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_to_fetch_is_explained(without_it: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
-    page = without_it
-    page.segmented_control(key="set_model_kind").set_value("Chat").run()
-    page.button(key="get_model").click().run()
-    while getting().active:
-        page.run()
-    page.run()
+    page = fetched(without_it.put(set_model_kind="Chat"))
     assert "cannot be downloaded" in page.sidebar.error[0].value
     assert page.button(key="get_model"), "it can be tried again"
 
@@ -137,55 +111,28 @@ def test_a_failure_to_fetch_is_explained(
 def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from dataclasses import replace
-
-    monkeypatch.setattr(rules, "current", lambda: PUBLIC)
-    assert getting().is_allowed
-    monkeypatch.setattr(rules, "current", lambda: replace(PUBLIC, models=("embedded",)))
-    assert not getting().is_allowed
-    monkeypatch.setattr(rules, "current", lambda: replace(PUBLIC, models=()))
-    assert not getting().is_allowed
+    for models in (PUBLIC.models, ("embedded",), ()):
+        listed = replace(PUBLIC, models=models)
+        monkeypatch.setattr(rules, "current", lambda listed=listed: listed)
+        assert getting().is_allowed == ("smollm2" in models)
 
 
-def short_run(page: AppTest) -> AppTest:
-    page.slider(key="set_max_new_tokens").set_value(8)
-    page.slider(key="set_max_paths").set_value(2)
-    page.button(key="run_button").click().run()
-    return run_to_its_end(page)
-
-
-def test_a_reply_takes_the_likeliest_text_into_the_chat(page: AppTest) -> None:
-    typed(page, "What is the capital of Australia?")
-    short_run(page)
-    assert not page.exception
+def test_a_reply_takes_the_likeliest_text_into_the_chat_which_can_be_left(page: Tab) -> None:
+    page.put(prompt=CAPITAL).generate(**SHORT)
     assert not page.error
-    assert "Canberra" in json.dumps(boards(page)[0])
-    page.button(key="reply_button").click().run()
-    assert page.text_area(key="prompt").value == ""
+    assert "Canberra" in json.dumps(page.board)
+    page.press("reply_button")
+    assert page.value("prompt") == ""
     assert any("replies to" in caption.value for caption in page.caption)
-    typed(page, "And of Austria?")
-    short_run(page)
+    page.put(prompt="And of Austria?").generate(**SHORT)
     assert not page.error
-    runs = [run for run in process.worker().remembered if run.job.kind == "run"]
+    runs = [run for run in worker().remembered if run.job.kind == "run"]
     [live] = [run for run in runs if run.request.prompt == "And of Austria?"]
-    roles = [message.role for message in live.state.run.started.messages]
-    assert roles == ["user", "assistant", "user"]
-    assert live.state.run.started.messages[0].content == "What is the capital of Australia?"
-    assert page.button(key="reply_button"), "the chat can go on"
+    messages = live.state.run.started.messages
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+    assert messages[0].content == CAPITAL
 
-
-def test_a_chat_that_was_begun_can_be_left(page: AppTest) -> None:
-    typed(page, "What is the capital of Australia?")
-    short_run(page)
-    page.button(key="reply_button").click().run()
-    page.button(key="new_chat_button").click().run()
-    typed(page, "And of Austria?")
-    short_run(page)
-    live = process.worker().remembered[-1]
-    assert (live.request.prompt, live.state.run.started.messages) == ("And of Austria?", ())
-
-
-def test_a_story_is_no_chat(without_it: AppTest) -> None:
-    typed(without_it, "Once upon a time")
-    short_run(without_it)
-    assert "reply_button" not in [button.key for button in without_it.button]
+    page.press("reply_button").press("new_chat_button")
+    page.put(prompt="And of Chile?").generate(**SHORT)
+    live = worker().remembered[-1]
+    assert (live.request.prompt, live.state.run.started.messages) == ("And of Chile?", ())

@@ -5,17 +5,13 @@ import json
 from typing import Any
 
 import pytest
-from page_walk import boards
-from places import MAIN
+from page_walk import Tab, opened
 from strange_runs import LINES
-from streamlit.testing.v1 import AppTest
 
 
 @pytest.fixture
-def page() -> AppTest:
-    page = AppTest.from_file(MAIN, default_timeout=30)
-    page.session_state["open_run"] = True
-    return page.run()
+def page() -> Tab:
+    return opened().remember(open_run=True)
 
 
 def with_start(**changes: Any) -> bytes:
@@ -25,7 +21,7 @@ def with_start(**changes: Any) -> bytes:
     return gzip.compress("\n".join([LINES[0], json.dumps(started), *LINES[2:]]).encode("ascii"))
 
 
-def test_a_file_that_cannot_be_opened_is_explained(page: AppTest) -> None:
+def test_a_file_that_cannot_be_opened_is_explained(page: Tab) -> None:
     files = (
         (b"no run", "is not a run file"),
         (with_start(config={"policy": "\ud800x"}), "'ud800x' is not valid text"),
@@ -37,18 +33,15 @@ def test_a_file_that_cannot_be_opened_is_explained(page: AppTest) -> None:
         (with_start(config={"temperature": 10**400}), "number out of range"),
     )
     for data, why in files:
-        page.file_uploader(key="upload").set_value(("strange.eab", data, "")).run()
-        assert not page.exception, why
-        assert why in page.error[0].value.replace("\\", "")
-        assert boards(page)
+        page.put(upload=("strange.eab", data, ""))
+        assert why in page.errors[0]
+        assert page.boards
         page.run()  # the message stays, and so does the page
-        assert not page.exception, why
-        assert why in page.error[0].value.replace("\\", "")
+        assert why in page.errors[0]
 
 
-def test_the_longest_prompt_that_a_file_may_hold_is_shown(page: AppTest) -> None:
+def test_the_longest_prompt_that_a_file_may_hold_is_shown(page: Tab) -> None:
     data = with_start(prompt="w" * 200_000)
-    page.file_uploader(key="upload").set_value(("long.eab", data, "")).run()
-    assert not page.exception
+    page.put(upload=("long.eab", data, ""))
     assert not page.error
-    assert len(page.text_area(key="prompt").value) == 200_000
+    assert len(page.value("prompt")) == 200_000

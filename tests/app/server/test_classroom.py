@@ -20,23 +20,39 @@ COIN = Question("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0
 
 
 class Door:
-    """Who is connected, what time it is, and who was woken."""
+    """A class: who is connected, what time it is, and who was woken."""
 
     def __init__(self) -> None:
         self.time = 0.0
         self.gone: set[str] = set()
         self.woken: Counter[str] = Counter()
-
-    def room(self) -> Classroom:
-        return Classroom(now=lambda: self.time, connected=lambda one: one not in self.gone)
+        self.room = Classroom(now=lambda: self.time, connected=lambda one: one not in self.gone)
 
     def wake(self, name: str) -> Callable[[], None]:
         return lambda: self.woken.update([name])
 
+    def enter(self, *names: str) -> None:
+        """The lecturer leads, anybody else joins."""
+        for name in names:
+            if name == "lecturer":
+                self.room.lead(self.room.key, name, self.wake(name))
+            else:
+                self.room.join(name, self.wake(name))
 
-def test_followers_see_what_is_shown_and_are_woken_once_per_change() -> None:
-    door = Door()
-    room = door.room()
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+@pytest.fixture
+def room(door: Door) -> Classroom:
+    return door.room
+
+
+def test_followers_see_what_is_shown_and_are_woken_once_per_change(
+    door: Door, room: Classroom
+) -> None:
     room.lead(room.key, "lecturer", door.wake("lecturer"))
     assert room.join("ada", door.wake("ada")).shown is None
     door.woken.clear()
@@ -53,11 +69,8 @@ def test_followers_see_what_is_shown_and_are_woken_once_per_change() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "é", "\udc80"])
-def test_without_the_key_nothing_can_be_controlled(key: str) -> None:
-    door = Door()
-    room = door.room()
-    room.lead(room.key, "lecturer", door.wake("lecturer"))
-    room.join("ada", door.wake("ada"))
+def test_without_the_key_nothing_can_be_controlled(door: Door, room: Classroom, key: str) -> None:
+    door.enter("lecturer", "ada")
     room.show(room.key, "mine")
     room.ask(room.key, COIN)
     before = room.state
@@ -76,11 +89,8 @@ def test_without_the_key_nothing_can_be_controlled(key: str) -> None:
     assert room.state == before
 
 
-def test_an_answer_may_change_until_the_reveal() -> None:
-    door = Door()
-    room = door.room()
-    room.join("ada", door.wake("ada"))
-    room.join("bob", door.wake("bob"))
+def test_an_answer_may_change_until_the_reveal(door: Door, room: Classroom) -> None:
+    door.enter("ada", "bob")
     with pytest.raises(ClassError, match="no longer"):
         room.answer("ada", 1, 0)
     room.ask(room.key, COIN)
@@ -108,12 +118,8 @@ def test_an_answer_may_change_until_the_reveal() -> None:
     assert (asked.number, asked.counts, asked.revealed) == (2, (0, 0), False)
 
 
-def test_answers_wake_the_lecturer_alone() -> None:
-    door = Door()
-    room = door.room()
-    room.lead(room.key, "lecturer", door.wake("lecturer"))
-    for one in ("ada", "bob"):
-        room.join(one, door.wake(one))
+def test_answers_wake_the_lecturer_alone(door: Door, room: Classroom) -> None:
+    door.enter("lecturer", "ada", "bob")
     room.ask(room.key, COIN)
     door.woken.clear()
     room.answer("ada", 1, 0)
@@ -121,9 +127,7 @@ def test_answers_wake_the_lecturer_alone() -> None:
     assert door.woken == {"lecturer": 1}
 
 
-def test_the_file_has_every_question_and_no_formula() -> None:
-    door = Door()
-    room = door.room()
+def test_the_file_has_every_question_and_no_formula(door: Door, room: Classroom) -> None:
     room.join("ada", door.wake("ada"))
     room.ask(room.key, COIN)
     room.answer("ada", 1, 1)
@@ -138,11 +142,8 @@ def test_the_file_has_every_question_and_no_formula() -> None:
     ]
 
 
-def test_a_class_ends_two_hours_after_the_lecturer_left() -> None:
-    door = Door()
-    room = door.room()
-    room.lead(room.key, "lecturer", door.wake("lecturer"))
-    room.join("ada", door.wake("ada"))
+def test_a_class_ends_two_hours_after_the_lecturer_left(door: Door, room: Classroom) -> None:
+    door.enter("lecturer", "ada")
     door.time = 10 * ENDS_AFTER
     assert room.state.lecturer_here
     door.gone.add("lecturer")
@@ -158,9 +159,7 @@ def test_a_class_ends_two_hours_after_the_lecturer_left() -> None:
         room.show(room.key, "late")
 
 
-def test_a_lecturer_who_reloads_goes_on() -> None:
-    door = Door()
-    room = door.room()
+def test_a_lecturer_who_reloads_goes_on(door: Door, room: Classroom) -> None:
     room.lead(room.key, "first tab", door.wake("first tab"))
     room.show(room.key, "step 3")
     door.gone.add("first tab")
@@ -169,13 +168,12 @@ def test_a_lecturer_who_reloads_goes_on() -> None:
     assert (again.shown, again.lecturer_here) == ("step 3", True)
 
 
-def test_a_class_has_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_has_room_for_so_many(
+    door: Door, room: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(classroom, "MAX_MEMBERS", 2)
     monkeypatch.setattr(classroom, "MAX_QUESTIONS", 1)
-    door = Door()
-    room = door.room()
-    for one in ("ada", "bob", "ada"):
-        room.join(one, door.wake(one))
+    door.enter("ada", "bob", "ada")
     with pytest.raises(ClassError, match="2 students follow this class"):
         room.join("carl", door.wake("carl"))
     door.gone.add("bob")
@@ -234,25 +232,19 @@ def test_a_visitor_cannot_start_all_classes() -> None:
     classes.start("ada")
 
 
-def test_a_class_that_everybody_has_left_ends_after_ten_minutes() -> None:
-    door = Door()
-    room = door.room()
-    room.lead(room.key, "lecturer", door.wake("lecturer"))
-    room.join("ada", door.wake("ada"))
+def test_a_class_that_everybody_has_left_ends_after_ten_minutes(
+    door: Door, room: Classroom
+) -> None:
+    never_entered = Classroom(now=lambda: door.time, connected=lambda _: True)
+    door.enter("lecturer", "ada")
     door.gone.add("lecturer")
     door.time += 10 * ENDS_EMPTY_AFTER
     assert not room.state.ended, "ada waits for the lecturer"
+    assert never_entered.state.ended
     door.gone.add("ada")
     door.time += ENDS_EMPTY_AFTER
     assert not room.state.ended
     door.time += 1
-    assert room.state.ended
-
-
-def test_a_class_that_nobody_ever_entered_ends_after_ten_minutes() -> None:
-    door = Door()
-    room = door.room()
-    door.time += ENDS_EMPTY_AFTER + 1
     assert room.state.ended
 
 
@@ -277,7 +269,7 @@ def test_counts_are_those_of_the_last_answers(
     answers: list[tuple[str, int, bool]], options: int
 ) -> None:
     door = Door()
-    room = door.room()
+    room = door.room
     room.ask(room.key, Question("Which?", tuple(map(str, range(options)))))
     last: dict[str, int] = {}
     for name, option, joins in answers:
@@ -294,9 +286,7 @@ def test_counts_are_those_of_the_last_answers(
     assert asked.answers == len(last)
 
 
-def test_thirty_threads_answer_at_once() -> None:
-    door = Door()
-    room = door.room()
+def test_thirty_threads_answer_at_once(door: Door, room: Classroom) -> None:
     names = [str(number) for number in range(30)]
     for name in names:
         room.join(name, lambda: None)

@@ -1,9 +1,7 @@
 """The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
 
 from cells import cell
-from page_walk import run_to_its_end, start
-from places import MAIN
-from streamlit.testing.v1 import AppTest
+from page_walk import Tab, opened
 
 from app.server import estimate
 from app.server.job import Job, run_job
@@ -62,17 +60,17 @@ def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token
 
 
 def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=60).run()
+    page = opened()
     config = bundled_runs.events_of(bundled_runs.recordings()[0])[0].config  # type: ignore[union-attr]
     most = estimate.most_tokens(config)
     assert most == config.max_paths * config.max_new_tokens
     assert f"at most {most:,} tokens" in _sentence(page)
-    run_to_its_end(start(page, "The cat sat on the", 3))
+    page.generate(prompt="The cat sat on the", set_max_new_tokens=3)
     most = 3 * START.max_paths
     assert f"at most {most} tokens, about 1 s" in _sentence(page)
     message = page.session_state["past_runs"][0].run
     assert sum(len(path.tokens) for path in message.paths) <= most
 
 
-def _sentence(page: AppTest) -> str:
+def _sentence(page: Tab) -> str:
     return next(one.value for one in page.sidebar.caption if one.value.startswith("Run: "))

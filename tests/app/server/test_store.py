@@ -1,55 +1,77 @@
-"""Saved runs: round trips, several sessions, limits, and files that are damaged, foreign or newer."""
+"""Saved runs and saved sweeps: round trips, several sessions, limits, and files that are damaged,
+foreign or newer. Both are kept in the same way, each in a file of its own.
+"""
 
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cells import cell
+from made_runs import bundled
 
+from app.server import rules
 from app.server.named_store import MAX_NAME, NamedStore
-from app.server.store import RUNS, RunStore, default_store
+from app.server.store import RUNS, default_store
+from app.server.sweep_store import SWEEPS, default_sweep_store
 from eab.errors import RecordError, StoreError
-from eab.lessons import bundled_runs
+from eab.events import RunEnded
+from eab.labs.tuning.report import Began, TuningReport, dumps
 
-EVENTS = bundled_runs.events_of(bundled_runs.recordings()[1])
+EVENTS = tuple(bundled("coin"))
+Store = NamedStore[Any]
+
+
+def report(cells: int = 3) -> TuningReport:
+    made = TuningReport()
+    made.apply(Began("tiny", "float32", "a machine", cells))
+    for seed in range(cells):
+        made.apply(cell(0.5, seed, correct=0.5, brier=0.25))
+    made.apply(RunEnded(0, "finished"))
+    return made
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RunStore:
+def store(tmp_path: Path) -> Store:
     return NamedStore(tmp_path / "deep" / "runs.sqlite", RUNS)
 
 
-def test_a_saved_run_comes_back_whole(store: RunStore) -> None:
+def kept(store: Store, id: str) -> Any:
+    """What is saved under this id, in a form that can be compared."""
+    found = store.load(id)[1]
+    return dumps(found) if isinstance(found, TuningReport) else tuple(found)
+
+
+@pytest.mark.parametrize("kind", [RUNS, SWEEPS], ids=["runs", "sweeps"])
+def test_what_is_saved_comes_back_whole_and_is_renamed_deleted_and_restored(
+    tmp_path: Path, kind: Any
+) -> None:
+    store: Store = NamedStore(tmp_path / "deep" / "kept.sqlite", kind)
     assert store.all() == []
-    saved = store.save("  my run ", EVENTS)
-    assert store.all() == [saved]
-    assert saved.name == "my run"
-    again, events = NamedStore(store.path, RUNS).load(saved.id)
-    assert again == saved
-    assert tuple(events) == EVENTS
+    data, whole = (EVENTS, EVENTS) if kind is RUNS else (report(), dumps(report()))
+    ids = [store.save(name, data).id for name in ("  my name ", "two", "two")]
+    assert [one.id for one in store.all()] == ids[::-1], "the newest first; names may be equal"
+    assert store.all()[-1].name == "my name"
+    again: Store = NamedStore(store.path, kind)
+    assert again.load(ids[0])[0] == store.all()[-1]
+    assert kept(again, ids[0]) == whole
+    store.rename(ids[0], "first")
+    store.delete(ids[1])
+    assert [one.name for one in store.all()] == ["two", "first"]
+    with pytest.raises(StoreError, match="is not saved on this server"):
+        store.load(ids[1])
+    store.restore(ids[1])
+    assert kept(store, ids[1]) == whole
 
 
-def test_the_newest_comes_first_and_names_may_be_equal(store: RunStore) -> None:
-    ids = [store.save("run", EVENTS).id for _ in range(3)]
-    assert [run.id for run in store.all()] == ids[::-1]
-
-
-def test_rename_delete_and_undo(store: RunStore) -> None:
-    one, two = store.save("one", EVENTS), store.save("two", EVENTS)
-    store.rename(one.id, "first")
-    store.delete(two.id)
-    assert [run.name for run in store.all()] == ["first"]
-    with pytest.raises(StoreError, match="not saved on this server"):
-        store.load(two.id)
-    store.restore(two.id)
-    assert tuple(store.load(two.id)[1]) == EVENTS
-
-
-def test_what_another_user_deleted_is_explained(store: RunStore) -> None:
+def test_what_another_user_deleted_is_explained(store: Store) -> None:
     run = store.save("one", EVENTS)
     store.delete(run.id)
     for act in (
@@ -62,7 +84,7 @@ def test_what_another_user_deleted_is_explained(store: RunStore) -> None:
 
 
 def test_only_the_last_deleted_runs_can_be_restored(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.named_store.MAX_DELETED", 2)
     runs = [store.save(str(number), EVENTS) for number in range(4)]
@@ -85,14 +107,14 @@ def test_only_the_last_deleted_runs_can_be_restored(
         ("\u202eback", "line breaks or invisible characters"),
     ],
 )
-def test_names_are_checked(store: RunStore, name: str, why: str) -> None:
+def test_names_are_checked(store: Store, name: str, why: str) -> None:
     with pytest.raises(StoreError, match=why):
         store.save(name, EVENTS)
     assert not store.path.exists()
 
 
 @pytest.mark.parametrize("bound", ["most", "most_bytes"])
-def test_the_store_is_bounded_and_says_so(store: RunStore, bound: str) -> None:
+def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
     first = store.save("one", EVENTS)
     bounds = {"most": 2, "most_bytes": 2 * first.size}
     store = NamedStore(store.path, replace(RUNS, **{bound: bounds[bound]}))
@@ -104,7 +126,7 @@ def test_the_store_is_bounded_and_says_so(store: RunStore, bound: str) -> None:
     store.save("three", EVENTS)
 
 
-def test_several_sessions_may_save_at_once(store: RunStore) -> None:
+def test_several_sessions_may_save_at_once(store: Store) -> None:
     problems: list[Exception] = []
 
     def save_some(name: str) -> None:
@@ -123,7 +145,7 @@ def test_several_sessions_may_save_at_once(store: RunStore) -> None:
     assert len(store.all()) == 30
 
 
-def test_another_process_sees_what_is_saved(store: RunStore) -> None:
+def test_another_process_sees_what_is_saved(store: Store) -> None:
     saved = store.save("one", EVENTS)
     code = f"from app.server.store import default_store; print([run.id for run in default_store().all()] == [{saved.id!r}])"
     process = subprocess.run(
@@ -136,65 +158,101 @@ def test_another_process_sees_what_is_saved(store: RunStore) -> None:
     assert process.stdout.strip() == "True"
 
 
-def test_a_file_of_something_else_is_left_unchanged(store: RunStore) -> None:
-    store.path.parent.mkdir()
-    with closing(sqlite3.connect(store.path)) as db:
+def _another_table(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
-    _refuses_and_leaves(store, "not a store of saved runs")
 
 
-@pytest.mark.parametrize("version", [1, 3])
-def test_a_store_of_another_version_is_left_unchanged(store: RunStore, version: int) -> None:
-    store.save("one", EVENTS)
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-    _refuses_and_leaves(store, f"version {version}; this program reads version 2")
+def _sweeps(path: Path) -> None:
+    NamedStore(path, SWEEPS).save("one", report())
 
 
-def test_a_file_that_is_no_database_is_left_unchanged(store: RunStore) -> None:
-    store.path.parent.mkdir()
-    store.path.write_bytes(b"this is no database, but somebody's notes" * 100)
-    _refuses_and_leaves(store, "is damaged")
+def _version(number: int, path: Path) -> None:
+    NamedStore(path, RUNS).save("one", EVENTS)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {number}")
 
 
-def use_everything(store: RunStore) -> None:
-    for run in store.all():
-        store.load(run.id)
-    store.save("one more", EVENTS)
-
-
-@pytest.mark.parametrize("kept", [4096, 5000, 20_000])
-@pytest.mark.parametrize("cut", [True, False])
-def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved_away(
-    store: RunStore, kept: int, cut: bool
+@pytest.mark.parametrize(
+    ("kind", "write", "why"),
+    [
+        (RUNS, _another_table, "is not a store of saved runs; it was left unchanged"),
+        (RUNS, _sweeps, "is not a store of saved runs; it was left unchanged"),
+        (SWEEPS, partial(_version, 2), "is not a store of saved sweeps; it was left unchanged"),
+        (RUNS, partial(_version, 1), "version 1; this program reads version 2"),
+        (RUNS, partial(_version, 3), "version 3; this program reads version 2"),
+        (RUNS, lambda path: path.write_bytes(b"somebody's notes" * 300), "is damaged"),
+    ],
+)
+def test_a_file_of_something_else_is_left_unchanged(
+    tmp_path: Path, kind: Any, write: Callable[[Path], object], why: str
 ) -> None:
+    store: Store = NamedStore(tmp_path / "kept.sqlite", kind)
+    write(store.path)
+    before = store.path.read_bytes()
+    for act in (
+        store.all,
+        lambda: store.load("x"),
+        lambda: store.save("one", EVENTS if kind is RUNS else report()),
+        lambda: store.delete("x"),
+    ):
+        with pytest.raises(StoreError, match=why):
+            act()
+    assert store.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(RUNS, 4096), (RUNS, 5000), (RUNS, 20_000), (SWEEPS, 4096)]
+)
+def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved_away(
+    tmp_path: Path, kind: Any, kept: int, cut: bool
+) -> None:
+    store: Store = NamedStore(tmp_path / "kept.sqlite", kind)
+    data = EVENTS if kind is RUNS else report()
     for number in range(5):
-        store.save(str(number), EVENTS)
-    data = store.path.read_bytes()
-    damaged = data[:kept] + (b"" if cut else bytes(len(data) - kept))
+        store.save(str(number), data)
+    whole = store.path.read_bytes()
+    damaged = whole[:kept] + (b"" if cut else bytes(len(whole) - kept))
     store.path.write_bytes(damaged)
+
+    def use_everything() -> None:
+        for one in store.all():
+            store.load(one.id)
+        store.save("one more", data)
+
     with pytest.raises(StoreError, match=r"is damaged .* Move it .*a new one begins"):
-        use_everything(store)
+        use_everything()
     assert store.path.read_bytes() == damaged
     store.path.rename(store.path.with_name("moved.sqlite"))
-    saved = store.save("again", EVENTS)
+    saved = store.save("again", data)
     assert store.all() == [saved]
 
 
-def test_rows_of_wrong_types_cost_only_themselves(store: RunStore) -> None:
-    broken, whole = store.save("broken", EVENTS), store.save("whole", EVENTS)
+@pytest.mark.parametrize(
+    ("kind", "table", "changes", "why"),
+    [
+        (RUNS, "runs", "name = X'ff00', size = 'x', file = 'text'", "is not a run file"),
+        (RUNS, "runs", "file = 'no run'", "the saved run “broken” is not a run file"),
+        (SWEEPS, "sweeps", "file = X'ff00'", "the saved sweep “broken” cannot be read"),
+    ],
+)
+def test_what_is_broken_costs_only_itself(
+    tmp_path: Path, kind: Any, table: str, changes: str, why: str
+) -> None:
+    store: Store = NamedStore(tmp_path / "kept.sqlite", kind)
+    data = EVENTS if kind is RUNS else report()
+    broken, whole = store.save("broken", data), store.save("whole", data)
     with closing(sqlite3.connect(store.path)) as db:
-        db.execute(
-            "UPDATE runs SET name = X'ff00', size = 'x', file = 'text' WHERE id = ?", (broken.id,)
-        )
+        db.execute(f"UPDATE {table} SET {changes} WHERE id = ?", (broken.id,))
         db.commit()
-    assert {run.id for run in store.all()} == {broken.id, whole.id}
-    with pytest.raises(RecordError, match="is not a run file"):
+    assert {one.id for one in store.all()} == {broken.id, whole.id}
+    with pytest.raises(RecordError, match=why):
         store.load(broken.id)
-    assert tuple(store.load(whole.id)[1]) == EVENTS
+    assert kept(store, whole.id)
 
 
-def test_what_counts_is_what_the_file_holds(store: RunStore) -> None:
+def test_what_counts_is_what_the_file_holds(store: Store) -> None:
     prompt = "w" * 150_000
     events = [replace(EVENTS[0], prompt=prompt), *EVENTS[1:]]  # type: ignore[type-var]
     saved = [store.save(str(number), events) for number in range(10)]
@@ -202,7 +260,7 @@ def test_what_counts_is_what_the_file_holds(store: RunStore) -> None:
     assert prompt not in repr(store.all())
 
 
-def test_undo_does_not_go_beyond_the_limit(store: RunStore) -> None:
+def test_undo_does_not_go_beyond_the_limit(store: Store) -> None:
     one = store.save("one", EVENTS)
     store.delete(one.id)
     store = NamedStore(store.path, replace(RUNS, most=1))
@@ -212,29 +270,6 @@ def test_undo_does_not_go_beyond_the_limit(store: RunStore) -> None:
     store.delete(two.id)
     store.restore(one.id)
     assert store.all() == [one]
-
-
-def _refuses_and_leaves(store: RunStore, why: str) -> None:
-    before = store.path.read_bytes()
-    for act in (
-        store.all,
-        lambda: store.load("x"),
-        lambda: store.save("one", EVENTS),
-        lambda: store.delete("x"),
-    ):
-        with pytest.raises(StoreError, match=why):
-            act()
-    assert store.path.read_bytes() == before
-
-
-def test_a_saved_run_with_broken_bytes_costs_only_itself(store: RunStore) -> None:
-    broken, whole = store.save("broken", EVENTS), store.save("whole", EVENTS)
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute("UPDATE runs SET file = ? WHERE id = ?", (b"no run", broken.id))
-        db.commit()
-    with pytest.raises(RecordError, match="the saved run “broken” is not a run file"):
-        store.load(broken.id)
-    assert tuple(store.load(whole.id)[1]) == EVENTS
 
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
@@ -247,7 +282,7 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
         NamedStore(tmp_path, RUNS).all()
 
 
-def test_a_first_save_that_failed_leaves_an_empty_store(store: RunStore) -> None:
+def test_a_first_save_that_failed_leaves_an_empty_store(store: Store) -> None:
     with pytest.raises(StoreError, match="at most 0"):
         NamedStore(store.path, replace(RUNS, most=0)).save("one", EVENTS)
     assert store.all() == []
@@ -256,20 +291,22 @@ def test_a_first_save_that_failed_leaves_an_empty_store(store: RunStore) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "file"),
+    ("value", "file", "sweeps"),
     [
-        ("off", None),
-        ("OFF", None),
-        ("~/my.sqlite", Path.home() / "my.sqlite"),
-        ("~nobody-of-this-name/x", Path("~nobody-of-this-name/x")),
+        ("off", None, None),
+        ("OFF", None, None),
+        ("~/my.sqlite", Path.home() / "my.sqlite", "my-sweeps.sqlite"),
+        ("/a/kept", Path("/a/kept"), "kept-sweeps.sqlite"),
+        ("~nobody-of-this-name/x", Path("~nobody-of-this-name/x"), "x-sweeps.sqlite"),
     ],
 )
 def test_the_variable_names_the_file_or_switches_it_off(
-    monkeypatch: pytest.MonkeyPatch, value: str, file: Path | None
+    monkeypatch: pytest.MonkeyPatch, value: str, file: Path | None, sweeps: str | None
 ) -> None:
     monkeypatch.setenv("EAB_STORE", value)
-    found = default_store()
-    assert (found.path if found else None) == file
+    runs, beside = default_store(), default_sweep_store()
+    assert (runs and runs.path) == file
+    assert (beside and beside.path) == (file and file.with_name(str(sweeps)))
 
 
 def test_without_the_variable_the_store_is_in_the_users_data_folder(
@@ -278,5 +315,23 @@ def test_without_the_variable_the_store_is_in_the_users_data_folder(
     monkeypatch.delenv("EAB_STORE")
     found = default_store()
     assert found is not None
-    assert found.path.name == "runs.sqlite"
-    assert found.path.parent.name == "eab-explorer"
+    assert found.path.parts[-2:] == ("eab-explorer", "runs.sqlite")
+
+
+def test_limits_speak_of_sweeps(tmp_path: Path) -> None:
+    store: Store = NamedStore(tmp_path / "sweeps.sqlite", SWEEPS)
+    with pytest.raises(RecordError, match="has not started"):
+        store.save("none", TuningReport())
+    assert not store.path.exists()
+    size = store.save("one", report()).size
+    for change, why in (
+        ({"most": 1}, r"the store contains 1 sweep of .*; at most 1 of"),
+        ({"largest": size - 1}, r"the sweep takes .* Sweep fewer values"),
+    ):
+        with pytest.raises(StoreError, match=why):
+            NamedStore(store.path, replace(SWEEPS, **change)).save("two", report())
+
+
+def test_a_public_server_saves_no_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "current", lambda: rules.PUBLIC)
+    assert default_sweep_store() is None

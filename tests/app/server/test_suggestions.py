@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 from invented_runs import invented_run
-from page_walk import boards, run_to_its_end
-from places import MAIN
-from streamlit.testing.v1 import AppTest
+from page_walk import opened
 
 from app.server.suggestions import expected_paths, suggestions
 from eab.config import BranchingConfig
@@ -122,17 +120,12 @@ def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
 
 
 def test_the_button_sets_the_threshold_and_runs() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
-    page.text_area(key="prompt").set_value("My pet is a").run()
-    page.slider(key="set_threshold_nats").set_value(4.0).run()
-    page.slider(key="set_max_new_tokens").set_value(12)
-    page.button(key="run_button").click().run()
-    run_to_its_end(page)
+    page = opened().put(prompt="My pet is a").put(set_threshold_nats=4.0)
+    page.generate(set_max_new_tokens=12)
     assert any("No fork" in caption.value for caption in page.caption)
-    page.button(key="suggestion").click().run()
-    assert page.slider(key="set_threshold_nats").value < 4.0
-    run_to_its_end(page)
-    assert not page.exception
+    page.press("suggestion")
+    assert page.value("set_threshold_nats") < 4.0
+    page.run_to_its_end()
     assert not any("No fork" in caption.value for caption in page.caption)
 
 
@@ -140,8 +133,7 @@ def test_without_the_model_the_page_replays_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("app.server.model_cache.ASSETS", tmp_path)
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
-    assert not page.exception
+    page = opened()
     assert page.button(key="run_button").disabled
     assert "Replay only" in page.sidebar.info[0].value
-    assert boards(page)
+    assert page.boards

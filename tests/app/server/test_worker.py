@@ -27,6 +27,7 @@ from eab.run import RunFold, fold
 from eab.run.threshold import probe_config
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
+LONG = BranchingConfig(max_new_tokens=400)
 
 
 @pytest.fixture
@@ -37,13 +38,23 @@ def narrow(models: ModelCache) -> Iterator[Worker]:
     worker.close()
 
 
+def start(
+    worker: Worker,
+    prompt: str = "Once upon a time",
+    config: BranchingConfig = CONFIG,
+    model: str = "embedded",
+    owner: str = "",
+) -> LiveRun:
+    return worker.start(run_job(prompt, config, model), owner)
+
+
 def steps(run: LiveRun) -> int:
     """Steps of the run so far; 0 before it has started."""
     return len(run.state.run.steps) if run.state.run is not None else 0
 
 
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
-    run = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
+    run = start(worker)
     wait_until(lambda: finished(run))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.started_run().samples()
@@ -52,9 +63,9 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
-    runs = [worker.start(run_job(prompt, CONFIG, "embedded")) for prompt in prompts]
+    runs = [start(worker, prompt) for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
-    alone = worker.start(run_job(prompts[1], CONFIG, "embedded"))
+    alone = start(worker, prompts[1])
     wait_until(lambda: finished(alone))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
     beside, lone = (run.state.started_run().samples() for run in (runs[1], alone))
@@ -77,7 +88,7 @@ def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
 
 
 def test_stop_acts_within_one_step(worker: Worker) -> None:
-    run = worker.start(run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"))
+    run = start(worker, config=LONG)
     wait_until(lambda: steps(run) > 3)
     run.stop()
     before = steps(run)
@@ -92,7 +103,7 @@ def test_a_run_that_nobody_watches_is_stopped(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    run = worker.start(run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"))
+    run = start(worker, config=LONG)
     wait_until(lambda: finished(run))
     assert steps(run) < 400
     assert run.state.ended is not None
@@ -101,9 +112,9 @@ def test_a_run_that_nobody_watches_is_stopped(
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
-    good = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
-    broken = worker.start(run_job("Once upon a time", CONFIG, "missing"))
-    empty = worker.start(run_job("   ", CONFIG, "embedded"))
+    good = start(worker)
+    broken = start(worker, model="missing")
+    empty = start(worker, "   ")
     wait_until(lambda: finished(good) and finished(broken) and finished(empty))
     assert (broken.status, broken.message) == ("failed", "there is no such model")
     assert empty.status == "failed"
@@ -141,7 +152,7 @@ def test_old_runs_are_forgotten_but_not_live_ones(
     monkeypatch.setattr("app.server.registry.MAX_RUNS", 3)
     runs = []
     for _ in range(5):
-        runs.append(worker.start(run_job("   ", CONFIG, "embedded")))
+        runs.append(start(worker, "   "))
         wait_until(lambda: finished(runs[-1]))
     assert worker.find(runs[0].id, RunFold) is None
     assert worker.find(runs[-1].id, RunFold) is runs[-1]
@@ -163,9 +174,9 @@ def slow_model_cache(started: threading.Event, may_end: threading.Event) -> Mode
 def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
     started, may_end = threading.Event(), threading.Event()
     worker = Worker(slow_model_cache(started, may_end))
-    slow = worker.start(run_job("Once upon a time", CONFIG, "slow"))
+    slow = start(worker, model="slow")
     assert started.wait(10)
-    other = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
+    other = start(worker)
     wait_until(lambda: finished(other))
     assert slow.status == "loading"
     slow.stop()
@@ -177,16 +188,16 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
 
 
 def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
-    broken = [worker.start(run_job("x", CONFIG, "missing")) for _ in range(4)]
+    broken = [start(worker, model="missing") for _ in range(4)]
     wait_until(lambda: all(map(finished, broken)))
-    run = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
+    run = start(worker)
     wait_until(lambda: finished(run))
     assert run.status == "ended"
 
 
 def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
     worker = Worker(models, max_running=2)
-    runs = [worker.start(run_job("Once upon a time", CONFIG, "embedded")) for _ in range(6)]
+    runs = [start(worker) for _ in range(6)]
     wait_until(lambda: all(map(finished, runs)))
     assert all(run.status == "ended" for run in runs)
     assert worker.position(runs[-1]) is None
@@ -194,10 +205,9 @@ def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
 
 
 def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
-    long = BranchingConfig(max_new_tokens=400)
-    first = narrow.start(run_job("Once upon a time", long, "embedded"))
+    first = start(narrow, config=LONG)
     wait_until(lambda: steps(first) > 0)
-    waiting = narrow.start(run_job("Once upon a time", long, "embedded"))
+    waiting = start(narrow, config=LONG)
     wait_until(lambda: narrow.position(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
@@ -208,11 +218,9 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
 
 
 def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
-    first = narrow.start(
-        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
-    )
+    first = start(narrow, config=LONG)
     wait_until(lambda: steps(first) > 0)
-    empty = narrow.start(run_job("  ", CONFIG, "embedded"))
+    empty = start(narrow, "  ")
     wait_until(lambda: finished(empty))
     assert "the prompt is empty" in empty.message
     assert first.active
@@ -220,17 +228,13 @@ def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
 
 
 def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
-    first = narrow.start(
-        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"), "busy"
-    )
+    first = start(narrow, config=LONG, owner="busy")
     wait_until(lambda: steps(first) > 0)
     often = []
     for _ in range(4):
-        often.append(narrow.start(run_job("Once upon a time", CONFIG, "embedded"), "busy"))
+        often.append(start(narrow, owner="busy"))
         wait_until(lambda: narrow.position(often[-1]) is not None)
-    once, again = (
-        narrow.start(run_job("The cat sat on", CONFIG, "embedded"), "calm") for _ in "12"
-    )
+    once, again = (start(narrow, "The cat sat on", owner="calm") for _ in "12")
     wait_until(lambda: finished(once))
     assert first.active, "who comes new does not wait for a slot"
     wait_until(lambda: finished(again))
@@ -248,11 +252,9 @@ def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
 def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     narrow: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = narrow.start(
-        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
-    )
+    first = start(narrow, config=LONG)
     wait_until(lambda: steps(first) > 0)
-    waiting = narrow.start(run_job("Once upon a time", CONFIG, "embedded"))
+    waiting = start(narrow)
     wait_until(lambda: narrow.position(waiting) is not None)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     for _ in range(40):
@@ -266,11 +268,7 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
     runs: list[LiveRun] = []
     threads = [
-        threading.Thread(
-            target=lambda: runs.extend(
-                worker.start(run_job(" ", CONFIG, "embedded")) for _ in range(40)
-            )
-        )
+        threading.Thread(target=lambda: runs.extend(start(worker, " ") for _ in range(40)))
         for _ in range(6)
     ]
     for thread in threads:

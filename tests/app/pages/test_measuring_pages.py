@@ -1,0 +1,405 @@
+"""The pages that measure, without a browser: Batching, BMC, Memory, Quantization and Speculative
+decoding. Each opens on what was recorded, measures here, stops, and finds its measurement again.
+What they say of a wrong prompt or model is in test_refused.py.
+"""
+
+import json
+import time
+
+import pytest
+from made_runs import bundled_run
+from page_walk import Tab, opened
+
+from app.server.workloads import PRESETS
+from app.state import measurements, weight_matrix
+from app.state.process import worker
+from eab.analysis.kv_allocation import kv_allocation
+from eab.analysis.kv_demand import demand_of
+from eab.figures.kv_allocation import allocation_sentence
+from eab.figures.serving_now import NOTHING_SERVED
+from eab.labs.batching.results import WAYS
+from eab.labs.batching.sentences import headline, way_sentences
+from eab.labs.bmc import pictures as bmc_pictures
+from eab.labs.bmc.results import EXPERIMENTS, Experiment
+from eab.labs.bmc.run_pictures import strip_sentence
+from eab.labs.quantization import held_out, machine_speed, measure, roofline_picture
+from eab.labs.quantization import matrix_pictures as matrices
+from eab.labs.quantization import pictures as weight_formats
+from eab.labs.quantization.fork_diff import moved
+from eab.labs.quantization.fork_diff_picture import moved_sentence
+from eab.labs.quantization.rounding import ROW, Grid
+from eab.labs.variants import cache_pictures as caches
+from eab.labs.variants import draft_pictures as drafts
+from eab.labs.variants import draft_speed_pictures as draft_speed
+from eab.labs.variants.costs import gain_sentence, step_words, variant_rows, variants_sentence
+from eab.labs.variants.results import CACHES, REPEATS
+from eab.lessons import bundled_runs
+from eab.timing import TOO_FEW
+from eab.weight_formats import AS_LOADED
+
+MEASURED = "Measured here: embedded"
+BMC_TABS: dict[Experiment, str] = {
+    "growth": "Sensitivity to r",
+    "lengths": "Copy or compute",
+    "rejection": "Rejected drafts",
+    "sizes": "Other model sizes",
+    "memory": "Memory",
+}
+CAT = "The cat sat on the"
+
+
+# What was recorded: the sentences, the number of charts, and the small print of the first visit.
+def batching_sentences() -> list[str]:
+    found = bundled_runs.batching()
+    return [headline(found), *way_sentences(found).values()]
+
+
+def memory_sentences() -> list[str]:
+    found = bundled_runs.caches()
+    return [
+        f"{variants_sentence(found)} {gain_sentence(found)}",
+        caches.totals_sentence(found),
+        caches.held_sentence(found),
+        caches.paths_sentence(found.runs[0]),
+        caches.time_sentence(found),
+        allocation_sentence(kv_allocation(found.runs[:1])),
+    ]
+
+
+def speculative_sentences() -> list[str]:
+    found = bundled_runs.draft_lengths()
+    return [
+        variants_sentence(found),
+        draft_speed.speed_sentence(found),
+        drafts.tokens_sentence(found),
+        draft_speed.surface_sentence(found),
+    ]
+
+
+def quantization_sentences() -> list[str]:
+    found, in_int4 = bundled_runs.formats(), bundled_runs.quantized().run
+    assert in_int4 is not None
+    return [
+        weight_formats.formats_sentence(found),
+        weight_formats.steps_sentence(found),
+        moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
+        roofline_picture.roofline_sentence(found),
+    ]
+
+
+def bmc_sentences() -> list[str]:
+    return [bmc_pictures.growth_sentence(measurements.bundled("growth"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences", "charts", "captions"),
+    [
+        ("batching", batching_sentences, 2, ["Recorded: embedded, float32, on "]),
+        ("bmc", bmc_sentences, 4, ["up to 3.2 times", "abstract"]),
+        ("memory", memory_sentences, 5, ["Recorded: embedded"]),
+        ("quantization", quantization_sentences, None, ["Recorded: embedded", "on Explore"]),
+        ("speculative", speculative_sentences, 3, ["Recorded: embedded"]),
+    ],
+)
+def test_the_first_visit_shows_what_was_recorded(name, sentences, charts, captions) -> None:
+    page = opened(name)
+    assert not page.error
+    assert not set(sentences()) - set(page.words)
+    assert page.charts == charts or charts is None
+    assert page.captions.count("Recorded:") == 1
+    for words in captions:
+        assert words in page.captions
+    tables = {
+        "batching": [*WAYS],
+        "memory": [*CACHES],
+        "quantization": [*weight_formats.HEADINGS[1:]],
+        "speculative": [*bundled_runs.draft_lengths().variants],
+    }
+    if name in tables:
+        table = page.table[0].value
+        assert [*table.columns] == tables[name]
+        assert "None" not in table.to_string()
+    if name == "memory":
+        rows = [line.measure for line in variant_rows(bundled_runs.caches())]
+        assert [*page.table[0].value.index] == rows
+        assert page.words == memory_sentences()
+
+
+@pytest.mark.parametrize("slot", ["cache_variants", "bmc_sizes", "batching", "formats"])
+def test_an_unknown_measurement_in_the_url_falls_back_to_the_recorded_one(slot: str) -> None:
+    pages = {"cache_variants": "memory", "bmc_sizes": "bmc", "formats": "quantization"}
+    name = pages.get(slot, slot)
+    page = opened(name, **{slot: "<b>", "experiment": "<b>"})
+    assert page.words == opened(name).words
+
+
+# A measurement that takes long: the page, what is set first, its Start and its Stop.
+LONG = {
+    "batching": ({"batching_repeats": 9}, "batching_start", "batching_stop"),
+    "bmc": ({}, "run_sizes", "bmc_stop"),
+    "memory": (
+        {"prompt": "Once upon a time", "set_max_new_tokens": 256},
+        "run_button",
+        "stop_button",
+    ),
+    "speculative": (
+        {"prompt": "Once upon a time", "set_max_new_tokens": 256},
+        "run_button",
+        "stop_button",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_stop_acts_and_what_was_there_stays(name: str) -> None:
+    values, start, stop = LONG[name]
+    page = opened(name, **{"experiment": "sizes"} if name == "bmc" else {})
+    before = page.words
+    page.press(start, **values)
+    assert page.words == before
+    assert name != "batching" or page.button(key=start).disabled
+    assert not page.button(key=stop).disabled
+    page.press(stop).run_to_its_end(stop)
+    assert page.words == before
+    assert name != "batching" or "Stopped after 0 servings" in page.captions
+
+
+# Batching
+
+
+@pytest.fixture
+def batching(monkeypatch: pytest.MonkeyPatch) -> Tab:
+    """Its equal requests are shorter than those that it offers, so that serving them is quick."""
+    short = tuple(one._replace(new_tokens=8) for one in PRESETS["All equal"])
+    monkeypatch.setitem(PRESETS, "All equal", short)
+    return opened("batching")
+
+
+def test_requests_are_served_here_and_a_reload_finds_that(batching: Tab) -> None:
+    other = "The chart shows other requests, slots or paths."
+    assert other not in batching.put(batching_repeats=1).captions
+    assert other in batching.put(batching_slots=2).captions
+    assert other in batching.put(batching_slots=4).put(batching_preset="All equal").captions
+    for slots, passes in ((4, 16), (8, 8)):
+        batching.put(batching_slots=slots)
+        batching.press("batching_start").run_to_its_end("batching_stop")
+        assert not batching.error
+        assert other not in batching.captions
+        wanted = f"8 requests in {slots} slots: continuous batching took {passes} passes"
+        assert batching.words[0].startswith(wanted)
+        assert "no time is lost" in batching.said
+    assert MEASURED in batching.captions
+    reloaded = opened("batching", batching=batching.query_params["batching"])
+    assert reloaded.words == batching.words
+    assert MEASURED in reloaded.captions
+
+
+def test_seconds_instead_of_passes(batching: Tab) -> None:
+    batching.put(batching_axis="Seconds")
+    assert batching.words[0] == headline(bundled_runs.batching())
+
+
+def test_the_kv_memory_is_that_of_the_continuous_batch(batching: Tab) -> None:
+    """The tree's bytes are computed from the runs, those of the schedule from its passes."""
+    found = bundled_runs.batching()
+    schedule = found.shown()["continuous"]
+    begins = schedule.first_token_passes()
+    allocated = kv_allocation(found.runs, begins=[begins[number] for number in sorted(begins)])
+    held = [step.total for step in allocated.steps["tree"]]
+    assert held == [one.kv_bytes for one in schedule.passes]
+    assert allocation_sentence(allocated) in batching.words
+
+
+def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_after() -> None:
+    page = opened("batching", view="now")
+    assert NOTHING_SERVED in page.words
+    assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
+    assert page.charts == 1
+    explore = opened().start("Once upon a time, there was a secret", 256)
+    page.until(lambda: page.metric[0].value == "1")
+    assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
+    # The picture is drawn once a second for all tabs.
+    page.until(lambda: "run " in page.get("plotly_chart")[0].proto.spec)
+    assert "secret" not in page.get("plotly_chart")[0].proto.spec
+    explore.press("stop_button").run_to_its_end()
+    assert NOTHING_SERVED in page.run().words
+
+
+def test_whoever_runs_finds_the_own_run_by_its_number() -> None:
+    page = opened().start("Once upon a time", 256)
+    page.session_state["batching_view"] = "Now"
+    page.go_to("batching").until(lambda: "Yours is run " in page.said)
+    for live in worker().remembered:
+        live.stop()
+
+
+# BMC
+
+
+def bmc_at(name: Experiment, page: Tab | None = None) -> Tab:
+    """The page with the tab of this experiment open."""
+    return (page or opened("bmc")).remember(bmc_tab=BMC_TABS[name])
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_tab_shows_its_recorded_measurement_and_its_button(name: Experiment) -> None:
+    page = bmc_at(name)
+    sentence = bmc_pictures.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name))
+    assert sentence in page.words
+    assert page.button(key=f"run_{name}").label == "Measure"
+
+
+def test_moving_r_recomputes_the_run_without_running_anything() -> None:
+    page, demand = opened("bmc"), demand_of(bundled_run("bridge"))
+    assert demand is not None
+    for r in (1, 64):
+        assert strip_sentence(demand.at(r), r) in page.put(bmc_r=r).words
+    assert "At r = auto" in page.put(bmc_r="auto").said
+
+
+def test_an_experiment_runs_here_whatever_the_settings_of_a_run_and_a_reload_finds_it() -> None:
+    page = opened().put(set_chat=True, set_max_new_tokens=256)  # it has no chat template
+    bmc_at("memory", page.go_to("bmc")).press("run_memory").run_to_its_end("bmc_stop")
+    assert not page.error
+    bmc_at("sizes", page).press("run_sizes").press("bmc_stop").run_to_its_end("bmc_stop")
+    bmc_at("memory", page)
+    assert page.captions.count(MEASURED) == 1
+    reloaded = opened("bmc", **{name: page.query_params[name] for name in page.query_params})
+    assert reloaded.words == page.words
+    assert reloaded.captions.count(MEASURED) == 1
+    elsewhere = opened("bmc", bmc_growth=page.query_params["bmc_memory"])
+    assert elsewhere.words == opened("bmc").words, "it is found in its own slot only"
+
+
+def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
+    page = bmc_at("sizes").press("run_sizes")
+    reloaded = opened("bmc", bmc_sizes=page.query_params["bmc_sizes"])
+    assert not reloaded.button(key="bmc_stop").disabled
+    reloaded.press("bmc_stop")
+    for tab in (page, reloaded):
+        tab.run_to_its_end("bmc_stop")
+        assert "Other model sizes: Stopped." in tab.captions
+
+
+# Memory
+
+
+def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
+    page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
+    assert not page.error
+    assert page.words[0].startswith("The same tokens with 4 caches. The tree copies ")
+    assert MEASURED in page.captions
+    assert CAT in page.captions
+    assert [*page.table[0].value.columns] == [*CACHES]
+    assert "Changed since" not in page.captions
+    assert "Changed since this run: temperature" in page.put(set_temperature=0.5).captions
+
+
+@pytest.fixture
+def tab_of_memory() -> Tab:
+    return opened("memory")
+
+
+def test_the_size_of_a_block_changes_what_blocks_reserve(tab_of_memory: Tab) -> None:
+    tree = bundled_runs.caches().runs[:1]
+    for size in (128, 8):
+        tab_of_memory.put(block_size=size)
+        assert tab_of_memory.words[-1] == allocation_sentence(kv_allocation(tree, size))
+        assert [*tab_of_memory.table[1].value.columns][1] == f"blocks of {size}"
+
+
+def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memory: Tab) -> None:
+    page = tab_of_memory.start("Once upon a time", 16)
+    live = worker().remembered[-1]
+    while not live.state.repeats:
+        assert live.active, live.message
+        live.mark_watched()  # a run that no tab watches is stopped after a while
+        time.sleep(0.02)
+    page.run()
+    assert page.words[0].startswith("The same tokens with 4 caches. The tree copies ")
+    assert TOO_FEW in page.words[0]
+    page.press("stop_button").run_to_its_end()
+    assert live.state.ended.reason == "stopped"
+    assert 1 <= live.state.repeats < REPEATS
+    assert page.words[0].endswith(f"Time per step: {step_words(live.state.costs())}.")
+
+
+def test_the_print_view_keeps_all_charts(tab_of_memory: Tab) -> None:
+    drawn = tab_of_memory.put(print_view=True).get("plotly_chart")
+    grounds = [json.loads(chart.proto.spec)["layout"]["paper_bgcolor"] for chart in drawn]
+    assert grounds == ["white"] * 5
+
+
+# Quantization
+
+
+@pytest.fixture
+def quantization() -> Tab:
+    return opened("quantization")
+
+
+def test_a_real_matrix_of_the_embedded_model_is_rounded(quantization: Tab) -> None:
+    page, layer = quantization, "model.layers.0.mlp.down_proj"
+    page.put(matrix=layer, grid_method="absmax", grid_bits=3, grid_share=ROW)
+    rounding = weight_matrix.rounding("embedded", layer, Grid("absmax", 3, ROW))
+    assert rounding.weight.shape == (256, 688)
+    assert matrices.takeaway_sentence(rounding, (256, 688)) in page.words
+    assert matrices.grid_sentence(rounding) in page.words
+    page.put(grid_method="nf4")
+    assert page.select_slider(key="grid_bits").disabled, "it has four bits"
+    before = page.words[0]
+    page.put(grid_double=True)
+    assert page.words[0] != before
+    assert "Double quantization rounds" in page.said
+    page.put(set_model_kind="Other")
+    assert "folder" in page.info[0].value
+    assert page.put(set_model_other="/no/such/model").error
+
+
+def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+    fables = held_out.texts()[:1]
+    monkeypatch.setattr(held_out, "texts", lambda: fables)
+    monkeypatch.setattr(measure, "WEIGHT_FORMATS", (AS_LOADED, "int8"))
+    monkeypatch.setattr(measure, "ROWS", (1, 3))
+    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
+    page = quantization.press("formats_run", formats_prompt=CAT).run_to_its_end("formats_stop")
+    assert not page.error
+    assert MEASURED in page.captions
+    assert CAT in page.captions
+    assert [*page.table[0].value.index] == [AS_LOADED, "int8"]
+
+
+def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None:
+    page = opened().generate(prompt=CAT, set_max_new_tokens=6).go_to("quantization")
+    assert "This prompt has no run in fewer bits yet." in page.said
+    assert "Your run:" in page.said
+    page.press("quantized_run", quantized_weights="nf4").run_to_its_end("quantized_stop")
+    assert not page.error
+    assert "With nf4, " in page.said
+    assert "embedded@nf4" in page.captions
+
+
+# Speculative decoding
+
+
+@pytest.mark.parametrize(
+    ("drafter", "paths"),
+    [
+        ("model", "One text"),
+        ("sibling-lookup", "Whole tree"),
+        pytest.param("model", "Whole tree", marks=pytest.mark.slow),
+        pytest.param("sibling-lookup", "One text", marks=pytest.mark.slow),
+    ],
+)
+def test_all_draft_lengths_are_tried_here(drafter: str, paths: str) -> None:
+    page = opened("speculative").put(drafter_varied=drafter, decode_varied=paths)
+    page.generate(prompt="Anna has a red ball. Ben has a red ball. Anna has", set_max_new_tokens=8)
+    assert not page.error
+    assert page.words[0].startswith("The same tokens with 6 draft lengths.")
+    assert "medians of 7 repeats" in page.said
+    assert f"Drafter: {drafter}." in page.captions
+    assert len(page.table[0].value.columns) == 6
+    forked = paths == "Whole tree"
+    assert (draft_speed.ONE_PATH_ONLY in page.words) == forked
+    formula = not forked and drafter == "model"  # the other one drafts nothing in so short a text
+    assert ("steps per pass (formula)" in page.table[0].value.index) == formula

@@ -1,0 +1,50 @@
+"""What cannot be run is explained on every page that runs something, and what was there stays."""
+
+import pytest
+from page_walk import Tab, opened
+
+START_AND_STOP = {
+    "explore": ("run_button", "stop_button"),
+    "memory": ("run_button", "stop_button"),
+    "speculative": ("run_button", "stop_button"),
+    "bmc": ("run_lengths", "bmc_stop"),
+    "batching": ("batching_start", "batching_stop"),
+    "tune": ("tune_start", "tune_stop"),
+    "quantization": ("formats_run", "formats_stop"),
+}
+
+
+def shown(page: Tab) -> tuple[list[str], list[object]]:
+    """The sentences and the trees of a page."""
+    return page.words, [board["paths"] for board in page.boards]
+
+
+def refused(page: Tab, name: str) -> str:
+    """Press the button of this page; what the page says then."""
+    start, stop = START_AND_STOP[name]
+    before = shown(page)
+    page.press(start).run_to_its_end(stop)
+    assert shown(page) == before
+    return " ".join(page.errors)
+
+
+@pytest.mark.parametrize("name", ["explore", "memory", "speculative", "bmc", "batching", "tune"])
+def test_a_model_that_cannot_be_loaded(name: str) -> None:
+    page = opened(name, **{"experiment": "lengths"} if name == "bmc" else {})
+    page.put(set_model_kind="Other").put(set_model_other="./no_such_folder")
+    assert "there is no such folder" in refused(page, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "why"),
+    [
+        ("explore", "   ", "the prompt is empty"),
+        ("explore", "word " * 2000, "Shorten the prompt"),
+        ("memory", "   ", "the prompt is empty"),
+        ("speculative", "   ", "the prompt is empty"),
+        ("quantization", " ", "the prompt is empty"),
+    ],
+)
+def test_a_prompt_that_cannot_be_run(name: str, prompt: str, why: str) -> None:
+    key = "formats_prompt" if name == "quantization" else "prompt"
+    assert why in refused(opened(name).put(**{key: prompt}), name)

@@ -1,0 +1,136 @@
+"""What the pages that measure open with: recorded measurements that are whole, small, and show what
+the page is about.
+"""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_runs import bundled_run
+
+from app.server.workloads import CLASS, PRESETS
+from app.state import measurements
+from app.widgets.request_editor import requests
+from eab.analysis.kv_demand import demand_of
+from eab.errors import ConfigError, RecordError
+from eab.formatting import times
+from eab.labs.batching.results import MAX_REPEATS, WAYS, Asked
+from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
+from eab.labs.bmc.results import (
+    EXPERIMENTS,
+    Experiment,
+    Report,
+    RTimed,
+    dumps,
+    load,
+    overheads,
+    predicted_r,
+)
+from eab.labs.bmc.tables import allocations_table, points_table
+from eab.labs.variants.costs import gain_sentence, step_words
+from eab.labs.variants.draft_pictures import draft_length_results
+from eab.labs.variants.results import CACHES, DRAFT_LENGTHS, cache_variants
+from eab.lessons import bundled_runs
+
+
+@pytest.mark.parametrize(
+    ("folder", "most"),
+    [
+        (bundled_runs.BATCHING, 300_000),
+        (bundled_runs.CACHES, 500_000),
+        (bundled_runs.DRAFT_LENGTHS, 300_000),
+    ],
+)
+def test_they_take_few_bytes(folder: Path, most: int) -> None:
+    assert sum(file.stat().st_size for file in folder.iterdir()) < most
+
+
+def test_the_recorded_batches_show_what_batching_is_about() -> None:
+    found = bundled_runs.batching()
+    assert found.complete
+    assert found.workload.requests == PRESETS[CLASS]
+    assert found.workload.repeats == MAX_REPEATS == len(found.schedules("continuous"))
+    assert found.differing == 0
+    passes = [len(found.shown()[way].passes) for way in WAYS]
+    assert passes == sorted(passes)
+    assert passes[0] < 0.6 * passes[1]
+    assert found.shown()["continuous"].awaited_idle_share == 0
+    assert found.shown()["static batches"].awaited_idle_share > 0.5
+
+
+@pytest.mark.parametrize("row", [(None, 8), ("a", None)])
+def test_a_row_of_requests_that_is_not_complete_is_explained(row: tuple[object, object]) -> None:
+    table = pd.DataFrame([("a", 8), row], columns=["prompt", "new_tokens"])
+    with pytest.raises(ConfigError, match="request 2 is incomplete; give a prompt"):
+        requests(table)
+    assert requests(table[:1]) == (Asked("a", 8),)
+
+
+def test_the_recorded_caches_agree_and_the_tree_saves_most() -> None:
+    found = bundled_runs.caches()
+    assert [run.started.config.cache for run in found.runs if run.started] == [*CACHES]
+    assert found.agreed
+    costs = {cost.variant: cost for cost in found.costs()}
+    ratio = costs["deep-copy"].copied_bytes / costs["tree"].copied_bytes
+    assert ratio > 10
+    assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
+    assert f"deep-copy {times(ratio)} as much" in gain_sentence(found)
+    assert gain_sentence(found).endswith(f"Time per step: {step_words(found.costs())}.")
+    assert gain_sentence(cache_variants()) == ""
+
+
+def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -> None:
+    found = bundled_runs.draft_lengths()
+    assert found.agreed
+    passes = [one.stats.forward_passes for one in draft_length_results(found)]
+    passes = passes[: 1 + len(DRAFT_LENGTHS)]
+    assert passes == sorted(passes, reverse=True)
+    assert passes[-1] < passes[0] / 2
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_recorded_reports_of_bmc_are_complete_and_survive_their_file(
+    name: Experiment, tmp_path: Path
+) -> None:
+    report = measurements.bundled(name)
+    assert report.complete
+    assert report.began is not None
+    assert report.began.experiment == name
+    copy = tmp_path / "report.json"
+    copy.write_text(dumps(report), encoding="utf-8")
+    assert load(copy).points == report.points
+    table = points_table(report)
+    assert len(table) >= len([point for point in report.points if not hasattr(point, "costs")])
+    figures = EXPERIMENT_FIGURES[name]
+    assert figures.sentence(Report()) == "Nothing measured yet."
+    json.loads(figures.figure(Report()).to_json())
+
+
+def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
+    report = measurements.bundled("growth")
+    found, best = overheads(report.of(RTimed)), predicted_r(report)
+    assert best is not None
+    assert found[1].median > 3 * found[best].median
+    assert found[max(found)].median > 3 * found[best].median
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "eab-bmc", "version": 1}', '{"format": "eab-bmc"']
+)
+def test_a_broken_report_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match=r"broken\.json"):
+        load(file)
+
+
+def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
+    demand = demand_of(bundled_run("bridge"))
+    assert demand is not None
+    table = allocations_table(demand, (1, 8, 64), None)
+    for row in table.to_dict("records"):
+        steps = demand.at(int(row["r"]))
+        assert row["rows_copied"] == sum(step.copied for step in steps)
+        assert row["most_bytes_held"] == max(step.held for step in steps) * demand.row_bytes
+    assert [*table["rows_copied"]] == sorted(table["rows_copied"], reverse=True)
