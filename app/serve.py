@@ -45,7 +45,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def _check_address(address: str) -> None:
-    """Exit with a message where this machine cannot listen."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as listening:
@@ -60,7 +59,7 @@ def _check_address(address: str) -> None:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """What strangers send that is no message of a page is a line in the log, not a traceback."""
+    """Log what strangers send as one line: it is not a message of a page and needs no traceback."""
     if record.levelno <= logging.WARNING:
         record.exc_info = None
     return True

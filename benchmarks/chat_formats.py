@@ -66,10 +66,8 @@ class Agreement:
 
 
 def ways() -> tuple[dict[str, Way], dict[str, str]]:
-    """All ways that can be had here, by their names, float32 also in its fastest layout; and why
-    the others cannot.
-
-    The layout is found here, so that no loading that is timed contains the search.
+    """All ways to be had here, by name, float32 also in its fastest layout, which is found here, so
+    that no timed loading contains the search; and why the others cannot be had.
     """
     fastest = Way(AS_LOADED).load().stored.layout
     found = {f"float32, {layout}": Way(AS_LOADED, layout) for layout in (PLAIN, fastest)}

@@ -63,11 +63,8 @@ def load_pair() -> Pair:
 
 
 class Chat(Engine):
-    """A run of the engine from the text of the prompt, with another seed in each job; a probe that
-    finds a threshold is a part of the job.
-
-    Attributes:
-        probe_seconds: How long it took in each job.
+    """A run of the engine from the text of the prompt, with another seed in each job. A probe that
+    finds a threshold is a part of the job; `probe_seconds` is what it took.
     """
 
     def __init__(

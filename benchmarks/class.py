@@ -131,9 +131,7 @@ def memory_after_questions(
 
 
 def settle(lecturer: RawSession, server: psutil.Process) -> None:
-    """Wait until the pages of those who have just come are drawn, and the model is loaded, which
-    begins some seconds after the first page.
-    """
+    """Wait until the new pages are drawn and the model is loaded, seconds after the first one."""
     for _ in range(20):
         if busy_share(lecturer, server, 4.0) < SETTLED:
             return

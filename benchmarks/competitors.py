@@ -28,9 +28,7 @@ THRESHOLD_NATS = 0.5
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: the logits over `temperature`, then the most likely tokens that have
-    `top_p` together. A text ends at one of the tokens `stops`.
-    """
+    """How tokens are drawn: logits over `temperature`, then top-p; `stops` end a text."""
 
     temperature: float
     top_p: float
@@ -55,10 +53,7 @@ class Job:
 
 @dataclass
 class Measured:
-    """What a competitor measured.
-
-    Rows and bytes are None where there is no cache, or nothing to measure.
-    """
+    """What a competitor measured; None where there is no cache, or nothing to measure."""
 
     seconds: list[float] = field(default_factory=list)  # of each whole job
     # for each job, of each step with all paths
@@ -101,9 +96,7 @@ class Competitor(Protocol):
 
 
 class ForkUntilFull(FairPolicy):
-    """Forks into two at every step until there are enough paths, then never again, so that the
-    private suffixes grow long.
-    """
+    """Forks into two until there are enough paths, then never again: private suffixes grow long."""
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config, threshold_nats=0.0)
@@ -130,10 +123,9 @@ class ForkUntilFull(FairPolicy):
 class Engine:
     """This project's engine with one cache.
 
-    Args:
-        long_suffixes: Fork only until there are enough paths (see ForkUntilFull). Otherwise every
-            path forks at every step, so that the time contains all decisions.
-        cuda_graphs: Padded attention, whose passes have fixed shapes and run as CUDA graphs.
+    `long_suffixes` forks only until there are enough paths; otherwise every path forks at every
+    step, so that the time contains all decisions. `cuda_graphs` runs padded attention, whose passes
+    have fixed shapes, as CUDA graphs.
     """
 
     def __init__(
@@ -206,12 +198,10 @@ class Engine:
 
 
 class Generate:
-    """`generate` of transformers.
+    """`generate` of transformers, one sample per call or all.
 
-    Args:
-        batch: Samples per call: 1, or all.
-        shared_prompt: Compute the prompt once and copy its rows for each sample.
-        static: A static cache, for which transformers compiles the forward pass on CUDA.
+    `shared_prompt` computes the prompt once and copies its rows for each sample. For a `static`
+    cache transformers compiles the forward pass on CUDA.
     """
 
     def __init__(

@@ -27,9 +27,7 @@ def time_steps(
     clock: Clock,
     peers: Mapping[str, StepOfPeer],
 ) -> Steps:
-    """Time decode steps; for each number of rows, all models and peers take turns. One more step
-    comes before those that count.
-    """
+    """Time decode steps after one to warm up; per number of rows, models and peers take turns."""
     found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
     for rows in all_rows:
         console.print(f"{rows} rows, {repeats} rounds ...")

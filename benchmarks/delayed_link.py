@@ -18,9 +18,7 @@ CHUNK: Final = 2**16  # bytes
 
 @contextmanager
 def delayed_link(url: str, round_trip: float) -> Iterator[str]:
-    """Forward connections to a server, late. `round_trip` is how many seconds a request and its
-    answer wait together.
-    """
+    """Forward connections to a server; `round_trip` is the delay in seconds, there and back."""
     parts = urlsplit(url)
     loop = asyncio.new_event_loop()
 

@@ -69,9 +69,7 @@ def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """All competitors: the tree first, then the bare pass and the parts of a step. `everybody`
-    includes the competitors that take minutes, if the model is small enough.
-    """
+    """The tree, then its competitors; `everybody` adds slow ones if the model is small enough."""
     tree, on_cuda = Engine(pair.ours, job), pair.ours.kv_shape.uses_static_buffers
     competitors: list[Competitor] = [
         tree,
@@ -97,9 +95,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
 
 
 def measure(competitors: Sequence[Competitor], rounds: int, deadline: float = math.inf) -> None:
-    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory. No
-    further round begins after the deadline (`time.monotonic`).
-    """
+    """Let all do the job in turn, up to `rounds` or the deadline; on CUDA once more, for memory."""
     if torch.cuda.is_available():
         for competitor in competitors:
             measure_memory(competitor)
@@ -128,10 +124,7 @@ def measure_memory(competitor: Competitor) -> None:
 
 
 def warm_up(pair: Pair, job: Job) -> None:
-    """Do a short job first, because the first passes of a process are slow.
-
-    Six tokens are enough for all paths to exist.
-    """
+    """Do a short job first, as the first passes are slow; six tokens are enough for all paths."""
     for competitor in field_of(pair, Job(job.prompt, job.paths, 6), everybody=False):
         competitor.run()
 

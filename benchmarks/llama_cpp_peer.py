@@ -22,9 +22,7 @@ import numpy as np
 
 
 def write_model(file: Path, shape: dict[str, Any]) -> None:
-    """A GGUF file with random weights. Its shape names layers, hidden, inner, heads, kv_heads,
-    vocab, context and weights (Q8_0 or Q4_0).
-    """
+    """A GGUF file with random weights; the `weights` of the shape are Q8_0 or Q4_0."""
     hidden, inner, vocab = shape["hidden"], shape["inner"], shape["vocab"]
     size = hidden // shape["heads"]
     writer = gguf.GGUFWriter(str(file), "llama")
@@ -69,9 +67,7 @@ def write_model(file: Path, shape: dict[str, Any]) -> None:
 
 
 class Decoder:
-    """Paths that share a prompt and grow by one token each per step. The shape is that of
-    `write_model`, with threads and prompt.
-    """
+    """Paths that share a prompt and grow by one token each per step."""
 
     def __init__(self, model: Any, shape: dict[str, Any], paths: int, steps: int) -> None:
         self._paths, self._position = paths, shape["prompt"]

@@ -28,9 +28,7 @@ FLOAT32: Final = "llama.cpp, float32"
 
 @contextmanager
 def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Connection]]:
-    """Run a server for each way to hold the weights and K and V. Yields connections to them by
-    their names; none if xllamacpp is not installed.
-    """
+    """A server per way to hold weights, K and V: connections by name, none without xllamacpp."""
     with ExitStack() as stack:
         found: dict[str, Connection] = {}
         if find_spec("xllamacpp") is not None:
@@ -70,7 +68,6 @@ class LlamaCpp:
         self.measured.note_samples([len(answer["tokens"]) for answer in answers])
 
     def _ask(self, seed: int, samples: int = 1) -> Any:
-        """One answer, or a list of several."""
         sampling = self._job.sampling
         assert sampling is not None
         body = {

@@ -85,12 +85,7 @@ def where(dtype: str, device: str = "cpu") -> str:
 
 
 def ratio_table(heads: str, pairs: dict[str, list[tuple[float, float]]]) -> str:
-    """One row per pair of times, as Markdown: their medians, and their ratio with its spread.
-
-    Args:
-        heads: The headings of the name and of the two times, with bars between them.
-        pairs: Seconds of the numerator and of the denominator in each round, by name.
-    """
+    """A row per pair of times (numerator, denominator): medians, and their ratio with spread."""
     rows = [f"| {heads} | ratio | spread |", "|---|---|---|---|---|"]
     for name, found in pairs.items():
         above, below = (statistics.median(times) for times in zip(*found, strict=True))

@@ -103,9 +103,7 @@ def _linear_bytes(model: nn.Module) -> int:
 
 
 class Peer:
-    """llama.cpp in a process of its own, with a model of the same shape and random weights.
-    `python` is that of the environment that has llama-cpp-python and gguf.
-    """
+    """llama.cpp in a process of its own, with a Python that has it; same shape, random weights."""
 
     def __init__(self, python: Path, model: HuggingFaceModel, weights: str, repeats: int) -> None:
         config: Any = model._model.config
@@ -181,10 +179,7 @@ def _difference(layer: nn.Module, shape: KVShape) -> float:
 
 
 def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) -> dict[str, float]:
-    """The ratios for which the project has targets, and all others: as loaded over each format.
-
-    A format that this machine cannot compute has none.
-    """
+    """The ratios as loaded over each format; none for formats that this machine cannot compute."""
 
     def faster(shape: str, weights: str, rows: int) -> float:
         steps = all_steps[shape]

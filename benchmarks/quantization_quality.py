@@ -69,9 +69,8 @@ def unusable_formats(device: str = "cpu") -> dict[str, str]:
 
 
 def quality_table(file: Path, documents: int) -> str:
-    """One row per format, as Markdown. The held-out texts are the fables that come with the
-    project, or a file in which <|endoftext|> separates them; each counts up to the length of the
-    context.
+    """One row per format, as Markdown. The held-out texts are the bundled fables, or a file in
+    which <|endoftext|> separates them; each counts up to the length of the context.
     """
     found = held_out.texts() if file == held_out.FABLES else [*read_documents(file)]
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
@@ -125,7 +124,6 @@ def _cells(
 
 
 def _prober(tokenizer: object, form: Format | None = None) -> Prober:
-    """The embedded model, in float32 or with this format."""
     model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
     if form is not None:
         quantize(model, form)

@@ -57,12 +57,7 @@ Clock = Callable[[], float]
 
 
 class Models:
-    """The models that are served, in one place.
-
-    Attributes:
-        embedded: The model of the project, which ends its texts.
-        endless: Models without stop tokens, by shape.
-    """
+    """The embedded model, which ends its texts, and models without stop tokens by shape."""
 
     def __init__(self, placement: Placement) -> None:
         self.embedded = load_model("embedded", placement.device, placement.dtype_name)

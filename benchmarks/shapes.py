@@ -79,9 +79,7 @@ def plain_model(shape: str, placement: Placement) -> PreTrainedModel:
 
 
 def engine_model(plain: PreTrainedModel, name: str) -> HuggingFaceModel:
-    """The same weights, driven by the engine and stored as `load_model` would store them; without
-    stop tokens.
-    """
+    """The same weights, stored as `load_model` would store them; without stop tokens."""
     twin = same_weights(plain)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     model = HuggingFaceModel(twin, tokenizer, name, store_weights(twin, AS_LOADED, AUTO))
@@ -90,9 +88,7 @@ def engine_model(plain: PreTrainedModel, name: str) -> HuggingFaceModel:
 
 
 def same_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A second model object with the same tensors. What the engine changes in it does not change
-    the first.
-    """
+    """A second model object with the same tensors, which the engine's changes do not reach."""
     with torch.device("meta"):
         twin = type(model)(type(model.config).from_dict(model.config.to_dict()))
     twin.load_state_dict(model.state_dict(), assign=True)

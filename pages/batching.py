@@ -39,9 +39,7 @@ submitted. Only the passes of this measurement are timed, not those of other tab
 
 
 def bar() -> Workload | None:
-    """The requests, Measure and Stop. Returns what Measure serves; None if the table cannot be
-    served.
-    """
+    """The requests, Measure and Stop; returns what Measure serves, if the table allows it."""
     preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
     with preset:
         request_editor.choose_preset()

@@ -51,9 +51,7 @@ threshold, without the model. Such cells are resimulated and have no time.
 
 
 def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
-    """The prompts, what is weighed, Run and Stop, and what Run will take. Returns the chosen cost
-    and gain.
-    """
+    """The prompts, the cost and the gain (both returned), Run and Stop."""
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
     with prompts:

@@ -1,7 +1,7 @@
 """Ask pip-audit whether the packages of requirements.lock have known vulnerabilities.
 
-Fails if one has. Where the database cannot be asked, or knows none of the packages, it says so: that
-is no proof of anything.
+Fails if one has. Where the database cannot be asked, or knows none of the packages, it says so:
+that is no proof of anything.
 """
 
 import json
@@ -27,7 +27,6 @@ def main() -> None:
 
 
 def _answer(command: list[str]) -> tuple[dict[str, Any] | None, str]:
-    """The report, or why there is none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         return json.loads(done.stdout), ""

@@ -68,7 +68,6 @@ def _wing(module: str) -> str:
 
 
 def _imported_by(file: Path) -> Iterable[str]:
-    """Modules of this project that the file names in `from ... import ...`."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module in LIBRARY:

@@ -136,7 +136,6 @@ def run_part(part: Part, options: argparse.Namespace) -> Outcome:
 
 
 def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
-    """How the process ended, and the end of its output."""
     command = [sys.executable, *words]
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:

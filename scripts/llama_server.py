@@ -27,9 +27,7 @@ START_SECONDS: Final = 60
 def llama_server(
     model: Path, key: str = "", slots: int = SLOTS, threads: int = 1, as_engine: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Run the server. `as_engine` computes K, V and attention in float32; else as llama.cpp
-    chooses. Yields its address and its process.
-    """
+    """Run the server: its address and process. `as_engine` keeps K, V and attention in float32."""
     port = _free_port()
     command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]
     command += [f"--slots={slots}", f"--threads={threads}"]

@@ -84,12 +84,7 @@ class Recorder:
         self._board = page.locator(".eab")
 
     def wait(self, milliseconds: int, answer: float = 0.0) -> None:
-        """Record this much of the page's time.
-
-        Args:
-            milliseconds: time on the page's clock.
-            answer: real seconds to wait per frame, where the server has to answer.
-        """
+        """Record this much of the page's time; a frame gives the server `answer` real seconds."""
         for _ in range(max(1, milliseconds // FRAME_MS)):
             self.page.clock.run_for(FRAME_MS // 2)
             time.sleep(answer)
@@ -136,7 +131,6 @@ def main() -> None:
 
 
 def _perform(page: Page) -> Recorder:
-    """What the animation shows: growth, scrubbing, a higher threshold, and back again."""
     board = page.locator(".eab")
     page.get_by_role("combobox", name="Speed").select_option("0.5")
     board.press("Home")
@@ -165,7 +159,6 @@ def _scrub(recorder: Recorder, trace: Locator) -> None:
 
 
 def _drag_threshold(recorder: Recorder, line: Locator) -> None:
-    """Drag the line up until its label shows the higher threshold, wait, and bring it back."""
     box = _box(line)
     start = Point(box["x"] + 0.6 * box["width"], box["y"] + box["height"] / 2)
     recorder.glide(start, 480)
@@ -185,7 +178,6 @@ def _threshold(page: Page) -> float:
 
 
 def _write(recorder: Recorder, file: Path) -> None:
-    """Put all frames on canvases of one size, and write them as an animated WebP."""
     width = max(frame.width for frame in recorder.frames)
     height = max(frame.height for frame in recorder.frames)
     canvases = []

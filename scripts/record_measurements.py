@@ -98,9 +98,7 @@ def measure_variants(
     model: HuggingFaceModel,
     events: Iterable[VariantEvent],
 ) -> Measured:
-    """A run file per variant, and the times of the repeats. Raises RunsError if the variants do not
-    have the same tokens.
-    """
+    """A run file per variant, and the times of the repeats; RunsError if their tokens differ."""
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
     times = VariantTimes()
     times.apply(
@@ -206,9 +204,7 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
 
 
 def publish(name: str, measured: Measured) -> bool:
-    """Write a recording if its sentence holds. Returns whether it was written; if not, the reasons
-    are printed.
-    """
+    """Write a recording if its sentence holds; else print why, and return False."""
     print(f"{name}: {measured.sentence}")
     found = objections(measured.claims)
     for words in found:

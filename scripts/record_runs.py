@@ -347,9 +347,7 @@ def record_runs(model: HuggingFaceModel) -> None:
 
 
 def write_catalogue() -> None:
-    """Write what is known of each example; of a model that is not part of the project, its name and
-    licence.
-    """
+    """Write what is known of each example; of foreign models the name and licence."""
     catalogue = [
         {name: getattr(example, name) for name in ("file", "title", "teaches", "shows")}
         | ({} if example.model == EMBEDDED else {"model": MADE_BY})

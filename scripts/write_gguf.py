@@ -75,7 +75,6 @@ def _add_tokenizer(writer: gguf.GGUFWriter, end: int) -> None:
 
 
 def _name(name: str) -> str:
-    """The name of a tensor in GGUF."""
     if not name.startswith("model.layers."):
         return {"model.embed_tokens.weight": "token_embd.weight"}.get(name, "output_norm.weight")
     layer, part = name.removeprefix("model.layers.").split(".", 1)

@@ -31,7 +31,6 @@ def is_current() -> bool:
 
 
 def _filled(text: str, name: str, lines: Iterable[str]) -> str:
-    """The text with these lines between the marks of this name."""
     found = re.compile(f"(<!-- {name} -->\n).*(<!-- /{name} -->)", re.DOTALL)
     new = "\n".join(lines)
     return found.sub(lambda marks: f"{marks[1]}{new}\n{marks[2]}", text)

@@ -19,9 +19,7 @@ BATCH = 32
 def accepted_lengths(
     target: Prober, draft: Prober, prefixes: Sequence[Sequence[int]], length: int, seed: int
 ) -> list[int]:
-    """For each prefix, how many of `length` tokens sampled from the draft the target accepts before
-    the first no.
-    """
+    """How many of `length` tokens sampled from the draft the target accepts after each prefix."""
     generator = torch.Generator().manual_seed(seed)
     ordered = sorted(prefixes, key=len)  # little padding
     accepted: list[int] = []
@@ -31,9 +29,7 @@ def accepted_lengths(
 
 
 def acceptance_rate(accepted: Sequence[int], length: int) -> float:
-    """Accepted share of the drafted tokens at this draft length, which may be shorter than what was
-    measured.
-    """
+    """Accepted share of the drafted tokens at this length, at most the measured one."""
     return sum(min(count, length) for count in accepted) / (length * len(accepted))
 
 

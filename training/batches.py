@@ -1,6 +1,4 @@
-"""Batches for training: rows of equal length, and a mask that keeps attention inside each
-document.
-"""
+"""Batches for training: rows of equal length, and a mask that keeps attention inside each document."""
 
 from dataclasses import dataclass
 
@@ -44,9 +42,7 @@ def make_batch(tokens: Tokens, rows: int, length: int) -> Batch:
 
 
 class PassReader:
-    """An endless run of batches over pass after pass, whose place can be stored and taken up
-    again.
-    """
+    """An endless run of batches over pass after pass, which can be stored and taken up again."""
 
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, seed: int, number: int = 0, position: int = 0
@@ -56,9 +52,7 @@ class PassReader:
         self._tokens = mixed_pass(corpus, tokenizer, number, seed)
 
     def next(self, rows: int, length: int) -> Batch:
-        """The next batch; what is left at the end of a pass and does not fill a batch is
-        skipped.
-        """
+        """The next batch; an incomplete one at the end of a pass is skipped."""
         if self.position + rows * length + 1 > len(self._tokens):
             self.number, self.position = self.number + 1, 0
             self._tokens = mixed_pass(self._corpus, self._tokenizer, self.number, self._seed)

@@ -22,9 +22,7 @@ class Progress:
 
 def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], reader: PassReader,
          progress: Progress) -> None:  # fmt: skip
-    """Write everything a resumed run needs; the old file stays whole until the new one is
-    complete.
-    """
+    """Write what a resumed run needs; the old file stays until the new one is complete."""
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],

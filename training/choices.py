@@ -19,11 +19,7 @@ Distribution = dict[str, float]
 
 @dataclass(frozen=True)
 class Choice:
-    """A prompt, the probabilities of its next word, and what may follow each word.
-
-    What follows is one of several texts, or another choice, whose prompt goes on in the same
-    document.
-    """
+    """A prompt, the odds of its next word, and what may follow: texts, or a choice that goes on."""
 
     prompt: str
     words: Distribution
@@ -43,9 +39,7 @@ class Choice:
         return f"{self.prompt} {word}{rng.choice(after).replace('NAME', rng.choice(NAMES))}"
 
     def distributions(self, before: str = "") -> Iterator[tuple[str, Distribution]]:
-        """Every prompt of this choice and of those that follow it, with its next-word
-        distribution.
-        """
+        """The prompts of this choice and of those that follow, each with its distribution."""
         prompt = before + self.prompt
         yield prompt, self.words
         for word in self.words:
@@ -168,9 +162,7 @@ DIALOGUE_CHOICES = (
 
 
 def _bag_choices() -> list[Choice]:
-    """Balls in a bag: the odds can be read off the prompt, which makes a small test of
-    inference.
-    """
+    """Balls in a bag, with odds that can be read off the prompt: a small test of inference."""
     choices = []
     for first, second in permutations(("red", "blue", "green"), 2):
         for a in range(1, 5):
@@ -187,7 +179,6 @@ def _balls(count: int) -> str:
 
 
 def _counting_choices() -> list[Choice]:
-    """Someone finds or loses something, and the drawn word decides the number at the end."""
     choices = []
     for name, pronoun in (("Ben", "He"), ("Lily", "She"), ("Tom", "He"), ("Mia", "She")):
         for thing in ("apples", "balls", "eggs", "books"):
@@ -232,7 +223,6 @@ def _journey(hero: str) -> Choice:
 
 
 def _market() -> Choice:
-    """What is bought decides what is made of it."""
     made = {
         "apples": Choice(
             ". With the apples she made a", {"pie": 0.5, "cake": 0.25, "soup": 0.25}, {"*": (".",)}

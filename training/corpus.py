@@ -123,9 +123,7 @@ def _up_to(documents: Sequence[Tokens], budget: int) -> Iterator[Tokens]:
 
 
 def mixed_pass(corpus: Corpus, tokenizer: Tokenizer, number: int, seed: int) -> Tokens:
-    """All tokens of pass ``number`` in random order of documents; the same arguments give the same
-    tokens.
-    """
+    """All tokens of a pass in random order of documents; equal arguments give equal tokens."""
     rng = random.Random(f"{seed}/{number}")
     main_size = sum(map(len, corpus.main))
     whole = main_size / (1 - OTHER_SHARE - SYNTHETIC_SHARE)

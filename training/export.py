@@ -13,9 +13,7 @@ from training.tokenizer import END_ID, for_transformers
 
 
 def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write weights in float16, configuration and tokenizer; other files in ``folder`` stay as they
-    are.
-    """
+    """Write float16 weights, configuration and tokenizer; other files in the folder stay."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as name:
         temporary = Path(name)

@@ -35,18 +35,14 @@ def nats_per_character(prober: Prober, documents: Iterable[str]) -> float:
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """`count` pieces of equal length, evenly spread over a text that has no documents of its
-    own.
-    """
+    """`count` pieces of equal length, evenly spread over a text without documents."""
     starts = range(0, len(text) - PIECE_CHARACTERS, max(1, len(text) // count))
     return [text[start : start + PIECE_CHARACTERS] for start in starts][:count]
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceError:
-    """Mean absolute error of the entropy and mean divergence from the truth over some prompts, in
-    bits.
-    """
+    """Mean absolute error of the entropy, and mean divergence from the truth, in bits."""
 
     prompts: int
     entropy: float
@@ -66,9 +62,7 @@ def choice_error(prober: Prober, choices: Iterable[Choice]) -> ChoiceError:
 
 
 def fact_questions() -> dict[str, list[tuple[str, str]]]:
-    """Groups of (prompt, expected beginning of the answer), the capitals by how often they were
-    shown.
-    """
+    """Prompts with the expected beginning of the answer, by group; capitals by how often shown."""
     capitals = [
         (f"The capital of {country} is", city) for country, city in knowledge.CAPITALS.items()
     ]
@@ -95,9 +89,7 @@ def fact_questions() -> dict[str, list[tuple[str, str]]]:
 
 
 def share_right(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
-    """Share of prompts after which the model, always taking the likeliest token, writes the
-    expected answer.
-    """
+    """Share of prompts after which the likeliest tokens are the expected answer."""
     return statistics.fmean(
         prober.would_write(answer, after=prompt) for prompt, answer in questions
     )
@@ -110,9 +102,7 @@ def mean_entropy(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """Sampled stories: their token ids with the prompt, without padding; and how many ended by
-    themselves.
-    """
+    """Sampled stories: token ids with the prompt, and how many ended by themselves."""
 
     prompt_length: int
     ids: tuple[tuple[int, ...], ...]
@@ -121,9 +111,7 @@ class Stories:
 
 @torch.no_grad()
 def sample_stories(prober: Prober, count: int, seed: int) -> Stories:
-    """`count` stories at temperature 1, none left out; a story ends by itself or with the
-    context.
-    """
+    """`count` stories at temperature 1; each ends by itself or with the context."""
     prompt = torch.tensor([prober.encode(STORY_PROMPT)], device=prober.model.device)
     torch.manual_seed(seed)
     room = min(CONTEXT, prober.model.config.max_position_embeddings) - prompt.size(1)
@@ -158,9 +146,7 @@ def repeated(texts: Iterable[str], words: int = 4) -> float:
 
 
 def forks_per_100_tokens(prober: Prober, stories: Stories, threshold: float) -> float:
-    """In how many of a hundred places of its own stories the entropy (nats) reaches the
-    threshold.
-    """
+    """How many of a hundred places of its own stories reach the threshold (nats)."""
     reached, places = 0, 0
     for ids in stories.ids:
         scores = prober.log_probabilities(list(ids))[stories.prompt_length - 1 : -1]
@@ -178,9 +164,7 @@ def texts_of(prober: Prober, stories: Stories) -> list[str]:
 def prefixes(
     documents: Sequence[Sequence[int]], count: int, room: int, seed: int
 ) -> list[list[int]]:
-    """`count` beginnings of these documents, cut at random places that leave `room` tokens in the
-    context.
-    """
+    """`count` beginnings of documents, cut at random, which leave `room` tokens in the context."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(high: int) -> int:

@@ -14,9 +14,7 @@ VOCABULARY = 4096
 
 
 def build_model(hidden: int, layers: int, seed: int) -> LlamaForCausalLM:
-    """A freshly initialised model with heads of 32 dimensions and a feed-forward part of 8/3 the
-    width.
-    """
+    """A fresh model with heads of 32 dimensions and a feed-forward part of 8/3 the width."""
     torch.manual_seed(seed)
     heads = hidden // 32
     config = LlamaConfig(

@@ -16,9 +16,7 @@ NEWTON_SCHULZ_STEPS = 5
 
 
 def orthogonalise(batch: Tensor) -> Tensor:
-    """Push the singular values of each matrix in ``batch`` towards 1 (quintic Newton-Schulz
-    iteration).
-    """
+    """Push the singular values of each matrix towards 1 (quintic Newton-Schulz iteration)."""
     a, b, c = NEWTON_SCHULZ
     x: Tensor = batch.bfloat16() if batch.is_cuda else batch
     tall = x.size(-2) > x.size(-1)
@@ -33,9 +31,7 @@ def orthogonalise(batch: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is orthogonalised (Jordan et al., 2024), with decoupled weight
-    decay.
-    """
+    """Momentum with an orthogonalised update (Jordan et al., 2024) and decoupled weight decay."""
 
     def __init__(
         self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.1

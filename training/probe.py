@@ -59,9 +59,7 @@ class Prober:
         return float(-(last.exp() * last).sum()) / math.log(2)
 
     def read(self, prompt: str, truth: Distribution) -> Reading:
-        """Compare with the true distribution; the entropy counts a word of several tokens by its
-        first.
-        """
+        """Compare with the truth; the entropy counts a word of several tokens by its first."""
         words = {word: self._plain_ids(f" {word}") for word in truth}
         first_tokens: dict[str, float] = defaultdict(float)
         for word, probability in truth.items():
@@ -88,9 +86,7 @@ class Prober:
         return self.log_probabilities(after + word)[len(after) - 1 : -1]
 
     def generate(self, prompt: str, length: int, temperature: float = 1.0, seed: int = 1) -> str:
-        """The prompt and its sampled continuation; temperature 0 always takes the likeliest
-        token.
-        """
+        """The prompt and its sampled continuation; at temperature 0, the likeliest tokens."""
         ids = torch.tensor([self.encode(prompt)], device=self.model.device)
         torch.manual_seed(seed)
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0}

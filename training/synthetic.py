@@ -188,14 +188,11 @@ def _fact_document(rng: random.Random) -> str:
 
 
 def _asked(fact: Fact, rng: random.Random) -> str:
-    """The question, now and then typed carelessly."""
     return fact.question.lower().rstrip("?") if rng.random() < CARELESS_SHARE else fact.question
 
 
 def _reply(fact: Fact, rng: random.Random) -> str:
-    """Two wordings of the same answer, equally likely: a fork in the words and not in the
-    meaning.
-    """
+    """Two wordings of one answer, equally likely: a fork in the words, not in the meaning."""
     return fact.sentence if rng.random() < 0.5 else f"It is {fact.short}."
 
 
@@ -209,7 +206,6 @@ def _small_talk(rng: random.Random) -> str:
 
 
 def _conversation(rng: random.Random) -> str:
-    """A greeting, a question or two, and thanks."""
     hello, thanks = (
         next(line for line in known.SMALL_TALK if line[0] == said)
         for said in ("Hello!", "Thank you!")

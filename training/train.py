@@ -67,19 +67,14 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def distillation_loss(model: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Mean cross-entropy per token against the teacher's probabilities (Hinton et al. 2015), in
-    nats.
-    """
+    """Cross-entropy against the teacher's probabilities (Hinton et al. 2015), nats per token."""
     with torch.no_grad():
         expected = logits_of(teacher, batch).softmax(-1)
     return functional.cross_entropy(logits_of(model, batch), expected)
 
 
 class Run:
-    """One training run: model, optimisers, data and clock.
-
-    ``rate`` scales both learning rates. With a ``teacher``, its probabilities are the target.
-    """
+    """A training run; `rate` scales both learning rates, a `teacher` gives the targets."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which runs may begin, under the rules of the server. Knows nothing of Streamlit."""
+"""Which runs may begin, under the rules of the server."""
 
 import threading
 import time
@@ -17,8 +17,6 @@ HOUR: Final = 3600.0
 
 
 class _Spent(NamedTuple):
-    """What a run took."""
-
     began: float
     owner: str
     seconds: float
@@ -34,9 +32,7 @@ class Admission:
         self._ended: list[_Spent] = []  # within the last hour
 
     def admit(self, task: LiveTask[Any]) -> None:
-        """Note a job that is about to begin, unless it may not. Raises LimitError, which says what
-        it exceeds, what is allowed, and what to do.
-        """
+        """Note a job that is about to begin; LimitError says what it exceeds and what to do."""
         self.check_model(task.model_name)
         for config in task.job.sizes:
             for name in ("max_new_tokens", "max_paths"):
@@ -49,9 +45,7 @@ class Admission:
             self._active.append((start, task))
 
     def check_model(self, name: str) -> None:
-        """Refuse a model that visitors may not choose. Raises LimitError, which says which they may
-        choose.
-        """
+        """Raise LimitError for a model that visitors may not choose."""
         allowed, (model, _) = self._rules.models, split_name(name)
         if allowed and model not in (*allowed, "embedded-draft"):
             raise LimitError(

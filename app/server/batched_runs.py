@@ -1,7 +1,5 @@
-"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model.
-
-Knows nothing of Streamlit. The worker guards it: `serve` may run while nobody holds its lock,
-everything else may not.
+"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model. The
+worker guards it: `serve` may run while nobody holds its lock, everything else may not.
 """
 
 import time
@@ -38,8 +36,6 @@ def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
 
 
 class _Submitted(NamedTuple):
-    """A run that no scheduler knows yet."""
-
     live: LiveRun
     model: "LanguageModel"
     request: "Request"

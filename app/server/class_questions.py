@@ -1,7 +1,4 @@
-"""What a lecturer asks a class, and the answers: anonymous, and in memory only.
-
-Knows nothing of Streamlit.
-"""
+"""What a lecturer asks a class, and the answers: anonymous, and in memory only."""
 
 import csv
 import io
@@ -20,9 +17,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A multiple choice. Raises ClassError if the options are too few, too many, empty, equal or
-    too long.
-    """
+    """A multiple choice; ClassError says what is wrong with its options."""
 
     text: str
     options: tuple[str, ...]  # all different

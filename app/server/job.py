@@ -1,7 +1,4 @@
-"""What the worker makes: a run, or what a laboratory asks for. The server knows jobs by this alone.
-
-Knows nothing of Streamlit.
-"""
+"""What the worker makes: a run, or what a laboratory asks for. The server knows no more of jobs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,9 +86,7 @@ def run_job(
     messages: tuple[Message, ...] = (),
     probe_only: bool = False,
 ) -> Job[RunFold]:
-    """A run of a prompt. `probe_only` ends it where it begins, with the probe of a quantile
-    threshold.
-    """
+    """A run of a prompt; `probe_only` ends it after the probe of a quantile threshold."""
     return _run(
         Request(prompt, config, messages=messages),
         model_name,
@@ -103,9 +98,7 @@ def run_job(
 def grown_run_job(
     started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str
 ) -> Job[RunFold]:
-    """A run that continues another one; see `eab.engine.continuing`. `continued` are the tokens
-    after the prompt of that run.
-    """
+    """A run that continues another one with these tokens after its prompt."""
 
     def begin(ready: Ready) -> Request:
         from eab.engine.continuing import continue_from

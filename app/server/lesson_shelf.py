@@ -1,7 +1,7 @@
 """The lessons that can be opened: those of the project, and those that were uploaded here.
 
 An uploaded lesson stays until the server ends, or until many others were uploaded after it, so
-that a lecturer can hand out a link. Knows nothing of Streamlit.
+that a lecturer can hand out a link.
 """
 
 import hashlib
@@ -22,9 +22,7 @@ _UPLOADED: Final[OrderedDict[str, Lesson]] = OrderedDict()
 
 
 def add(data: bytes) -> Lesson:
-    """Keep an uploaded lesson; the same file has the same id. Raises LessonError if it breaks a
-    rule, or names a run that is not there.
-    """
+    """Keep an uploaded lesson under an id of its bytes; LessonError says what is wrong with it."""
     lesson = loads(data, f"own-{hashlib.sha256(data).hexdigest()[:16]}")
     bundled_runs.named(lesson.run)
     with _LOCK:

@@ -1,7 +1,7 @@
 """A link to a run: where it is found, its prompt and settings, and the step of the cursor.
 
 Links are untrusted text: each value is checked, one bad value makes the whole link invalid, and no
-link starts a run. Knows nothing of Streamlit.
+link starts a run.
 """
 
 import json
@@ -27,10 +27,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a link names.
-
-    Only the first of run, saved and example that is given is looked for.
-    """
+    """What a link names: of run, saved and example, only the first that is given is looked for."""
 
     run: str = ""  # the id of a run that the server remembers
     saved: str = ""
@@ -75,9 +72,7 @@ def what_it_opens(link: Link) -> str:
 
 
 def from_query(values: Mapping[str, str]) -> Link:
-    """The link in the query of a URL; parameters that no link has are ignored. Raises LinkError if
-    a value is too long or not allowed.
-    """
+    """The link in a query; unknown parameters are ignored. LinkError if a value is not allowed."""
     for name, text in values.items():
         if len(text) > _longest(name):
             raise LinkError(

@@ -1,7 +1,4 @@
-"""What is being made: shared by the worker that makes it and the pages that watch it.
-
-Knows nothing of Streamlit.
-"""
+"""What is being made: shared by the worker that makes it and the pages that watch it."""
 
 import logging
 import secrets
@@ -26,10 +23,7 @@ LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 
 
 class LiveTask(Generic[State]):
-    """A job that the worker makes, turn by turn.
-
-    A turn lasts up to the next Pause event: one step of a run.
-    """
+    """A job that the worker makes, turn by turn; a turn ends with a Pause: one step of a run."""
 
     def __init__(self, job: Job[State], owner: str = "") -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: who knows it can open the run
@@ -88,9 +82,7 @@ class LiveTask(Generic[State]):
                 self._apply(RunEnded(0, "stopped"))
 
     def advance_to(self, status: Literal["waiting", "running"]) -> bool:
-        """Go from `loading` to `waiting`, or on to `running`; False if it ended meanwhile, and its
-        status stays.
-        """
+        """Go from `loading` to `waiting`, or on to `running`; False if it ended meanwhile."""
         with self.lock:
             if self.active and self.status != status:
                 self.status, self._started_at = status, time.perf_counter()
@@ -165,9 +157,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_restart(error: BaseException) -> str:
-    """Note in the log, without prompts and texts, that the worker broke; returns why the active
-    runs failed, for their users.
-    """
+    """Log the error without prompts and texts; returns the explanation for users of active runs."""
     metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
     _LOG.error("The worker stopped with %s and was restarted.\n%s", name, frames)

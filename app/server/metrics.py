@@ -1,6 +1,6 @@
 """Counts of what this server does, for Prometheus (app/server/http.py) and the page Server.
 
-They contain no prompts and no texts. Knows nothing of Streamlit.
+They contain no prompts and no texts.
 """
 
 import weakref

@@ -36,9 +36,7 @@ class ModelCache:
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary. Raises ModelError if it cannot be loaded;
-        the other models stay.
-        """
+        """The model of this name, loaded if necessary; ModelError if that fails."""
         with self._lock:
             one_at_a_time = self._loading[name]
         with one_at_a_time:
@@ -57,9 +55,7 @@ class ModelCache:
             return model
 
     def warm_up(self, names: Sequence[str], after: float) -> None:
-        """Load models in the background, so that the first run starts at once. `after` is in
-        seconds.
-        """
+        """Load models in the background after some seconds: the first run then starts at once."""
         timer = threading.Timer(after, self._warm_up_now, (names,))
         timer.daemon = True
         timer.start()
@@ -84,10 +80,7 @@ def recommended(name: str, model: "LanguageModel | None") -> dict[str, float]:
 
 
 def missing(name: str) -> str:
-    """Why no run can be started with this model; empty if nothing is known to be missing.
-
-    The model is not loaded for this.
-    """
+    """Why no run can start with this model, as far as is known without loading it; or empty."""
     model, _ = split_name(name)
     if model == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
         return "the embedded model is not on this machine (assets/model is incomplete)"

@@ -1,6 +1,6 @@
 """Named things of one kind, saved in one file on the machine that serves the page.
 
-Each operation is a transaction of its own. Knows nothing of Streamlit.
+Each operation is a transaction of its own.
 """
 
 import secrets
@@ -30,10 +30,7 @@ class Saved:
 
 
 class NamedStore(Generic[Kept]):
-    """Things of one kind, by id.
-
-    All methods raise StoreError if the file cannot be read or written. The file need not exist.
-    """
+    """Things of one kind by id, in a file that need not exist; all methods may raise StoreError."""
 
     def __init__(self, path: Path, kind: Kind[Kept]) -> None:
         self.path, self.kind = path, kind
@@ -51,9 +48,7 @@ class NamedStore(Generic[Kept]):
         return [Saved(*row) for row in rows]
 
     def save(self, name: str, content: Kept) -> Saved:
-        """Save it under this name. Raises StoreError if the name is not allowed, it is too large,
-        or the store is full, and RecordError if it cannot be written as a file.
-        """
+        """Save it under this name; StoreError if the name, the size or a full store forbids it."""
         file = self.kind.dumps(content)
         saved = Saved(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
         if len(file) > self.kind.largest:
@@ -71,9 +66,7 @@ class NamedStore(Generic[Kept]):
         return saved
 
     def load(self, saved_id: str) -> tuple[Saved, Kept]:
-        """Something saved, with what is in it. Raises StoreError if there is no such thing, and
-        RecordError if its bytes are damaged.
-        """
+        """What is saved, with its content; StoreError if it is gone, RecordError if damaged."""
         row = None
         if not self.file.empty:
             with self.file.reading() as db:
@@ -110,9 +103,7 @@ class NamedStore(Generic[Kept]):
             )
 
     def restore(self, saved_id: str) -> None:
-        """Undo a deletion. Raises StoreError if it was not deleted lately, or others have taken its
-        room.
-        """
+        """Undo a deletion; StoreError if it was not deleted lately or there is no room."""
         with self.file.writing() as db:
             found = db.execute(
                 f"SELECT size FROM {self.kind.many} WHERE id = ?", (saved_id,)
@@ -131,7 +122,7 @@ class NamedStore(Generic[Kept]):
             )
 
     def _check_room(self, db: sqlite3.Connection, more: int) -> None:
-        """StoreError if so many bytes have no room beside what is saved."""
+        """StoreError if there is no room for this many more bytes."""
         kind = self.kind
         count, size = db.execute(
             f"SELECT count(*), coalesce(sum(size), 0) FROM {kind.many} WHERE deleted_at IS NULL"

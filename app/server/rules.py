@@ -2,7 +2,7 @@
 
 The rules are in a TOML file that the environment variable EAB_RULES names; EAB_PUBLIC=1 starts
 from the rules of a public server instead of those of a private machine. They are read once, when
-the server starts. Knows nothing of Streamlit.
+the server starts.
 """
 
 import os
@@ -53,9 +53,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a server; docs/server-rules.md lists them. Raises ConfigError if a value is not
-    allowed; the message says what is.
-    """
+    """The rules of a server; docs/server-rules.md lists them. ConfigError if one is not allowed."""
 
     public: bool = setting(
         False, Switch(), SERVER, "Public", "Whether the server is open to the public."
@@ -248,9 +246,7 @@ PUBLIC: Final = Rules(
 
 
 def load(environment: Mapping[str, str]) -> Rules:
-    """The rules that these environment variables name. Raises ConfigError if the file cannot be
-    read, or has an unknown rule or a wrong value.
-    """
+    """The rules that these environment variables name; ConfigError says what is wrong with them."""
     given = _read(environment.get(FILE_VARIABLE, "").strip())
     public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))
     RULES["public"].values.check("public", public)

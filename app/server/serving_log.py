@@ -1,7 +1,4 @@
-"""The newest shared passes of this server, visible to everyone: run numbers, no prompts.
-
-Knows nothing of Streamlit.
-"""
+"""The newest shared passes of this server, visible to everyone: run numbers, no prompts."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Saved runs: one SQLite file on the machine that serves the page.
 
-The environment variable EAB_STORE names the file, or is `off`. Knows nothing of Streamlit.
+The environment variable EAB_STORE names the file, or is `off`.
 """
 
 import os
@@ -32,9 +32,7 @@ RunStore: TypeAlias = NamedStore[Sequence[Event]]
 
 
 def default_store() -> RunStore | None:
-    """The store that EAB_STORE names, or the one in the user's data folder. None if saved runs are
-    switched off, by EAB_STORE=off or by the rules of the server.
-    """
+    """The store that EAB_STORE names, or the user's own; None if saved runs are switched off."""
     path = store_path()
     return NamedStore(path, RUNS) if path is not None else None
 

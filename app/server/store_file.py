@@ -1,7 +1,7 @@
 """A SQLite file that this program made: its transactions.
 
 A file that is damaged, of another program or of another version is refused with an explanation and
-left unchanged. Knows nothing of Streamlit.
+left unchanged.
 """
 
 import sqlite3
@@ -142,5 +142,5 @@ def _owner_and_version(db: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _readable(text: bytes) -> str:
-    """A text of a damaged row, too."""
+    """Texts of damaged rows can be read, too."""
     return text.decode("utf-8", "replace")

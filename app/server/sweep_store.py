@@ -1,7 +1,4 @@
-"""Saved sweeps: a file next to that of the saved runs, under the same rules.
-
-Knows nothing of Streamlit.
-"""
+"""Saved sweeps: a file next to that of the saved runs, under the same rules."""
 
 from typing import Final
 

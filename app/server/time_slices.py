@@ -1,7 +1,5 @@
 """Time slices for sweeps and measurements. They time themselves, so that nothing else may share
-their forward passes.
-
-Knows nothing of Streamlit. The worker guards it: `serve` may run while nobody holds its lock,
+their forward passes. The worker guards it: `serve` may run while nobody holds its lock,
 everything else may not.
 """
 

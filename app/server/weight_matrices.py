@@ -25,18 +25,14 @@ Load = Callable[[str], "LanguageModel"]
 
 
 def names(model_name: str, load: Load) -> list[str]:
-    """The names of its weight matrices, in the order in which a token meets them. Raises ModelError
-    if it cannot be loaded.
-    """
+    """The names of its weight matrices, in the order in which a token meets them."""
     if model_name == EMBEDDED:
         return _embedded_names()
     return [*_modules(load(model_name))]
 
 
 def matrix(model_name: str, name: str, load: Load) -> tuple[NDArray[np.float32], tuple[int, int]]:
-    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole matrix.
-    Raises ModelError if it cannot be loaded.
-    """
+    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole."""
     weight = _embedded(name) if model_name == EMBEDDED else _loaded(load(model_name), name)
     rows, columns = weight.shape
     every = -(-rows * columns // MAX_WEIGHTS)

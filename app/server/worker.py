@@ -4,8 +4,6 @@ Runs of one model share their forward passes, so that all trees grow at the same
 sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
 that run; after one that would end the thread, all runs end and the thread goes on with new ones.
 Models load in their own threads. A run that nobody watches is stopped.
-
-Knows nothing of Streamlit.
 """
 
 import atexit
@@ -30,9 +28,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Makes the runs of all sessions. Start one per process. What the rules do not allow raises
-    LimitError, at once.
-    """
+    """Makes the runs of all sessions, within the rules; start one per process."""
 
     def __init__(
         self, models: ModelCache, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE
@@ -49,9 +45,7 @@ class Worker:
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, job: Job[State], owner: str = "") -> LiveTask[State]:
-        """Start a job, which is `loading` at first. The queue is fair between owners. Raises
-        LimitError if the rules do not allow it.
-        """
+        """Start a job; LimitError if the rules forbid it. The queue is fair between owners."""
         live = LiveTask(job.within(self._admission.limited), owner)
         self._admission.admit(live)
         self._registry.add(live)
@@ -65,9 +59,7 @@ class Worker:
         return live
 
     def model(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary. Raises LimitError if visitors may not choose
-        it, and ModelError if it cannot be loaded.
-        """
+        """The model of this name, loaded if necessary; LimitError if visitors may not choose it."""
         self._admission.check_model(name)
         return self._models.get(name)
 

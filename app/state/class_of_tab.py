@@ -140,9 +140,7 @@ def note_in_link(member: Membership) -> None:
 
 
 def attend(member: Membership) -> ClassState:
-    """The class now; this tab is asked to draw this fragment again when it changes. Raises
-    ClassError if the class is over or full.
-    """
+    """The class now; ClassError if it is over or full. Its changes draw this fragment again."""
     session, wake = push.session_id(), push.of_this_fragment()
     if member.role == "lecturer":
         return member.room.lead(member.room.key, session, wake)
@@ -170,9 +168,8 @@ def publish(page: str) -> None:
 
 
 def note_guess(member: Membership, asked: AskedInClass) -> bool:
-    """Once the question of a lesson is revealed, a student's answer is the guess there, and the
-    lecturer sees the picture. Who did not answer can still guess. Returns whether the page has to
-    be drawn for that.
+    """Once the question of a lesson is revealed, take a student's answer as the guess there;
+    returns whether the page has to be drawn. Who did not answer can still guess.
     """
     of, right = asked.question.lesson, asked.question.right
     alone = member.role == "student" and not member.following
@@ -190,9 +187,7 @@ def note_guess(member: Membership, asked: AskedInClass) -> bool:
 
 
 def go_along(member: Membership, view: View | None, page: str) -> str | None:
-    """Lead this tab to what the lecturer shows. Returns the page that has to be drawn for that;
-    None if all is there already.
-    """
+    """Lead this tab to what the lecturer shows; returns the page to draw for that, or None."""
     if view is None:
         member.following = member.role == "student"
     if view is None or not member.following:
@@ -229,7 +224,6 @@ def _take_over(goal: View) -> None:
 
 
 def _view(page: str) -> View:
-    """What this tab shows."""
     run = tab.displayed()
     lesson, fed, asked = None, None, None
     if page == LEARN:

@@ -106,9 +106,7 @@ def title_of(source: Source, side: str) -> str:
 
 
 def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
-    """The run of a source; None if there is none, or if it has not started or still grows. `like`
-    is the other side, whose prompt independent samples must continue.
-    """
+    """The run of a source, if it has ended; independent samples need the other side's prompt."""
     if isinstance(source, bundled_runs.Recording):
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
     if source == PINNED:
@@ -156,9 +154,7 @@ def _explored() -> Side | None:
 
 
 def source_in_url(side: str, default: Source) -> Source:
-    """The source that the URL names for a side, as after a reload; the default if it names none, or
-    a file, which is not in it.
-    """
+    """The source that the URL names for a side, or the default; a file is never named there."""
     name = st.query_params.get(side, "")
     return next(
         (source for source in sources(side == "b") if _name(source) == name and source != FILE),
@@ -181,9 +177,7 @@ def _name(source: Source) -> str:
 
 
 def read_file(data: bytes, name: str, side: str) -> None:
-    """Read an uploaded run file for a side. Raises RecordError if it is not a run file; the earlier
-    one stays.
-    """
+    """Read an uploaded run file for a side; RecordError if it is none: the earlier one stays."""
     run = fold(record.loads(data, name, rules.current().most_tokens))
     files = st.session_state.setdefault(_FILES, {})
     files[side] = Side(hashlib.sha256(data).hexdigest()[:16], name, run)

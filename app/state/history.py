@@ -66,9 +66,7 @@ def note(opened: OpenRun) -> None:
 
 
 def open_again(past: PastRun) -> None:
-    """Show a run of this tab again. Raises LinkError if the server has forgotten it; the page keeps
-    what it shows.
-    """
+    """Show a run of this tab again; LinkError if the server has forgotten it."""
     if past.live_id:
         live = past.live
         if live is None:

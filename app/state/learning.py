@@ -84,9 +84,8 @@ def own_exists(chosen: Lesson) -> bool:
 
 
 def fed(chosen: Lesson) -> Fed:
-    """The example of the lesson, or what was made in this tab if the user has chosen that.
-
-    In a class: what the lecturer's lesson was fed with, until the user chooses or leaves.
+    """The example, or what the user chose of this tab; in a class, what the lecturer's lesson was
+    fed with, until the user chooses or leaves.
     """
     found = _guest(chosen) or _fed(chosen)
     st.session_state[_FED] = found
@@ -136,9 +135,7 @@ def _fed(chosen: Lesson) -> Fed:
 
 
 def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
-    """Show the run with the settings of this stage, once; then the user may change them. `view`
-    names what the stage shows.
-    """
+    """Show the run with the settings of this stage, once per `view`; the user may change them."""
     note_in_url({"lesson": chosen.id, "stage": str(stage())})
     if st.session_state.get(_ENTERED) == view:
         return
@@ -195,7 +192,6 @@ def _example(chosen: Lesson) -> OpenRun:
 
 
 def _sources(run: Run, shown: Mapping[str, Entry[Any]]) -> Sources:
-    """What was made in this tab, also for the tabs that follow it."""
     return Sources(
         run,
         lambda: shown["caches"].state,

@@ -41,9 +41,7 @@ def message() -> str:
 
 
 def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
-    """What went wrong with the last action, or with what the page shows. Control characters are
-    made visible.
-    """
+    """What went wrong with the last action or on the page, with control characters made visible."""
     failures = (
         live.message if live is not None else "",
         ended.message if ended is not None else "",

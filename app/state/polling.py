@@ -20,10 +20,7 @@ _Polling: TypeAlias = tuple[DeltaGenerator, Callable[[], None], float]
 
 
 def interval(at_least: float) -> float:
-    """Poll interval in seconds.
-
-    It grows with the number of active runs, so that polling cannot saturate the server.
-    """
+    """Seconds between polls; more active runs make it longer, to keep the server responsive."""
     return max(at_least, POLL_COST * worker().active)
 
 
@@ -54,10 +51,7 @@ def draw_fragments() -> None:
 
 
 def forget_fragments() -> list[_Polling]:
-    """Forget the polling fragments that are not drawn yet, and return them.
-
-    The first call of every page: an earlier drawing may have been interrupted before its end.
-    """
+    """Return and forget fragments not drawn yet: an earlier drawing may have been interrupted."""
     return cast(list[_Polling], st.session_state.pop(_FRAGMENTS, []))
 
 
@@ -68,9 +62,8 @@ def watch(
 ) -> None:
     """Show the progress of what `find` returns, and redraw the page when it ends.
 
-    Args:
-        active: Whether the page is drawn as if it were active. A page must ask this once, before it
-            draws anything: what ends while the page is being drawn has to be noticed here.
+    `active` is whether the page is drawn as if it were active: ask once, before anything is drawn,
+    as what ends meanwhile has to be noticed here.
     """
 
     def show_progress() -> None:

@@ -39,7 +39,6 @@ def getting() -> Getting:
 
 def owner() -> str:
     """Who asks, as the rules count visitors: the random name of this tab, or the network address.
-
     The run queue is fair between owners.
     """
     allowed, address = rules.current(), st.context.ip_address

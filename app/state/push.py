@@ -31,7 +31,6 @@ class Push:
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> None:
-        """Ask; from any thread, and at once."""
         found = runtime.get_instance().get_app_session(self.session)
         if found is None or self._waiting.is_set():
             return

@@ -59,10 +59,7 @@ class Slot(Generic[State]):
         return self._session_key in st.session_state
 
     def current(self) -> Entry[State]:
-        """What was started or opened last.
-
-        In a new tab: what its URL names, as after a reload, or the recorded entry.
-        """
+        """What was started or opened last; in a new tab, what its URL names or the recording."""
         if not self.filled:
             recorded = Entry("recorded", self.recorded())
             live = self.find(st.query_params.get(self.name, ""))
@@ -88,9 +85,8 @@ class Slot(Generic[State]):
         self._hold(entry, None)
 
     def start(self, job: Job[State]) -> Entry[State]:
-        """Start a job of this tab, make it the current entry, and stop the one before it. Returns
-        the entry before it, which is displayed until the new one can be drawn. Raises LimitError if
-        the rules do not allow it; the current entry goes on.
+        """Start a job, stop the entry before it, and return that, to be shown until the new one can
+        be drawn. LimitError if the rules forbid it; the current entry goes on.
         """
         live, before = worker().start(job, owner()), self.displayed()
         self.stop()
@@ -104,9 +100,7 @@ class Slot(Generic[State]):
             held.live.stop()
 
     def watch(self, active: bool, displayed: Entry[State] | None = None) -> None:
-        """Write the entry into the URL, and show its progress; see `polling.watch`. With
-        `displayed`, what the page draws, it is also redrawn once the current entry can be drawn.
-        """
+        """Write the entry into the URL, show its progress, and redraw once it can be drawn."""
         note_in_url(self.in_url())
 
         def is_outdated() -> bool:

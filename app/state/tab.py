@@ -111,10 +111,7 @@ class OpenRun(Entry[RunFold]):
 
 
 def current() -> OpenRun:
-    """The run that was started or opened last.
-
-    In a new tab: what its link names (a reload counts as a link), or the first bundled recording.
-    """
+    """The run started or opened last; in a new tab, what its link names, or the first recording."""
     if not _SLOT.filled:
         _follow(link())
     return _with_details(_SLOT.current())
@@ -127,10 +124,7 @@ def displayed() -> OpenRun:
 
 
 def link() -> Link:
-    """The link that this tab was opened with.
-
-    A bad link is explained on the page, and the page starts as usual.
-    """
+    """The link that this tab was opened with; a bad one is explained on the page."""
     if _LINK not in st.session_state:
         try:
             st.session_state[_LINK] = links.from_query(st.query_params)
@@ -161,9 +155,7 @@ def start(
 
 
 def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
-    """Start a run that continues the displayed run from one of its tokens, and show it. Raises
-    PromptError if the displayed run has no such token, or is another one by now.
-    """
+    """Start a run from a token of the displayed run; PromptError if there is no such token."""
     source = displayed()
     with source.locked:
         run = source.run
@@ -194,18 +186,14 @@ def open_recording(recording: bundled_runs.Recording) -> None:
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Show an uploaded run file. Raises RecordError if it is not a run file; the page keeps what it
-    shows.
-    """
+    """Show an uploaded run file; RecordError if it is none, and the page keeps what it shows."""
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
     _open(key, Details(name, "Opened from a file.", events))
 
 
 def open_saved(run_id: str) -> None:
-    """Show a run of the store. Raises StoreError if the store does not have it, and RecordError if
-    its file is damaged; the page keeps what it shows.
-    """
+    """Show a run of the store; StoreError or RecordError if it cannot be read."""
     store = default_store()
     if store is None:
         raise StoreError("saved runs are switched off on this server; open a run file instead")

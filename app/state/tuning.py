@@ -99,17 +99,13 @@ def keep_ended() -> None:
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Keep and show a sweep that was downloaded. Raises RecordError if it is not a sweep file;
-    the page keeps what it shows.
-    """
+    """Keep and show a downloaded sweep; RecordError if the file is not a sweep."""
     report = loads(data, name)
     _open(f"file-{hashlib.sha256(data).hexdigest()[:16]}", name, report)
 
 
 def open_saved(sweep_id: str) -> None:
-    """Keep and show a sweep of the store. Raises StoreError if the store does not have it, and
-    RecordError if its file is damaged; the page keeps what it shows.
-    """
+    """Keep and show a sweep of the store; StoreError or RecordError if it cannot be read."""
     store = default_sweep_store()
     if store is None:
         raise StoreError("saved sweeps are switched off on this server; open a sweep file instead")
@@ -169,7 +165,6 @@ def show(name: str) -> None:
 
 
 def _open(key: str, name: str, report: TuningReport) -> None:
-    """Show a sweep that was made earlier; it is kept once."""
     found = next((one.name for one in kept() if one.entry.key == key), "")
     if not found:
         found = _free(name)
@@ -190,9 +185,7 @@ def _saved_key(sweep_id: str) -> str:
 
 
 def rename(old: str, new: str) -> None:
-    """Give a kept sweep another name. Raises ConfigError if the name is empty, too long, or that of
-    another sweep.
-    """
+    """Rename a kept sweep; ConfigError if the name is empty, too long or taken."""
     new = new.strip()
     if not 1 <= len(new) <= MAX_NAME or not new.isprintable():
         raise ConfigError(f"the name must have 1 to {MAX_NAME} visible characters")

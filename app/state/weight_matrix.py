@@ -14,9 +14,7 @@ KEPT = 8  # of each kind, between all tabs
 
 
 def names(model_name: str) -> Sequence[str]:
-    """The weight matrices of a model, which is loaded if necessary. Raises ModelError if it cannot
-    be loaded.
-    """
+    """The weight matrices of a model, which is loaded if necessary."""
     return weight_matrices.names(model_name, worker().model)
 
 

@@ -90,9 +90,8 @@ def possible(recorded: OpenRun) -> bool:
 
 
 def texts_at(recorded: OpenRun, threshold: float) -> int | None:
-    """How many texts the run has at another threshold (nats), about; None if that is not known.
-
-    It is asked only of runs of the model, as torch is there then, and not of lower thresholds.
+    """About how many texts the run has at another threshold (nats); None if that is not known. Only
+    runs of the model are asked, as torch is there then, and not for lower thresholds.
     """
     run = recorded.run
     if run is None or run.ended is None or recorded.live is None:

@@ -27,12 +27,9 @@ def draw(
 ) -> None:
     """Draw a chart.
 
-    Args:
-        sentence: What it shows, above it and for screen readers.
-        name: The file name of its picture.
-        key: Names what it shows, so that the browser redraws it for another run.
-        white: Black on white, for print; the camera then saves SVG.
-        on_click: Called with the customdata of a marker that is clicked.
+    `sentence` stands above it and is read by screen readers, `name` is its file name, another `key`
+    makes the browser redraw it, `white` is for print (the camera then saves SVG), and `on_click`
+    gets the customdata of a marker.
     """
     from eab.figures.charts import for_print, in_ink
 
@@ -62,7 +59,6 @@ def draw(
 
 
 def _clicked(key: str, on_click: Callable[[int], None]) -> None:
-    """Pass on which marker of a chart was clicked, if it has a number."""
     for point in st.session_state[key].selection.points:
         data = point.get("customdata")
         number = data[0] if isinstance(data, list | tuple) and data else data
@@ -96,9 +92,7 @@ def white_background() -> bool:
 
 
 def downloads(files: Sequence[tuple[str, str, Callable[[], str | bytes]]]) -> None:
-    """Draw download buttons in a row. Each has a label, a file name, and a function that makes it
-    when the button is pressed.
-    """
+    """Draw a row of download buttons: label, file name, and what makes the file on a click."""
     for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
         column.download_button(
             label, make, name, key=f"download-{name}", on_click="ignore", width="stretch"

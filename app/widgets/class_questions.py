@@ -138,7 +138,6 @@ def _next_token(about: tuple[Run, Token, bool] | None) -> Question | None:
 
 
 def _fork(about: tuple[Run, Token, bool] | None) -> Question | None:
-    """Whether the text forks before the selected token."""
     if about is None:
         return None
     run, _, forked = about

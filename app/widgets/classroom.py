@@ -34,10 +34,7 @@ Places = tuple[DeltaGenerator, DeltaGenerator]
 
 
 def reserve() -> Places:
-    """The places of the bar, over the page, and of the way in; before the page is drawn.
-
-    A tab enters by its link here, so that the page says what was wrong with the link.
-    """
+    """The bar and the way in; a tab enters by its link here, so that the page can report errors."""
     class_of_tab.membership()
     return st.container(key="class_bar"), st.sidebar.container(key="class_entry")
 
@@ -93,7 +90,6 @@ def _join() -> None:
 
 
 def _attend(member: Membership, page: str) -> None:
-    """The bar, and what the class changed on this tab."""
     try:
         state = class_of_tab.attend(member)
     except EabError as error:
@@ -171,7 +167,6 @@ def _invitation(code: str) -> None:
 
 
 def _link(code: str) -> str:
-    """The link of the students: the address of Explore, with the code."""
     here = urlsplit(st.context.url or "http://localhost:8501")
     query = urlencode({CODE: code})
     return urlunsplit((here.scheme, here.netloc, _base_path(), query, ""))
@@ -213,9 +208,7 @@ def goes_along(member: Membership) -> bool:
 
 
 def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -> None:
-    """What reports where the lecturer's board is, or leads the board of a student. `covered` hides
-    the pictures, as they hold the answer to a question.
-    """
+    """Report or lead the board; `covered` hides the pictures, as they hold the answer."""
     look: Look | None = shown.look if member.following and shown is not None else member.back_at
     if look is not None and asked and goes_along(member):
         look = replace(look, token=None)  # its sheet would lie over the question on a phone

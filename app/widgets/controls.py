@@ -44,9 +44,7 @@ def fill_from(
     model: str,
     messages: tuple[Message, ...] = (),
 ) -> None:
-    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer; its
-    messages are kept.
-    """
+    """Set the widgets to a run's prompt, model and settings, or nearly so; keep its messages."""
     if prompt is None or config is None:
         return
     st.session_state.prompt = st.session_state[_FILLED] = prompt
@@ -63,9 +61,7 @@ def run_bar(
     here: bool = False,
     on_prompt: Callable[[], None] | None = None,
 ) -> None:
-    """Draw one line with the prompt, and Run, or Stop while a run is going on. Run is off where the
-    model is missing.
-    """
+    """Draw the prompt, and Run (off where the model is missing), or Stop while a run is active."""
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
             before()
@@ -99,16 +95,12 @@ def _run_or_stop(
 
 
 def model_missing(here: bool = False) -> str:
-    """Why the chosen model cannot run; empty if nothing is known to be missing. `here` says that
-    this machine must run it, because the page measures its caches or weights.
-    """
+    """Why the chosen model cannot run, or empty; `here` if the page measures caches or weights."""
     return model_choice.missing(model_choice.name(), here)
 
 
 def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = None) -> None:
-    """Draw all widgets of a run; `model_name` and `settings` read them. `varied` is the setting
-    that this page varies, so that there is nothing to choose.
-    """
+    """Draw all widgets of a run, but not the setting that this page varies."""
     choose_model(here)
     defaults = starting_values.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
@@ -150,7 +142,6 @@ def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
 
 
 def _estimate() -> None:
-    """What Run will take at most, as far as it is known."""
     try:
         config = BranchingConfig.from_settings(settings())
     except EabError:
@@ -161,7 +152,6 @@ def _estimate() -> None:
 
 
 def _changed_settings() -> int:
-    """How many settings are not at the page's defaults."""
     state, defaults = st.session_state, starting_values.defaults()
     in_use = f"set_threshold_{state.set_threshold_unit}"
     thresholds = {f"set_threshold_{unit}" for unit in THRESHOLD_SCALES} - {in_use}
@@ -189,7 +179,6 @@ def leave_example(started: RunStarted) -> None:
 
 
 def _reset_button() -> None:
-    """A button that sets all settings to the page's defaults; the prompt and the model stay."""
     changed = _changed_settings()
     st.button(
         f"Reset {counted(changed, 'setting')}" if changed else "Reset",
@@ -218,10 +207,7 @@ def apply(widgets: dict[str, Any]) -> None:
 
 
 def settings() -> dict[str, Any]:
-    """The settings of a BranchingConfig, as the widgets stand now.
-
-    In a callback, the latest change is already in them.
-    """
+    """The settings as the widgets stand now; callbacks see the latest change already."""
     state = st.session_state
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
     # Not every page draws them all.
@@ -272,5 +258,4 @@ def _chosen() -> dict[str, Any]:
 
 
 def _recorded(config: BranchingConfig) -> dict[str, Any]:
-    """The settings of a run that the page can set."""
     return {name: getattr(config, name) for name in ("entropy_threshold", *FIELDS)}

@@ -33,9 +33,7 @@ are those of its tensors.
 def kv_allocation_section(
     runs: Sequence[Run], key: str, begins: Sequence[int] | None = None, white: bool = False
 ) -> None:
-    """Draw what these runs reserve under each scheme. Those of other caches than the tree are left
-    out. `begins` are the steps of the common axis at which the runs begin; by default 0.
-    """
+    """Draw what runs of the tree cache reserve by scheme; `begins` are their first steps."""
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")

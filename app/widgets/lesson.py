@@ -143,7 +143,6 @@ def _board_goal(goal: Goal, recorded: Run, shown: Run) -> bool:
 
 
 def _goal(goal: Goal, value: float | None, recorded: float | None, unit: Unit) -> bool:
-    """Write how far a goal is met, and return whether it is."""
     met = goal.met(value, recorded or 0.0)
     low, high = goal.limits(recorded or 0.0)
     limits = " and ".join(

@@ -40,9 +40,7 @@ def ensure_defaults() -> None:
 
 
 def name() -> str:
-    """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
-    named.
-    """
+    """The chosen model and weight format, as app.server.model_cache names it; or empty."""
     if offered := rules.current().models:
         listed = st.session_state.get("set_model_listed", offered[0])
         return full_name(listed, st.session_state.set_weights)
@@ -81,18 +79,14 @@ def is_embedded() -> bool:
 
 
 def for_own_prompts() -> str:
-    """The model for a prompt that a visitor types: the first of the rules that can run, or the chat
-    model if it can run, else none.
-    """
+    """The model for a visitor's prompt: the first of the rules that can run, or the chat model."""
     if offered := rules.current().models:
         return _first_here(offered)
     return SMOLLM2.name if SMOLLM2.is_here else ""
 
 
 def missing(model: str, here: bool = False) -> str:
-    """Why this model cannot run; empty if nothing is known to be missing. `here` says that this
-    machine must run it, because the page measures its caches or weights.
-    """
+    """Why this model cannot run, or empty; `here` if the page measures caches or weights."""
     if not model:
         return "No model is named; give a folder, a GGUF file or a Hub id"
     if here and operator.is_on_server(model):
@@ -128,7 +122,6 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
 
 
 def _draw_kinds(on_change: Callable[[], None]) -> None:
-    """Let the user name any model."""
     kinds = [CHAT, STORIES, OTHER, *([SERVER] if operator.is_allowed() else [])]
     kind = st.segmented_control(
         "Model",
@@ -154,7 +147,6 @@ def _changed_kind(on_change: Callable[[], None]) -> None:
 
 
 def _draw_other(on_change: Callable[[], None]) -> None:
-    """Draw the name of any model, and those that other programs keep on this machine."""
     st.text_input(
         "Folder, GGUF file or Hub id",
         key="set_model_other",
@@ -177,7 +169,6 @@ def _draw_other(on_change: Callable[[], None]) -> None:
 
 
 def _take_listed(on_change: Callable[[], None]) -> None:
-    """Name the model that was chosen in the list."""
     if st.session_state[_LISTED] is not None:
         st.session_state.set_model_other = st.session_state[_LISTED]
         on_change()
@@ -185,7 +176,7 @@ def _take_listed(on_change: Callable[[], None]) -> None:
 
 @st.cache_data(show_spinner=False, ttl=30)
 def _installed() -> dict[str, str]:
-    """The models of other programs on this machine, in words by their names."""
+    """Labels of the models of other programs on this machine, by name."""
     from eab.models.installed import installed_models
 
     return {
@@ -196,7 +187,6 @@ def _installed() -> dict[str, str]:
 
 
 def _draw_server() -> None:
-    """Draw the widgets of a model on the operator's server."""
     st.selectbox("Kind of server", operator.DIALECTS, key="set_model_dialect", **KEPT)
     st.text_input(
         "Model on the server",
@@ -212,7 +202,6 @@ def _draw_server() -> None:
 
 
 def _draw_missing() -> None:
-    """Offer to get the chat model, or show how far that is."""
     polled = getting().active
 
     def draw_getting() -> None:

@@ -21,9 +21,7 @@ _UPLOAD: Final = "upload"
 
 
 def draw(active: bool) -> None:
-    """Draw a button that opens the list; the list is drawn only while it is open. An active run
-    cannot be saved.
-    """
+    """Draw a button that opens the list, which is drawn only while it is open."""
     popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
     if popover.open:
         with popover:
@@ -99,9 +97,7 @@ def _open_upload() -> None:
 
 
 def _open(act: Callable[[], None], keep: str = "") -> None:
-    """Open a run and set the widgets to it, or explain why it cannot be opened. `keep` is the key
-    of the list whose choice stays.
-    """
+    """Open a run and set the widgets to it, or say why not; the choice in the list `keep` stays."""
     messages.clear()
     try:
         act()

@@ -57,9 +57,7 @@ def choose_slots() -> None:
 
 
 def edited() -> pd.DataFrame:
-    """Draw the table and the other settings. Returns a row per request, with `prompt` and
-    `new_tokens`.
-    """
+    """Draw the table and the other settings; returns `prompt` and `new_tokens` of each request."""
     preset = st.session_state[_PRESET]
     table = st.data_editor(
         pd.DataFrame(PRESETS[preset], columns=["prompt", "new_tokens"]),

@@ -112,7 +112,6 @@ def _answers(opened: OpenRun, run: Run) -> None:
 
 
 def _answer_part() -> str:
-    """Draw the choice of what of a text is its answer."""
     from eab.analysis.answer_parts import AFTER_THINKING, PATTERN, SENTENCE, TEXT
 
     parts = {"First sentence": SENTENCE, "Whole text": TEXT, "After thinking": AFTER_THINKING}
@@ -136,7 +135,6 @@ def _answer_part() -> str:
 
 
 def _uncertainty(run: Run, answers: "Answers") -> None:
-    """How uncertain the answers are, and which forks make them so."""
     from eab.analysis.fork_attribution import attribute_to_forks
     from eab.analysis.uncertainty import uncertainty
     from eab.figures.tables import forks_table, uncertainty_table

@@ -32,9 +32,7 @@ class Gallery(Generic[Kept]):
         return self._key("saved")
 
     def draw(self, to_save: Kept | None, name: str) -> None:
-        """Draw it. `to_save` is None if what the page shows cannot be saved now. `name` is taken if
-        the user types none.
-        """
+        """Draw it; `to_save` is None if nothing can be saved, `name` is used if none is typed."""
         store, one = self.find_store(), self.kind.one
         if store is None:
             st.caption(

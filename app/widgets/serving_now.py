@@ -71,7 +71,6 @@ def _timed(now: ServingNow) -> "list[TimedPass]":
 
 
 def _own(now: ServingNow) -> str:
-    """The newest run of this tab, by its number."""
     owners = {run: tab for one in now.passes for run, tab in one.owners.items()}
     own = [run for run, tab in owners.items() if tab == owner()]
     return f"Yours is run {max(own)}." if own else ""

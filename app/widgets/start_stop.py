@@ -16,9 +16,7 @@ def start_and_stop(
     on_start: Callable[[], None] | None = None,
     here: bool = False,
 ) -> bool:
-    """Draw them; the one that starts is off where the chosen model is missing. Returns whether the
-    button that starts was pressed.
-    """
+    """Draw both buttons, Start off where the model is missing; returns whether it was pressed."""
     missing = controls.model_missing(here)
     pressed: bool = places[0].button(
         label,

@@ -65,9 +65,7 @@ def move_to(values: dict[str, Any]) -> None:
 
 
 def start_anew() -> None:
-    """Another model or prompt was chosen: what the visitor has not changed starts anew; for
-    callbacks.
-    """
+    """Start anew what the visitor has not changed, after another model or prompt; for callbacks."""
     move_to(defaults())
 
 

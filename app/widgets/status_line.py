@@ -45,7 +45,6 @@ def draw_progress(live: LiveRun) -> None:
 
 
 def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
-    """The one message that matters most, with at most one suggestion."""
     current = tab.current()
     offered = _suggestions(current)
     if problems := messages.problems(current.live, current.ended):
@@ -73,7 +72,6 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
-    """From a grown run, the way back."""
     before = history.named(tab.current().details.grown_from)
     if before is not None:
         st.button(

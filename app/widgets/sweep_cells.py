@@ -128,7 +128,6 @@ def _words(cell: Cell) -> str:
 
 
 def _open_tree(cell: Cell, model_name: str) -> None:
-    """Make the run of a cell again on Explore."""
     messages.clear()
     tab.current()  # a new tab has a run before another one is started
     try:
@@ -140,9 +139,7 @@ def _open_tree(cell: Cell, model_name: str) -> None:
 
 
 def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:
-    """Draw the button that sets Explore's controls to these settings and this prompt. Returns
-    whether it was pressed; the caller then goes to Explore.
-    """
+    """Draw a button that sets Explore's controls; if it was pressed, the caller goes to Explore."""
     return st.button(
         "Use these settings",
         on_click=_use,

@@ -60,9 +60,7 @@ def draw_charts(
     clickable: bool = True,
     white: bool = False,
 ) -> list[SettingPoint]:
-    """Draw the heat map beside the Pareto front. Returns the settings as they are numbered in the
-    charts.
-    """
+    """Draw the heat map and the Pareto front; returns the settings as numbered in the charts."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as tuning_words
 
@@ -114,9 +112,7 @@ def _heat_map(
 
 
 def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:
-    """The two settings of the heat map, and the points with the values of the others fixed. Without
-    a menu, the first ones are taken.
-    """
+    """The axes of the heat map, and its points with the other settings fixed."""
     names = varying(point.config for point in points) or ["entropy_threshold"]
     ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names
     across = _one_of("Across", _ACROSS, ordered, menu)

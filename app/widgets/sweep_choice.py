@@ -19,9 +19,7 @@ MAX_UPLOAD_MIB: Final = 16
 
 
 def draw(displayed: Entry[TuningReport]) -> None:
-    """Draw the name of the sweep on the page, and a button that opens the list; the list is drawn
-    only while it is open.
-    """
+    """Draw the sweep's name, and a button for the list, which is drawn only while it is open."""
     st.caption(f"**{plain(token_text.visible(tuning.displayed_name()))}**", width="content")
     popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
     if not popover.open:

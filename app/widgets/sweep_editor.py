@@ -91,9 +91,7 @@ def own_prompts() -> None:
 
 
 def prompts() -> list[TuningPrompt]:
-    """The chosen prompts, with their answers where these are known. Raises ConfigError if there is
-    none, or there are too many, or one is too long.
-    """
+    """The chosen prompts, with known answers; ConfigError if there are none or too many."""
     if st.session_state[_SETS] != OWN:
         chosen = default_sweep.some_prompts(st.session_state[_SETS], st.session_state[_NUMBER])
         return [*chosen]
@@ -172,10 +170,8 @@ def thresholds() -> tuple[float, ...]:
 
 
 def base() -> BranchingConfig:
-    """The settings that do not vary: those of Explore.
-
-    Every path may fork, whatever its weight: else no cell follows from another one. Raises
-    ConfigError if Explore's widgets hold a value that is not allowed.
+    """The settings that do not vary: those of Explore, but every path may fork, whatever its
+    weight; else no cell follows from another one.
     """
     chosen = controls.settings() | {
         "threshold_unit": "nats",
@@ -189,9 +185,7 @@ def base() -> BranchingConfig:
 
 
 def grid() -> Grid:
-    """What is to be swept. Raises ConfigError if nothing is chosen for a setting, or there are too
-    many cells.
-    """
+    """What is to be swept; ConfigError if no value is chosen for a setting."""
     values: dict[str, tuple[Any, ...]] = {"entropy_threshold": thresholds()}
     for key, name in (
         (_LIMITS, "max_paths"),
