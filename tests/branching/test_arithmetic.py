@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import events_of, run_of
 from stepping import Text, leaves_of
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import Forked, Speculated
 from eab.run import fold
 
@@ -80,42 +79,21 @@ def test_it_estimates_better_than_independent_texts_do() -> None:
 def test_one_code_is_one_ordinary_text() -> None:
     model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
     for seed in range(20):
-        texts = [
-            [
-                sample.token_ids
-                for sample in fold(
-                    generate(
-                        model,
-                        Request(
-                            "0",
-                            BranchingConfig(
-                                policy=policy, max_paths=1, max_new_tokens=5, seed=seed
-                            ),
-                        ),
-                    )
-                ).samples()
-            ]
-            for policy in ("arithmetic", "independent", "stochastic-beam")
-        ]
-        assert texts[0] == texts[1] == texts[2]
+        for policy in ("independent", "stochastic-beam", "arithmetic"):
+            one = run_of(model, "0", policy=policy, max_paths=1, max_new_tokens=5, seed=seed)
+            without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
+            assert one.samples() == without_forks.samples()
 
 
 def test_a_sure_model_gives_one_path() -> None:
-    events = list(generate(TableModel(np.eye(3)), Request("0", config_of(20))))
+    events = events_of(TableModel(np.eye(3)), "0", config_of(20))
     assert not any(isinstance(event, Forked) for event in events)
     assert [sample.weight for sample in fold(events).samples()] == [1.0]
 
 
 def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:
-    config = BranchingConfig(
-        policy="arithmetic",
-        max_paths=4,
-        max_new_tokens=40,
-        drafter="prompt-lookup",
-        draft_length=4,
-        temperature=1.3,
-        seed=2,
-    )
-    events = list(generate(embedded, Request("One, two, three, one, two, three, one,", config)))
+    drafting = {"drafter": "prompt-lookup", "draft_length": 4, "temperature": 1.3}
+    prompt = "One, two, three, one, two, three, one,"
+    events = events_of(embedded, prompt, config_of(4, seed=2, tokens=40), **drafting)
     drafts = [event for event in events if isinstance(event, Speculated)]
     assert sum(event.accepted for event in drafts) > 0

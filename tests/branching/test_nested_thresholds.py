@@ -6,25 +6,17 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import events_of
 from table_model import TableModel, random_table
 
-from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
-from eab.events import KvMeasured, LimitActed, RowsAllocated, StepTimed
+from eab.events import LimitActed
 from eab.run import Run, fold
 
-MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
 NO_FORK = 20.0
 
 
 def grow(model: TableModel, threshold: float, **settings: object) -> Run:
-    events = list(
-        generate(
-            model,
-            Request("0", BranchingConfig(entropy_threshold=threshold, max_paths=256, **settings)),
-        )
-    )
+    events = events_of(model, "0", entropy_threshold=threshold, max_paths=256, **settings)
     assert not any(isinstance(event, LimitActed) for event in events)
     return fold(events)
 
@@ -79,36 +71,6 @@ def test_the_thresholds_that_are_compared_give_trees_of_different_sizes():
         for threshold in (0.0, 1.1, 1.3, NO_FORK)
     ]
     assert sizes == sorted(set(sizes), reverse=True)
-
-
-@settings(max_examples=30)
-@given(
-    chain=st.integers(0, 10**6),
-    threshold=st.floats(0.0, 1.4),
-    max_paths=st.integers(1, 9),
-    policy=st.sampled_from(["fair", "original"]),
-    length=st.integers(1, 10),
-    seed=st.integers(0, 2**63 - 1),
-    r=st.integers(2, 12),
-)
-def test_the_same_seed_decides_the_same_whatever_r_is(
-    chain, threshold, max_paths, policy, length, seed, r
-):
-    def decisions(r: int) -> list[object]:
-        config = BranchingConfig(
-            entropy_threshold=threshold,
-            max_paths=max_paths,
-            max_new_tokens=length,
-            seed=seed,
-            policy=policy,
-            r=r,
-        )
-        events = list(
-            generate(TableModel(random_table(chain, 6), stop_ids=[5]), Request("0 1", config))
-        )
-        return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
-
-    assert decisions(r) == decisions(1)
 
 
 def test_another_seed_gives_another_tree():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from made_runs import events_of
 from policies import FORKING
 from table_model import Table, TableModel, random_table
 
@@ -13,8 +14,6 @@ from eab.branching.policy import Child, Leaf
 from eab.branching.random_streams import ROOT, Purpose, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import (
     Event,
     Forked,
@@ -28,6 +27,7 @@ from eab.events import (
 from eab.run import Run, fold
 
 SEEDS = range(40)
+BASE = BranchingConfig(max_new_tokens=1, entropy_threshold=0.0)
 
 
 def same_row(probabilities: list[float]) -> Table:
@@ -35,13 +35,15 @@ def same_row(probabilities: list[float]) -> Table:
     return np.tile(probabilities, (len(probabilities), 1))
 
 
-def events_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> list[Event]:
-    settings = {"max_new_tokens": 1, "entropy_threshold": 0.0} | settings
-    return list(generate(TableModel(table, stop_ids), Request("0", BranchingConfig(**settings))))
+FIVE = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
+
+
+def told(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> list[Event]:
+    return events_of(TableModel(table, stop_ids), "0", BASE, **settings)
 
 
 def tree_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> Run:
-    return fold(events_of(table, stop_ids, **settings))
+    return fold(told(table, stop_ids, **settings))
 
 
 def texts_of(run: Run) -> list[tuple[int, ...]]:
@@ -86,24 +88,21 @@ def test_a_whole_tree_is_the_one_worked_out_by_hand():
 
 def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
     table = same_row([0.5, 0.25, 0.25])
-    [entropy] = [event.entropy for event in events_of(table) if isinstance(event, Predicted)]
+    [entropy] = [event.entropy for event in told(table) if isinstance(event, Predicted)]
     assert entropy == pytest.approx(1.5 * math.log(2), abs=1e-12)
     assert len(tree_of(table, entropy_threshold=entropy).leaves()) == 3
     assert len(tree_of(table, entropy_threshold=math.nextafter(entropy, 9)).leaves()) == 1
 
 
-def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary():
-    equal_chances = same_row([0.25] * 4)
-    assert (
-        len(tree_of(equal_chances, entropy_threshold=0.999, threshold_unit="normalised").leaves())
-        == 3
-    )
-    run = tree_of(
-        same_row([0.5, 0.5, 0.0, 0.0]), entropy_threshold=0.51, threshold_unit="normalised"
-    )
-    assert run.started is not None
-    assert run.started.threshold_nats == pytest.approx(0.51 * math.log(4))
-    assert len(run.leaves()) == 1
+@pytest.mark.parametrize(
+    ("chances", "share", "leaves"), [([0.25] * 4, 0.999, 3), ([0.5, 0.5, 0.0, 0.0], 0.51, 1)]
+)
+def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary(
+    chances, share, leaves
+):
+    run = tree_of(same_row(chances), entropy_threshold=share, threshold_unit="normalised")
+    assert run.started.threshold_nats == pytest.approx(share * math.log(4))
+    assert len(run.leaves()) == leaves
 
 
 def test_a_quantile_threshold_comes_from_a_greedy_probe():
@@ -112,27 +111,15 @@ def test_a_quantile_threshold_comes_from_a_greedy_probe():
     run = tree_of(table, entropy_threshold=1.0, threshold_unit="quantile", max_new_tokens=5)
     low, high = (-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6))
     assert run.probe == pytest.approx([low, high, 0, low, high], abs=1e-12)
-    assert run.started is not None
     assert run.started.threshold_nats == pytest.approx(high)
 
 
-def test_a_quantile_threshold_never_falls_below_its_floor():
-    run = tree_of(
-        same_row([1.0, 0.0]), entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=4
-    )
-    assert run.started is not None
-    assert run.started.threshold_nats == pytest.approx(0.3)
-
-
 def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
-    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
     rests = set()
     for seed in SEEDS:
-        run = tree_of(table, seed=seed, branch_factor=3)
-        weights = {
-            run.paths[child].tokens[0].token: run.paths[child].weight
-            for child in run.paths[0].children
-        }
+        run = tree_of(FIVE, seed=seed, branch_factor=3)
+        children = [run.paths[child] for child in run.paths[0].children]
+        weights = {child.tokens[0].token: child.weight for child in children}
         [rest] = weights.keys() - {1, 3}
         assert weights == pytest.approx({1: 0.4, 3: 0.3, rest: 0.3})
         rests.add(rest)
@@ -140,56 +127,47 @@ def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
 
 
 def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
-    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
     heirs = set()
     for seed in SEEDS:
-        run = tree_of(table, seed=seed, branch_factor=3)
+        run = tree_of(FIVE, seed=seed, branch_factor=3)
         [heir] = [path for path in run.paths[1:] if path.heir]
-        [alone] = texts_of(tree_of(table, seed=seed, entropy_threshold=20.0))
-        assert (heir.tokens[0].token,) == alone
-        assert alone[0] == np.searchsorted(
-            np.cumsum(table[0]), uniform(seed, ROOT, 0, Purpose.TOKEN), side="right"
-        )
+        [alone] = texts_of(tree_of(FIVE, seed=seed, entropy_threshold=20.0))
+        assert (heir.tokens[0].token,) == alone == drawn([uniform(seed, ROOT, 0, Purpose.TOKEN)])
         heirs.add(alone[0])
     assert len(heirs) >= 4
 
 
-def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
-    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
+def drawn(uniforms: list[float]) -> tuple[int, ...]:
+    """The tokens of FIVE at these places of its running sum."""
+    return tuple(np.searchsorted(np.cumsum(FIVE[0]), uniforms, side="right").tolist())
+
+
+@pytest.mark.parametrize("threshold", [20.0, 1.0])
+def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream(threshold):
+    run = tree_of(FIVE, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
+    [heir] = [
+        leaf.id
+        for leaf in run.leaves()
+        if all(run.paths[path].heir for path in run.lineage(leaf.id))
+    ]
     draws = [uniform(6, ROOT, step, Purpose.TOKEN) for step in range(5)]
-    expected = tuple(np.searchsorted(np.cumsum(table[0]), draws, side="right").tolist())
-    for threshold in (20.0, 1.0):
-        run = tree_of(table, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
-        [heir] = [
-            leaf.id
-            for leaf in run.leaves()
-            if all(run.paths[path].heir for path in run.lineage(leaf.id))
-        ]
-        assert run.sample(heir).token_ids == expected
+    assert run.sample(heir).token_ids == drawn(draws)
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
 def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possible(policy):
+    two = same_row([0.0, 0.6, 0.0, 0.4, 0.0])
+    filtered = {"top_k": 2, "branch_factor": 3, "max_new_tokens": 4}
     for seed in SEEDS:
-        run = tree_of(
-            same_row([0.0, 0.6, 0.0, 0.4, 0.0]), seed=seed, branch_factor=4, policy=policy
-        )
-        assert texts_of(run) == [(1,), (3,)]
-        run = tree_of(
-            random_table(seed, 6),
-            top_k=2,
-            branch_factor=3,
-            policy=policy,
-            seed=seed,
-            max_new_tokens=4,
-        )
+        assert texts_of(tree_of(two, seed=seed, branch_factor=4, policy=policy)) == [(1,), (3,)]
+        run = tree_of(random_table(seed, 6), seed=seed, policy=policy, **filtered)
         assert all(math.isfinite(sample.log_prob) for sample in run.samples())
         assert all(len(path.children) <= 2 for path in run.paths)
 
 
 @pytest.mark.parametrize("policy", [*FORKING, "greedy"])
 def test_a_single_possible_token_never_forks_even_at_threshold_zero(policy):
-    events = events_of(random_table(3, 6), top_k=1, policy=policy, max_new_tokens=6)
+    events = told(random_table(3, 6), top_k=1, policy=policy, max_new_tokens=6)
     assert not any(isinstance(event, Forked) for event in events)
     assert len(fold(events).leaves()) == 1
 
@@ -213,9 +191,8 @@ def test_the_path_limit_counts_finished_paths_too():
 
 
 def test_what_the_path_limit_does_is_said_in_events():
-    events = events_of(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
-    kinds = {type(event) for event in events}
-    assert {LimitActed, Pruned, Reweighted} <= kinds
+    events = told(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
+    assert {LimitActed, Pruned, Reweighted} <= {type(event) for event in events}
     for index, event in enumerate(events):
         if isinstance(event, LimitActed):
             assert all(0 <= token < 3 for token in event.dropped)
@@ -225,17 +202,14 @@ def test_what_the_path_limit_does_is_said_in_events():
 
 def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
     run = tree_of(same_row([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
-    assert texts_of(run) == [(0, 0, 0), (0, 0, 1), (0, 1), (1,)]
-    assert {sample.token_ids: sample.finish_reason for sample in run.samples()} == {
-        (0, 0, 0): "length",
-        (0, 0, 1): "stop",
-        (0, 1): "stop",
-        (1,): "stop",
-    }
+    stopped = {(0, 0, 1): "stop", (0, 1): "stop", (1,): "stop"}
+    found = {sample.token_ids: sample.finish_reason for sample in run.samples()}
+    assert found == stopped | {(0, 0, 0): "length"}
+    assert len(run.samples()) == 4
 
 
 def test_a_run_ends_when_every_path_drew_a_stop_token():
-    events = events_of(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
+    events = told(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
     assert [event.step for event in events if isinstance(event, PathFinished)] == [0]
     assert len(fold(events).steps) == 1
 
@@ -244,10 +218,11 @@ def test_a_run_ends_when_every_path_drew_a_stop_token():
 # original
 
 
+ORIGINAL = {"policy": "original", "branch_factor": 3}
+
+
 def test_the_original_rule_stops_one_path_short_of_its_limit():
-    run = tree_of(
-        same_row([0.25] * 4), policy="original", max_paths=4, max_new_tokens=6, branch_factor=3
-    )
+    run = tree_of(same_row([0.25] * 4), max_paths=4, max_new_tokens=6, **ORIGINAL)
     # A budget of 3 gives 3 children; then a budget of 1 gives a "fork" into one child in every step.
     assert live_counts(run) == [1, 3, 3, 3, 3, 3]
     assert sum(path.status == "forked" for path in run.paths) == 1
@@ -257,9 +232,7 @@ def test_the_original_rule_stops_one_path_short_of_its_limit():
     ("live", "children"), [(1, 3), (16, 3), (17, 3), (18, 2), (19, 1), (20, 2), (25, 2)]
 )
 def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, children):
-    config = BranchingConfig(
-        policy="original", max_paths=20, branch_factor=3, entropy_threshold=0.5
-    )
+    config = BranchingConfig(**ORIGINAL, max_paths=20, entropy_threshold=0.5)
     leaves = [Leaf(path, path, 1 / live, 0.0) for path in range(live)]
     predictions = Predictions(torch.zeros(live, 6), config)
     predictions.draw_next([0.5] * live, [])
@@ -272,9 +245,8 @@ def test_below_the_threshold_the_original_rule_draws_one_token():
     config = BranchingConfig(policy="original", entropy_threshold=1.0)
     predictions = Predictions(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), config)
     predictions.draw_next([0.5, 0.5], [])
-    families = OriginalPolicy(config, 0.5).branch(
-        [Leaf(0, 0, 0.5, 0.0), Leaf(1, 1, 0.5, 0.0)], predictions, step=0
-    )
+    leaves = [Leaf(0, 0, 0.5, 0.0), Leaf(1, 1, 0.5, 0.0)]
+    families = OriginalPolicy(config, 0.5).branch(leaves, predictions, step=0)
     assert [len(family) for family in families] == [2, 1]
 
 
@@ -291,21 +263,14 @@ def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_a
 
 
 def test_at_its_limit_the_original_rule_doubles_paths_and_prunes_back():
-    run = tree_of(
-        same_row([0.4, 0.3, 0.2, 0.1]),
-        policy="original",
-        max_paths=5,
-        max_new_tokens=6,
-        branch_factor=3,
-    )
+    run = tree_of(same_row([0.4, 0.3, 0.2, 0.1]), max_paths=5, max_new_tokens=6, **ORIGINAL)
     assert live_counts(run) == [1, 3, 5, 5, 5, 5]
     assert any(path.status == "pruned" for path in run.paths)
 
 
 def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budget():
-    run = tree_of(
-        same_row([0.4, 0.3, 0.3]), (2,), policy="original", max_paths=4, max_new_tokens=12, seed=1
-    )
+    settings = {"max_paths": 4, "max_new_tokens": 12, "seed": 1}
+    run = tree_of(same_row([0.4, 0.3, 0.3]), (2,), **ORIGINAL, **settings)
     assert len(run.leaves()) > 4
     assert not any(path.finish_reason and path.status == "pruned" for path in run.paths)
     weights = {round(leaf.weight, 12) for leaf in run.leaves()}
@@ -314,7 +279,5 @@ def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budg
 
 def test_the_original_rule_draws_different_tokens_for_the_children_of_a_fork():
     for seed in SEEDS:
-        run = tree_of(
-            same_row([0.9, 0.05, 0.03, 0.02]), policy="original", branch_factor=3, seed=seed
-        )
+        run = tree_of(same_row([0.9, 0.05, 0.03, 0.02]), seed=seed, **ORIGINAL)
         assert len(set(texts_of(run))) == 3

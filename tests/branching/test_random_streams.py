@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import events_of
 from policies import EVERY
 
 from eab.branching import random_streams
@@ -18,9 +19,7 @@ from eab.branching.random_streams import (
     pruning_uniform,
     uniform,
 )
-from eab.config import MAX_SEED, BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
+from eab.config import MAX_SEED
 
 SEEDS = st.integers(0, MAX_SEED)
 STREAM_KEYS = st.integers(0, 2**64 - 1)
@@ -69,21 +68,19 @@ def test_draws_are_uniform_along_each_of_their_numbers(varied):
     where = {"seed": 11, "stream_key": 22, "step": 33, "purpose": Purpose.TOKEN, "number": 0}
     draws = [uniform(**where | {varied: value}) for value in range(20_000)]
     counts = Counter(int(draw * 50) for draw in draws)
-    assert chi_square(counts, 50, len(draws)) < 100  # 49 +- 10; 5 sigma
+    assert chi_square(counts, 50) < 100  # 49 +- 10; 5 sigma
 
 
 def test_neighbouring_draws_are_independent():
     draws = [uniform(5, ROOT, step, Purpose.TOKEN) for step in range(20_001)]
     pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
-    assert chi_square(pairs, 49, 20_000) < 98
+    assert chi_square(pairs, 49) < 98
 
 
-def chi_square(counts: Counter, cells: int, total: int) -> float:
-    expected = total / cells
-    return (
-        sum((count - expected) ** 2 / expected for count in counts.values())
-        + (cells - len(counts)) * expected
-    )
+def chi_square(counts: Counter, cells: int) -> float:
+    expected = counts.total() / cells
+    seen = sum((count - expected) ** 2 / expected for count in counts.values())
+    return seen + (cells - len(counts)) * expected
 
 
 def test_the_streams_are_those_of_earlier_versions_so_that_old_seeds_repeat():
@@ -121,25 +118,23 @@ def is_next_token(words: Words) -> bool:
     return words[3] == Purpose.TOKEN
 
 
-@pytest.mark.parametrize("max_paths", [1, 2, 7])
 @pytest.mark.parametrize("drafter", ["none", "model", "prompt-lookup", "sibling-lookup"])
 @pytest.mark.parametrize("policy", EVERY)
-def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter, max_paths):
+def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter):
     """A purpose is a line of the code. What draws no next token is asked for once a run, but again
     where a draft was rejected.
     """
-    config = BranchingConfig(
-        policy=policy,
-        drafter=drafter,
-        max_paths=max_paths,
-        max_new_tokens=16,
-        entropy_threshold=2.5,
-        top_k=20,
-        seed=3,
-    )
-    request = Request("w5 w9 w3 w5 w9", config)
-    assert list(generate(twins("llama").ours, request, twins("llama", 1).ours))
-    assert any(is_next_token(words) for words in asked)
+    settings = {"max_new_tokens": 16, "entropy_threshold": 2.5, "top_k": 20, "seed": 3}
+    settings |= {"policy": policy, "drafter": drafter}
+    for max_paths in (1, 2, 7):
+        asked.clear()
+        model, draft = twins("llama").ours, twins("llama", 1).ours
+        assert events_of(model, "w5 w9 w3 w5 w9", draft=draft, max_paths=max_paths, **settings)
+        assert any(is_next_token(words) for words in asked)
+        assert_one_purpose_each(asked, repeats=drafter != "none")
+
+
+def assert_one_purpose_each(asked: dict[Words, Counter[str]], repeats: bool) -> None:
     shared = {words: lines for words, lines in asked.items() if len(lines) > 1}
     assert not shared
     again = {
@@ -147,13 +142,13 @@ def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter, max_p
         for words, lines in asked.items()
         if max(lines.values()) > 1 and not is_next_token(words) and words[3] != Purpose.STREAM_KEY
     }
-    assert drafter != "none" or not again
+    assert repeats or not again
 
 
 def test_the_purposes_of_a_policy_are_seen(twins, asked):
     """What the test above looks at is all there: stochastic beams have four purposes."""
-    config = BranchingConfig(policy="stochastic-beam", max_paths=4, max_new_tokens=6)
-    assert list(generate(twins("llama").ours, Request("w5 w9", config)))
+    settings = {"policy": "stochastic-beam", "max_paths": 4, "max_new_tokens": 6}
+    assert events_of(twins("llama").ours, "w5 w9", **settings)
     lines = {line.split()[1] for lines in asked.values() for line in lines}
     assert {"__init__", "_next", "stream_key_of"} < lines
     assert {words[3] // 2**32 * 2**32 for words in asked} == set(Purpose)

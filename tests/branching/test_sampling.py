@@ -1,17 +1,13 @@
 """Entropy and filters of the processed distribution, and draws from it."""
 
+import itertools
 import math
 
 import pytest
 import torch
+from equality import processed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from eab.branching.sampling import CANDIDATES, Predictions, RestDraw
 from eab.config import BranchingConfig
@@ -30,9 +26,8 @@ def predictions(
 
 @pytest.mark.parametrize("size", [2, 7, 50_257])
 def test_the_entropy_of_equal_chances_is_the_logarithm_of_their_number(size):
-    assert Predictions(torch.zeros(1, size, dtype=torch.float64), PLAIN).entropies == pytest.approx(
-        [math.log(size)]
-    )
+    equal = torch.zeros(1, size, dtype=torch.float64)
+    assert Predictions(equal, PLAIN).entropies == pytest.approx([math.log(size)])
 
 
 def test_the_entropy_of_a_certain_token_is_zero_without_nan():
@@ -64,31 +59,26 @@ def test_low_precision_logits_are_processed_in_float32(dtype):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
+    "filters",
     [
-        (1.0, 0, 1.0),
-        (0.6, 0, 1.0),
-        (1.0, 5, 1.0),
-        (1.0, 0, 0.7),
-        (1.7, 12, 0.85),
-        (0.3, 1, 0.5),
-        (1.0, 999, 0.01),
+        {},
+        {"temperature": 0.6},
+        {"top_k": 5},
+        {"top_p": 0.7},
+        {"temperature": 1.7, "top_k": 12, "top_p": 0.85},
+        {"temperature": 0.3, "top_k": 1, "top_p": 0.5},
+        {"top_k": 999, "top_p": 0.01},
     ],
+    ids=str,
 )
-def test_the_filters_are_those_of_transformers_generate(temperature, top_k, top_p):
+def test_the_filters_are_those_of_transformers_generate(filters):
     logits = 3 * torch.randn(6, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    chain = LogitsProcessorList([TemperatureLogitsWarper(temperature)] if temperature != 1 else [])
-    chain += [TopKLogitsWarper(top_k)] if top_k else []
-    chain += [TopPLogitsWarper(top_p)] if top_p < 1 else []
-    expected = chain(torch.empty(0, dtype=torch.int64), logits).log_softmax(-1)
-    found = Predictions(logits, BranchingConfig(temperature=temperature, top_k=top_k, top_p=top_p))
-    everywhere = [(index, token) for index in range(6) for token in range(60)]
-    assert found.log_prob(*zip(*everywhere, strict=True)) == pytest.approx(
-        expected.flatten().tolist(), abs=1e-12
-    )
-    assert found.entropies == pytest.approx(
-        torch.special.entr(expected.exp()).sum(-1).tolist(), abs=1e-12
-    )
+    config = BranchingConfig(**filters)
+    expected, found = processed(logits, config), Predictions(logits, config)
+    entropies = torch.special.entr(expected.exp()).sum(-1)
+    assert found.entropies == pytest.approx(entropies.tolist(), abs=1e-12)
+    everywhere = zip(*itertools.product(range(6), range(60)), strict=True)
+    assert found.log_prob(*everywhere) == pytest.approx(expected.flatten().tolist(), abs=1e-12)
 
 
 def test_the_top_tokens_come_with_their_probabilities_most_likely_first():
@@ -127,32 +117,26 @@ def test_the_first_and_the_last_draw_reach_the_first_and_the_last_possible_token
 
 
 def test_a_draw_inverts_the_distribution_in_token_order():
-    found = predictions([[0.2, 0.0, 0.5, 0.3]])
-    drawn = {
-        uniform: found.draw([0], [uniform])[0] for uniform in (0.0, 0.19, 0.21, 0.69, 0.71, 0.99)
-    }
-    assert drawn == {0.0: 0, 0.19: 0, 0.21: 2, 0.69: 2, 0.71: 3, 0.99: 3}
+    found, uniforms = predictions([[0.2, 0.0, 0.5, 0.3]]), [0.0, 0.19, 0.21, 0.69, 0.71, 0.99]
+    assert found.draw([0] * 6, uniforms) == [0, 0, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("probabilities", "left_out", "expected"),
+    [
+        ([0.03, 0.4, 0.0, 0.25, 0.32], [], [0.03, 0.4, 0.0, 0.25, 0.32]),
+        ([0.5, 0.3, 0.1, 0.1], [0], [0.0, 0.6, 0.2, 0.2]),
+    ],
+)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tokens_are_drawn_as_often_as_their_probability_says(dtype):
-    probabilities = [0.03, 0.4, 0.0, 0.25, 0.32]
+def test_tokens_that_are_not_left_out_are_drawn_as_often_as_their_probability_says(
+    dtype, probabilities, left_out, expected
+):
     found, many = predictions([probabilities], dtype), 20_000
     uniforms = [(index + 0.5) / many for index in range(many)]
-    counts = torch.bincount(torch.tensor(found.draw([0] * many, uniforms)), minlength=5) / many
-    assert counts.tolist() == pytest.approx(probabilities, abs=2 / many)
-
-
-def test_tokens_that_are_left_out_are_not_drawn_and_the_rest_keeps_its_proportions():
-    found, many = predictions([[0.5, 0.3, 0.1, 0.1]]), 4000
-    uniforms = [(index + 0.5) / many for index in range(many)]
-    counts = (
-        torch.bincount(
-            torch.tensor(found.draw([0] * many, uniforms, excluded=[[0]] * many)), minlength=4
-        )
-        / many
-    )
-    assert counts.tolist() == pytest.approx([0.0, 0.6, 0.2, 0.2], abs=2 / many)
+    drawn = torch.tensor(found.draw([0] * many, uniforms, excluded=[left_out] * many))
+    counts = torch.bincount(drawn, minlength=len(expected)) / many
+    assert counts.tolist() == pytest.approx(expected, abs=2 / many)
 
 
 def test_leaving_tokens_out_does_not_change_the_distribution_itself():
@@ -172,9 +156,8 @@ def test_each_index_is_drawn_from_its_own_logits_whatever_the_others_are():
     logits = torch.randn(5, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     uniforms = [0.1, 0.9, 0.5, 0.3, 0.7]
     together = Predictions(logits, PLAIN).draw(range(5), uniforms)
-    alone = [
-        Predictions(logits[[index]], PLAIN).draw([0], [uniforms[index]])[0] for index in range(5)
-    ]
+    each = zip(logits.split(1), uniforms, strict=True)
+    alone = [Predictions(row, PLAIN).draw([0], [uniform])[0] for row, uniform in each]
     some = Predictions(logits, PLAIN).draw([3, 1], [uniforms[3], uniforms[1]])
     assert together == alone
     assert some == [alone[3], alone[1]]

@@ -19,6 +19,7 @@ from estimates import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import events_of, run_of
 from numpy.typing import NDArray
 from policies import EVERY, FORKING
 from stepping import Sample, samples_of
@@ -26,12 +27,8 @@ from table_model import TableModel, random_table
 
 from eab.branching.random_streams import ROOT
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import StepTimed
-from eab.run import Run, fold
-
-ENTROPIES = st.floats(0.0, 1.6)
+from eab.run import Run
 
 
 @settings(max_examples=40)
@@ -39,37 +36,32 @@ ENTROPIES = st.floats(0.0, 1.6)
     chain=st.integers(0, 10**6),
     size=st.integers(2, 7),
     concentration=st.sampled_from([0.1, 0.6, 3.0]),
-    threshold=ENTROPIES,
-    factor=st.integers(2, 6),
-    max_paths=st.integers(1, 12),
-    min_fork_weight=st.sampled_from([0.0, 0.1, 1.0]),
     stops=st.sets(st.integers(0, 6), max_size=2),
-    policy=st.sampled_from(["fair", *FORKING]),
-    seed=st.integers(0, 2**63 - 1),
+    config=st.builds(
+        BranchingConfig,
+        entropy_threshold=st.floats(0.0, 1.6),
+        branch_factor=st.integers(2, 6),
+        max_paths=st.integers(1, 12),
+        min_fork_weight=st.sampled_from([0.0, 0.1, 1.0]),
+        max_new_tokens=st.just(8),
+        policy=st.sampled_from(["fair", *FORKING]),
+        seed=st.integers(0, 2**63 - 1),
+    ),
 )
 def test_after_every_step_the_weights_of_the_leaves_sum_to_one(
-    chain, size, concentration, threshold, factor, max_paths, min_fork_weight, stops, policy, seed
+    chain, size, concentration, stops, config
 ):
-    config = BranchingConfig(
-        entropy_threshold=threshold,
-        branch_factor=factor,
-        max_paths=max_paths,
-        min_fork_weight=min_fork_weight,
-        max_new_tokens=8,
-        seed=seed,
-        policy=policy,
-    )
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
-    events = generate(model, Request("0", config))
-    run = Run(next(events))
+    started, *events = events_of(model, "0", config)
+    run = Run(started)
     for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
             leaves = run.leaves()
             assert math.fsum(leaf.weight for leaf in leaves) == pytest.approx(1, abs=1e-9)
             assert all(leaf.weight > 0 for leaf in leaves)
-            if policy != "original":
-                assert len(leaves) <= max_paths
+            if config.policy != "original":
+                assert len(leaves) <= config.max_paths
                 assert sum(leaf.heir for leaf in leaves) <= len(leaves)
     assert_leaves_are_distinct_with_exact_log_probs(run, model)
 
@@ -94,7 +86,7 @@ def assert_leaves_are_distinct_with_exact_log_probs(run: Run, model: TableModel)
 def test_what_is_tested_here_without_the_engine_is_what_the_engine_does(policy, case):
     for seed in (0, 1):
         config = case.config(policy, seed)
-        run = fold(generate(case.model, Request("0", config)))
+        run = run_of(case.model, "0", config)
         expected = sorted((sample.token_ids, sample.weight) for sample in run.samples())
         found = sorted((text, leaf.weight) for text, leaf in samples_of(case.model, config)[0])
         assert [text for text, _ in found] == [text for text, _ in expected]
