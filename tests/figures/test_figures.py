@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -14,7 +15,7 @@ from eab.analysis.answers import Answers, group_answers
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.events import Event, StepTimed
+from eab.events import Event, StepTimed, TokenAppended
 from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import answers_sentence, limit_sentence, weight_sentence
 from eab.figures.mass import mass_figure
@@ -83,11 +84,7 @@ def test_answers_table_and_figure_have_every_answer(run: Run, part: str) -> None
 
 
 def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> None:
-    run = fold(
-        bundled_runs.events_of(
-            next(one for one in bundled_runs.recordings() if one.file == "coin.eab")
-        )
-    )
+    run = fold(bundled_runs.events_of(bundled_runs.named("coin.eab")))
     answers = group_answers(run, "sentence")
     sentence = answers_sentence(answers, "fair")
     assert "2 answers" in sentence
@@ -112,17 +109,16 @@ def test_steps_table_adds_up(run: Run) -> None:
     assert (table["milliseconds"] > 0).all()
 
 
-def test_the_graph_is_a_tree_with_every_path(run: Run) -> None:
+def test_the_graph_is_a_tree_with_every_path_and_comes_back_from_graphml(
+    run: Run, tmp_path: Path
+) -> None:
     graph = tree_graph(run)
     assert len(graph) == len(run.paths)
     assert nx.is_arborescence(graph)
-
-
-def test_graphml_comes_back_as_the_same_graph(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "tree.graphml"
     file.write_bytes(to_graphml(run))
     again = nx.read_graphml(file, node_type=int)
-    assert set(again.edges) == set(tree_graph(run).edges)
+    assert set(again.edges) == set(graph.edges)
 
 
 def test_the_icicle_s_leaves_carry_the_weights(run: Run) -> None:
@@ -132,32 +128,22 @@ def test_the_icicle_s_leaves_carry_the_weights(run: Run) -> None:
 
 
 def test_the_icicle_shows_hostile_text_as_text() -> None:
-    events = [_hostile(event) for event in bundled_runs.events_of(bundled_runs.recordings()[0])]
+    events = [
+        replace(event, text="<script>alert(1)</script>")
+        if isinstance(event, TokenAppended)
+        else event
+        for event in bundled_runs.events_of(bundled_runs.recordings()[0])
+    ]
     icicle = mass_figure(fold(events)).data[0]
     assert not any("<" in label for label in icicle.labels)
     labels = answers_figure(group_answers(fold(events))).layout.yaxis.ticktext
     assert not any("<" in label for label in labels)
 
 
-def _hostile(event: Event) -> Event:
-    from dataclasses import replace
-
-    from eab.events import TokenAppended
-
-    return (
-        replace(event, text="<script>alert(1)</script>")
-        if isinstance(event, TokenAppended)
-        else event
-    )
-
-
 def test_every_figure_draws_every_beginning_of_a_run() -> None:
     events = bundled_runs.events_of(bundled_runs.recordings()[0])
-    ends = [
-        1,  # the header
-        *(index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)),
-    ][:12]
-    for end in ends:
+    steps = [index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)]
+    for end in (1, *steps[:11]):  # first the header alone
         run = fold(events[:end])
         assert len(samples_table(run)) == len(run.leaves())
         tokens_table(run), steps_table(run), tree_graph(run)

@@ -33,11 +33,8 @@ def found() -> KvAllocation:
 def test_the_chart_stacks_what_each_scheme_reserves_on_one_scale(found: KvAllocation) -> None:
     figure = allocation_figure(found)
     assert len({axis.range for axis in figure.select_yaxes()}) == 1
-    assert [note.text for note in figure.layout.annotations] == [
-        "slabs (computed)",
-        "blocks of 16 (computed)",
-        "tree, r = 16 and 4 (measured)",
-    ]
+    notes = ["slabs (computed)", "blocks of 16 (computed)", "tree, r = 16 and 4 (measured)"]
+    assert [note.text for note in figure.layout.annotations] == notes
     for scheme in SCHEMES:
         areas = [trace for trace in figure.data if trace.stackgroup == scheme]
         assert [area.name for area in areas] == ["tokens", "the same tokens again", "empty"]

@@ -4,7 +4,6 @@ import sys
 import time
 
 import pytest
-from tiny_models import word_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from eab.models import chat_template
@@ -38,8 +37,8 @@ CHATS = {
 
 
 @pytest.fixture
-def tokenizer() -> PreTrainedTokenizerFast:
-    return word_tokenizer()
+def tokenizer(words) -> PreTrainedTokenizerFast:
+    return words
 
 
 @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS.keys())

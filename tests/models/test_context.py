@@ -38,6 +38,7 @@ SLIDING_MASK = {  # only the mask slides: the layers hold no window
     "use_sliding_window": False,
     "layer_types": ["sliding_attention", "full_attention"],
 }
+QWEN_WINDOW = {"sliding_window": 16, "use_sliding_window": True}
 TEMPERATURE = {
     "floor_scale": 20,
     "attn_scale": 0.5,
@@ -63,15 +64,17 @@ def made(kind, **more):
         ("Phi3Config", {"sliding_window": 16, "use_sliding_window": False}, 16),
         ("Starcoder2Config", {"sliding_window": 16, "use_sliding_window": False}, 16),
         ("Qwen2Config", {"sliding_window": 16, "use_sliding_window": False}, 128),
-        (
-            "Qwen2Config",
-            {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2},
-            128,
-        ),
+        ("Qwen2Config", QWEN_WINDOW | {"max_window_layers": 1}, 16),
+        ("Qwen2Config", QWEN_WINDOW | {"max_window_layers": 2}, 128),
         ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}, 32),
         ("SmolLM3Config", SLIDING_MASK, 16),
         ("Llama4TextConfig", TEMPERATURE, 19),
         ("LlamaConfig", {}, 128),
+        ("LlamaConfig", {"max_position_embeddings": 64}, 64),
+        ("MistralConfig", {"sliding_window": 16}, 16),
+        ("MistralConfig", {"sliding_window": None}, 128),
+        ("MistralConfig", {"sliding_window": 4096}, 128),
+        ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 8}, 24),
     ],
 )
 def test_the_context_is_what_every_layer_reads_in_full(kind, more, context, words):

@@ -9,55 +9,39 @@ import torch
 import transformers
 from tiny_models import causal
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.errors import ModelError, PromptError
+from eab.errors import ModelError
 from eab.models.loading import load_model, wrap_model
 from eab.run import RunFold, fold
 
 BLOOM = transformers.BloomConfig(vocab_size=72, hidden_size=32, n_layer=1, n_head=4)
-PLAIN = BranchingConfig()
+MAMBA = transformers.MambaConfig(vocab_size=72, hidden_size=32, num_hidden_layers=1, state_size=4)
+HEADS = {"head_dim": 8}
+EXPERTS = HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2}
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
     "{% if add_generation_prompt %}w70{% endif %}"
 )
 
 
-# Families that are refused
-
-
 def t5() -> PreTrainedModel:
-    return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(vocab_size=72, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
-    )
-
-
-def mamba() -> PreTrainedModel:
-    return transformers.MambaForCausalLM(
-        transformers.MambaConfig(vocab_size=72, hidden_size=32, num_hidden_layers=1, state_size=4)
-    )
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=72, **sizes))
 
 
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (t5, "'t5' is an encoder-decoder model"),
-        (mamba, "'mamba' has no attention that accepts another cache"),
+        (lambda: transformers.MambaForCausalLM(MAMBA), "'mamba' has no attention that accepts"),
         (lambda: causal("Gemma2Config", head_dim=8), "'gemma2' caps its attention scores"),
-        (
-            lambda: causal("Llama4TextConfig", head_dim=8, num_local_experts=2),
-            "layers of kind chunked_attention",
-        ),
-        (
-            lambda: causal("GptOssConfig", head_dim=8, num_local_experts=4, num_experts_per_tok=2),
-            "sinks",
-        ),
+        (lambda: causal("Llama4TextConfig", num_local_experts=2, **HEADS), "chunked_attention"),
+        (lambda: causal("GptOssConfig", **EXPERTS), "sinks"),
         (lambda: transformers.BloomForCausalLM(BLOOM), "'bloom' has no attention"),
     ],
     ids=["encoder-decoder", "recurrent", "soft-capped", "chunked", "sinks", "alibi"],
@@ -68,7 +52,7 @@ def test_a_family_that_the_engine_cannot_drive_is_refused_in_words(make, reason,
 
 
 def test_a_model_that_is_refused_is_left_as_it_was(words):
-    model = causal("GptOssConfig", head_dim=8, num_local_experts=4, num_experts_per_tok=2).eval()
+    model = causal("GptOssConfig", **EXPERTS).eval()
     tokens = torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
         before = model(tokens).logits
@@ -78,44 +62,10 @@ def test_a_model_that_is_refused_is_left_as_it_was(words):
 
 
 def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypatch):
-    from eab.caches.tree import TreeCache
-
     honest = TreeCache.attend
-    monkeypatch.setattr(
-        TreeCache,
-        "attend",
-        lambda self, layer, q, k, v, scale: honest(self, layer, q, k, v, scale) * 1.5,
-    )
+    monkeypatch.setattr(TreeCache, "attend", lambda *arguments: 1.5 * honest(*arguments))
     with pytest.raises(ModelError, match="computes different logits with a tree cache"):
         wrap_model(causal("LlamaConfig"), words)
-
-
-@pytest.mark.parametrize(
-    ("kind", "more", "context"),
-    [
-        ("MistralConfig", {"sliding_window": 16}, 16),
-        ("MistralConfig", {"sliding_window": None}, 128),
-        ("MistralConfig", {"sliding_window": 4096}, 128),
-        (
-            "Qwen2Config",
-            {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
-            16,
-        ),
-        ("Qwen2Config", {"use_sliding_window": False, "sliding_window": 16}, 128),
-        ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 8}, 24),
-        ("LlamaConfig", {"max_position_embeddings": 64}, 64),
-    ],
-)
-def test_the_context_is_what_every_layer_reads_in_full(kind, more, context, words):
-    assert wrap_model(causal(kind, **more), words).context == context
-
-
-def test_a_sliding_window_limits_prompt_and_new_tokens_together(words):
-    model = wrap_model(causal("MistralConfig", sliding_window=16), words)
-    fits = BranchingConfig(max_new_tokens=11, entropy_threshold=20)
-    assert len(fold(generate(model, Request("w5 w6 w7 w8 w9", fits))).samples()[0].tokens) >= 1
-    with pytest.raises(PromptError, match="is 16 tokens"):
-        list(generate(model, Request("w5 w6 w7 w8 w9 w10", fits)))
 
 
 def test_a_saved_encoder_decoder_is_refused(tmp_path, words):
@@ -145,24 +95,18 @@ def test_a_chat_prompt_gets_the_template_once_and_one_first_token(chatty):
     model = wrap_model(causal("LlamaConfig"), chatty)
     assert model.encode("w5 w6", BranchingConfig(chat=False)) == (0, 5, 6)
     chat = model.encode("w5 w6", BranchingConfig(chat=True))
-    assert chat[0] == 0
-    assert chat[-3:] == (5, 6, 70)
+    assert (chat[0], chat[-3:]) == (0, (5, 6, 70))
+    assert chat == model.encode("w5 w6", BranchingConfig()), "it is used if there is one"
     text = chatty.apply_chat_template(
         [{"role": "user", "content": "w5 w6"}], add_generation_prompt=True, tokenize=False
     )
     assert chat == tuple(chatty.encode(text, add_special_tokens=False))
-
-
-def test_a_system_message_comes_before_the_prompt(chatty):
-    model = wrap_model(causal("LlamaConfig"), chatty)
     chat = model.encode("w5", BranchingConfig(chat=True, system="w9 w8"))
     assert [token for token in chat if token in (9, 8, 5, 70)] == [9, 8, 5, 70]
 
 
-def test_the_template_is_used_if_there_is_one_and_chat_is_not_off(chatty, twins):
-    model, bare = wrap_model(causal("LlamaConfig"), chatty), twins("llama").ours
-    assert model.encode("w5", BranchingConfig()) == model.encode("w5", BranchingConfig(chat=True))
-    assert model.encode("w5", BranchingConfig(chat=False)) == (0, 5)
+def test_without_a_template_a_prompt_is_plain(twins):
+    bare = twins("llama").ours
     assert bare.encode("w5", BranchingConfig()) == bare.encode("w5", BranchingConfig(chat=False))
 
 
@@ -222,7 +166,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
 # The model stays usable elsewhere
 
 
-@pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config", "MistralConfig"])
+@pytest.mark.parametrize("kind", ["LlamaConfig", "MistralConfig"])
 def test_a_wrapped_model_still_generates_the_same_with_transformers(kind, words):
     plain, model = causal(kind).eval(), causal(kind).eval()
     wrapped = wrap_model(model, words)

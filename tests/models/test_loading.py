@@ -12,24 +12,13 @@ from safetensors.torch import load_file, save_file
 from eab.errors import ModelError
 from eab.models.loading import load_model
 
+STRANGE_NAMES = [
+    *("a" * 300, "a/" * 3000, "x" * 10**6, "x\x00y", "\ud800", "", "  "),
+    *("~nobody-of-this-name/x", "../../nothing here", "/proc/1/root/x", "http://example.org/x"),
+]
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a" * 300,
-        "a/" * 3000,
-        "~nobody-of-this-name/x",
-        "x\x00y",
-        "\ud800",
-        "",
-        "  ",
-        "../../nothing here",
-        "/proc/1/root/x",
-        "http://example.org/x",
-        "x" * 10**6,
-    ],
-    ids=lambda name: repr(name)[:24],
-)
+
+@pytest.mark.parametrize("name", STRANGE_NAMES, ids=lambda name: repr(name)[:24])
 def test_a_name_that_is_no_model_is_refused_in_few_words(name):
     with pytest.raises(ModelError) as error:
         load_model(name, device="cpu")
@@ -50,47 +39,35 @@ def test_a_folder_loads_and_is_named_as_it_was_given(llama_folder):
     assert model.card.row_bytes == 2 * 2 * 2 * 8 * 8
 
 
-def test_a_folder_with_pickled_weights_only_is_refused(llama_folder):
+def test_a_folder_with_pickled_or_broken_weights_is_refused(llama_folder):
+    (llama_folder / "model.safetensors").write_bytes(b"\x08" + bytes(40))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_model(str(llama_folder))
     torch.save({"evil": torch.zeros(1)}, llama_folder / "pytorch_model.bin")
     (llama_folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"cannot be loaded: .*safetensors"):
         load_model(str(llama_folder))
 
 
-def test_a_folder_with_broken_weights_is_refused(llama_folder):
-    (llama_folder / "model.safetensors").write_bytes(b"\x08" + bytes(40))
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        load_model(str(llama_folder))
-
-
 def test_a_folder_that_asks_for_its_own_code_is_refused(llama_folder):
-    config = llama_folder / "config.json"
-    text = config.read_text().replace('"model_type": "llama"', '"model_type": "homemade"')
-    config.write_text(
-        text.replace(
-            "{", '{"auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"},', 1
-        )
-    )
+    own = {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}
+    config = json.loads((llama_folder / "config.json").read_text())
+    config |= {"model_type": "homemade", "auto_map": own}
+    (llama_folder / "config.json").write_text(json.dumps(config))
     (llama_folder / "code.py").write_text("raise SystemExit('the code of a stranger ran')")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(str(llama_folder))
 
 
-@pytest.mark.parametrize(
-    "name", ["./no/such/folder", "/no/such/folder", "~/no/such/folder", "a/b/c", "a\\b", "a b"]
-)
+@pytest.mark.parametrize("name", ["./no/such", "/no/such", "~/no/such", "a/b/c", "a\\b", "a b"])
 def test_a_name_that_can_only_be_a_folder_is_said_to_be_missing(name):
     with pytest.raises(ModelError, match="there is no such folder"):
         load_model(name)
 
 
-@pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_is_answered_with_what_can_be_named(name):
+def test_no_name_and_an_empty_folder_are_told_what_can_be_named(tmp_path):
     with pytest.raises(ModelError, match="no model is named; give 'embedded', 'smollm2', a folder"):
-        load_model(name)
-
-
-def test_a_folder_without_a_config_holds_no_model(tmp_path):
+        load_model(" ")
     with pytest.raises(ModelError, match=r"contains no model: neither a config\.json nor"):
         load_model(str(tmp_path))
 
@@ -102,22 +79,17 @@ def test_an_unknown_id_is_explained_soon():
     assert time.monotonic() - start < 15
 
 
-def test_an_unknown_id_is_explained_while_the_hub_is_switched_off(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        ModelError,
-        match=r"no-such-owner/no-such-model' cannot be loaded from the Hub: .*offline mode",
-    ):
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("HF_HUB_OFFLINE", True, "' cannot be loaded from the Hub: .*offline mode"),
+        ("ENDPOINT", "http://127.0.0.1:9", "the Hugging Face Hub cannot be reached. Check the net"),
+    ],
+)
+def test_a_hub_that_is_off_or_out_of_reach_is_said_in_words(monkeypatch, name, value, reason):
+    monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+    with pytest.raises(ModelError, match=reason) as caught:
         load_model("no-such-owner/no-such-model")
-
-
-def test_a_hub_that_cannot_be_reached_is_said_in_words(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError) as caught:
-        load_model("no-such-owner/no-such-model")
-    assert "the Hugging Face Hub cannot be reached. Check the network, or choose" in str(
-        caught.value
-    )
     assert "Errno" not in str(caught.value)
 
 
@@ -159,10 +131,6 @@ def test_a_checkpoint_without_some_of_its_weights_is_refused(llama_folder, part)
         load_model(str(llama_folder), device="cpu")
 
 
-def test_the_checkpoint_itself_loads(llama_folder):
-    assert load_model(str(llama_folder), device="cpu").card.layers == 2
-
-
 @pytest.mark.parametrize(
     "shard", ["evil.bin", "../outside.safetensors", "/etc/passwd", "a/b.safetensors", 3, None]
 )
@@ -174,15 +142,17 @@ def test_an_index_that_names_another_file_is_refused(llama_folder: Path, shard: 
         load_model(str(llama_folder), device="cpu")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', "[" * 10_000])
-def test_a_damaged_index_is_refused(llama_folder: Path, text: str):
-    (llama_folder / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(ModelError):
-        load_model(str(llama_folder), device="cpu")
-
-
-def test_a_tokenizer_configuration_that_is_none_is_refused(llama_folder: Path):
-    (llama_folder / "tokenizer_config.json").write_text("[]")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        *(("model.safetensors.index.json", text) for text in ("", "[]", "{}", "[" * 10_000)),
+        ("model.safetensors.index.json", '{"weight_map": 3}'),
+        ("tokenizer_config.json", "[]"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_damaged_file_of_a_folder_is_refused(llama_folder: Path, file: str, text: str):
+    (llama_folder / file).write_text(text)
     with pytest.raises(ModelError):
         load_model(str(llama_folder), device="cpu")
 

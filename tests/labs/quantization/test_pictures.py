@@ -24,19 +24,8 @@ BETWEEN = (1.9, 1.9, 1.9, 3.9, 6.0, 6.0, 6.0)
 def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMeasured:
     steps = (StepTimed(1, seconds, SLOW), StepTimed(16, SLOW, SLOW))
     size = {AS_LOADED: 4}.get(weights, 2) * 2**30
-    return FormatMeasured(
-        weights,
-        size,
-        size,
-        2**30,
-        0,
-        steps,
-        1.0 + divergence,
-        divergence,
-        divergence / 10,
-        0.5,
-        None,
-    )
+    quality = (1.0 + divergence, divergence, divergence / 10, 0.5, None)
+    return FormatMeasured(weights, size, size, 2**30, 0, steps, *quality)
 
 
 def report(*formats: FormatMeasured) -> FormatReport:
@@ -63,13 +52,8 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
     assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms", "2.00 times as fast")
     assert rows["int4"][3] == "no difference measured"
     assert rows["nf4"][4:] == ("1.3000", "0.3000", "0.5000", "3.00%", "–")
-    assert (
-        "int8 moves the next-token distribution least (0.1000"
-        in weight_formats.quality_sentence(made)
-    )
-
-
-def test_without_a_faster_format_the_sentences_say_so():
+    words = weight_formats.quality_sentence(made)
+    assert "int8 moves the next-token distribution least (0.1000" in words
     made = report(one(AS_LOADED, SLOW, 0.0), one("int4", BETWEEN, 0.2))
     assert "no format is measurably faster" in weight_formats.formats_sentence(made)
     assert "no difference measured" in weight_formats.steps_sentence(made)
@@ -83,11 +67,7 @@ def test_the_charts_have_every_format_with_its_spread():
         assert bar.y[0] == pytest.approx(1000 * step.timing.median)
         assert bar.y[0] + bar.error_y.array[0] == pytest.approx(1000 * step.timing.high)
     drawn = {line.name: line.y[0] for line in weight_formats.quality_figure(made).data}
-    assert drawn == {
-        measured.weights: measured.divergence
-        for measured in made.formats
-        if measured.weights != AS_LOADED
-    }
+    assert drawn == {one.weights: one.divergence for one in made.formats[1:]}
     assert len(weight_formats.formats_table(made)) == 4 * len(made.formats)
 
 
@@ -95,9 +75,8 @@ def test_the_roofline_has_bounds_measurements_and_the_run():
     made = report(one(AS_LOADED, SLOW, 0.0), one("int8", FAST, 0.1))
     point = RunPoint(3.0, 5.0)
     lines = {line.name: line for line in roofline.roofline_figure(made, point).data}
-    assert set(lines) == {
-        *("as-loaded: bound", "as-loaded: measured", "int8: bound", "int8: measured", "your run")
-    }
+    shown = [f"{name}: {what}" for name in ("as-loaded", "int8") for what in ("bound", "measured")]
+    assert set(lines) == {*shown, "your run"}
     assert lines["as-loaded: bound"].y[0] == 1000 * bound(made.formats[0], made.machine, 1) == 4000
     assert (lines["your run"].x[0], lines["your run"].y[0]) == (3.0, 5000.0)
     words = roofline.roofline_sentence(made, point)
@@ -108,13 +87,9 @@ def test_the_roofline_has_bounds_measurements_and_the_run():
 
 def test_an_empty_report_says_that_nothing_is_measured():
     empty = FormatReport()
-    for sentence in (
-        weight_formats.formats_sentence,
-        weight_formats.steps_sentence,
-        weight_formats.quality_sentence,
-        roofline.roofline_sentence,
-    ):
-        assert sentence(empty) == NOTHING_YET
+    for name in ("formats_sentence", "steps_sentence", "quality_sentence"):
+        assert getattr(weight_formats, name)(empty) == NOTHING_YET
+    assert roofline.roofline_sentence(empty) == NOTHING_YET
     assert not roofline.roofline_figure(empty).data
     assert not weight_formats.steps_figure(empty).data
 
@@ -123,7 +98,5 @@ def test_a_missing_format_is_named_with_its_reason():
     made = report(one(AS_LOADED, SLOW, 0.0))
     assert weight_formats.missing_sentence(made) == ""
     made.apply(FormatMissing("int8", "this machine cannot compute it"))
-    assert (
-        weight_formats.missing_sentence(made)
-        == "Not measured: int8. This machine cannot compute it."
-    )
+    words = weight_formats.missing_sentence(made)
+    assert words == "Not measured: int8. This machine cannot compute it."

@@ -30,14 +30,10 @@ def point(cost: float, *gains: float, policy: str = "fair", threshold: float = 0
 
 
 def test_a_point_is_the_mean_over_prompts_and_then_over_seeds() -> None:
+    rows = ((1, "a", 100, 2), (1, "b", 300, 4), (2, "a", 120, 1), (2, "b", 280, 3))
     cells = [
         cell(0.5, seed, prompt, tokens=tokens, distinct_answers=answers)
-        for seed, prompt, tokens, answers in (
-            (1, "a", 100, 2),
-            (1, "b", 300, 4),
-            (2, "a", 120, 1),
-            (2, "b", 280, 3),
-        )
+        for seed, prompt, tokens, answers in rows
     ]
     [found] = setting_points(cells, TOKENS, ANSWERS)
     assert found.costs == {1: 200.0, 2: 200.0}
@@ -62,32 +58,23 @@ def test_prompts_without_a_known_answer_do_not_count_for_a_gain_that_needs_it() 
 
 def test_time_is_unknown_where_a_cell_was_resimulated() -> None:
     cells = [cell(0.5, 1, seconds=2.0), cell(0.9, 1, seconds=None, made="resimulated")]
-    assert [
-        one.config.entropy_threshold for one in setting_points(cells, COSTS["seconds"], ANSWERS)
-    ] == [0.5]
+    [found] = setting_points(cells, COSTS["seconds"], ANSWERS)
+    assert found.config.entropy_threshold == 0.5
 
 
 def test_varying_names_the_settings_that_differ_and_not_the_seed() -> None:
-    configs = [
-        BranchingConfig(entropy_threshold=one, seed=seed) for one, seed in ((0.5, 1), (0.9, 2))
-    ]
+    configs = [BranchingConfig(entropy_threshold=one, seed=int(10 * one)) for one in (0.5, 0.9)]
     assert varying(configs) == ["entropy_threshold"]
     assert varying(configs[:1]) == []
 
 
-def test_the_front_of_four_points() -> None:
+def test_the_front_by_hand() -> None:
     cheap, good, dominated, best = point(1, 1), point(2, 3), point(3, 2), point(4, 5)
     assert pareto_front([best, dominated, good, cheap], ANSWERS) == [cheap, good, best]
-
-
-def test_where_less_is_better_the_front_goes_down() -> None:
+    equal = point(1, 1, threshold=0.9)
+    assert len(pareto_front([cheap, equal], ANSWERS)) == 2
     cheap, worse, good = point(1, 0.5), point(2, 0.6), point(3, 0.1)
-    assert pareto_front([good, worse, cheap], ERROR) == [cheap, good]
-
-
-def test_equal_points_are_both_on_the_front() -> None:
-    one, other = point(1, 2), point(1, 2, threshold=0.9)
-    assert len(pareto_front([one, other], ANSWERS)) == 2
+    assert pareto_front([good, worse, cheap], ERROR) == [cheap, good], "less is better"
 
 
 @given(
@@ -113,13 +100,8 @@ def test_the_front_is_what_no_point_dominates(places: list[tuple[int, int]], mor
 
 
 def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
-    line = baseline(
-        [
-            point(400, 3.0, 5.0, policy="independent"),
-            point(100, 1.0, 2.0, policy="independent"),
-            point(200, 9.0),
-        ]
-    )
+    far = point(400, 3.0, 5.0, policy="independent")
+    line = baseline([far, point(100, 1.0, 2.0, policy="independent"), point(200, 9.0)])
     assert [one.cost.value for one in line] == [100, 400]
     found = beyond_baseline(point(200, 4.0, 4.0), line)
     assert found is not None
@@ -131,11 +113,8 @@ def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
     assert beyond_baseline(point(99, 4.0, 4.0), line) is None
     assert beyond_baseline(point(401, 4.0, 4.0), line) is None
     assert beyond_baseline(point(200, 4.0), []) is None
-
-
-def test_equal_costs_of_independent_sampling_count_once() -> None:
     twice = [point(100, 1.0, policy="independent", threshold=one) for one in (0.5, 0.9)]
-    assert len(baseline(twice)) == 1
+    assert len(baseline(twice)) == 1, "equal costs count once"
 
 
 @given(st.floats(100, 400), st.floats(0.2, 5), st.floats(0.2, 5))

@@ -1,6 +1,7 @@
 """The settings that a sweep tries."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,9 +21,6 @@ def test_all_combinations_in_their_order() -> None:
     assert found == [*product(THRESHOLDS, [8, 20])]
     assert {one.max_new_tokens for one in grid.configs()} == {6}
     assert grid.combinations == 6
-
-
-def test_a_grid_of_nothing_is_its_base() -> None:
     assert Grid().configs() == [BranchingConfig()]
 
 
@@ -73,6 +71,10 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_it() -> None:
         ({"max_paths": [4, 8, 4]}, "the values of max_paths have 4 twice"),
         ({"max_paths": [4, 0]}, "the setting max_paths is 0; it must be a whole number from 1"),
         ({"entropy_threshold": ["a"]}, "the setting entropy_threshold is 'a'"),
+        (
+            {"entropy_threshold": [0.5, 3.0], "threshold_unit": ["nats", "normalised"]},
+            r"entropy_threshold is 3\.0.*normalised",
+        ),
         ({"max_new_tokens": range(1, 300), "max_paths": range(1, 200)}, "has 59,501 combinations"),
     ],
 )
@@ -82,18 +84,15 @@ def test_bad_grids_are_refused_in_words(varied: dict[str, object], words: str) -
     assert MAX_CONFIGS < 59_501
 
 
-def test_bad_seeds_and_samples_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="the setting seed is -1"):
-        Grid(seeds=[-1])
-    with pytest.raises(ConfigError, match="the values of seed have 3 twice"):
-        Grid(seeds=[3, 3])
-    with pytest.raises(ConfigError, match="there are 1,001 seeds"):
-        Grid(seeds=range(1001))
-    with pytest.raises(ConfigError, match="the sample is -2"):
-        Grid(sample=-2)
-
-
-def test_values_that_contradict_each_other_are_refused_in_words() -> None:
-    grid = Grid({"entropy_threshold": [0.5, 3.0], "threshold_unit": ["nats", "normalised"]})
-    with pytest.raises(ConfigError, match=r"entropy_threshold is 3\.0.*normalised"):
-        grid.configs()
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seeds": [-1]}, "the setting seed is -1"),
+        ({"seeds": [3, 3]}, "the values of seed have 3 twice"),
+        ({"seeds": range(1001)}, "there are 1,001 seeds"),
+        ({"sample": -2}, "the sample is -2"),
+    ],
+)
+def test_bad_seeds_and_samples_are_refused_in_words(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Grid(**given)

@@ -123,9 +123,7 @@ def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     before = (tmp_path / JOURNAL).read_bytes()
     other = saying_model(3)
     other.card = replace(other.card, name="other")
-    with pytest.raises(
-        RecordError, match=r"contains a sweep with another model\. Choose another folder"
-    ):
+    with pytest.raises(RecordError, match="contains a sweep with another model"):
         next(sweep(other, PROMPTS, GRID, folder=tmp_path))
     with pytest.raises(RecordError, match="another part of the answers and same-answer rule"):
         steps_of(tmp_path, measurement=Measurement("text", "exact"))

@@ -23,12 +23,9 @@ def test_the_bundled_sets_have_prompts_with_different_ids(name: str) -> None:
     assert read_prompts(name) == prompts
 
 
-def test_the_stories_are_those_that_the_script_writes() -> None:
+def test_the_stories_are_those_that_the_script_writes_and_other_sets_are_explained() -> None:
     lines = [json.loads(line) for line in STORIES.read_text(encoding="utf-8").splitlines()]
     assert lines == [*write_questions.stories()]
-
-
-def test_a_set_that_is_not_there_is_explained() -> None:
     with pytest.raises(ConfigError, match="no prompt set 'coins'; choose one of: facts, chances"):
         bundled_prompts("coins")
 
@@ -87,10 +84,7 @@ def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> N
         ('prompt\n"a\n', "is not CSV after line .: unexpected end of data"),
         ("prompt,distribution\na,b\n", "line 2: a CSV file cannot contain a distribution"),
         ("prompt,seed\na,1\n", "line 2: there is no field 'seed'"),
-        (
-            "prompt\n" + "a" * 200_000 + "\n",
-            "is not CSV after line 1: field larger than field limit",
-        ),
+        (f"prompt\n{'a' * 200_000}\n", "is not CSV after line 1: field larger than field limit"),
     ],
 )
 def test_bad_csv_is_refused_in_words(tmp_path: Path, content: str, words: str) -> None:

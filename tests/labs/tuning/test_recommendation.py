@@ -36,10 +36,9 @@ def test_the_threshold_nearest_to_the_wanted_paths() -> None:
     assert found.paths.low is not None
     assert found.paths.high is not None
     assert found.paths.high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
-
-
-def test_the_threshold_nearest_to_the_wanted_tokens() -> None:
     assert recommend(pilot(), "tokens", 100).threshold == 2.0
+    equally_near = [cell(threshold, 1, paths=5) for threshold in (0.5, 1.0, 0.8)]
+    assert recommend(equally_near, "paths", 5).threshold == 1.0, "the highest of them"
 
 
 @pytest.mark.parametrize(("wanted", "threshold"), [(200, 0.5), (1, 2.0)])
@@ -48,18 +47,10 @@ def test_what_no_threshold_of_the_pilot_reaches_is_said(wanted: int, threshold: 
     assert (found.threshold, found.reached, found.beyond) == (threshold, False, None)
 
 
-def test_of_equally_near_thresholds_the_highest() -> None:
-    cells = [cell(threshold, 1, paths=5) for threshold in (0.5, 1.0, 0.8)]
-    assert recommend(cells, "paths", 5).threshold == 1.0
-
-
-def test_after_a_pilot_of_one_seed_there_is_no_interval() -> None:
+def test_after_a_pilot_of_one_seed_there_is_no_interval_and_others_contain_their_ends() -> None:
     found = recommend([cell(0.5, 1, paths=5)], "paths", 5)
     assert found.paths == Prediction(5.0, None, None)
     assert found.paths.contains(5.0) is None
-
-
-def test_an_interval_contains_its_ends_and_no_more() -> None:
     interval = Prediction(5.0, 4.0, 6.0)
     assert [interval.contains(one) for one in (3.9, 4.0, 6.0, 6.1)] == [False, True, True, False]
 

@@ -1,6 +1,7 @@
 """Settings and vocabularies of a stranger's GGUF file: refused with an explanation, or the model is right."""
 
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,24 @@ from eab.models.loading import load_model, load_tokenizer
 
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 EOS, BOS = "tokenizer.ggml.eos_token_id", "tokenizer.ggml.bos_token_id"
-NO_NUMBERS: list[Any] = ["8", "", [8], [], True, -1, 0, 10**9, 2**63, math.nan, math.inf]
-COUNTS = {
+NO_COUNTS: list[Any] = ["8", "", [8], [], True, -1, 0, 10**9, 2**63, math.nan, math.inf]
+COUNTS = [
     *("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv"),
     *("attention.key_length", "feed_forward_length"),
-}
+]
+NO_NUMBERS: list[Any] = ["8", [8.0], True, -1.0, 0.0, math.nan, math.inf]
+NUMBERS = ["rope.freq_base", "attention.layer_norm_rms_epsilon"]
+NO_TOKENS: list[Any] = [72, -1, 2**32 - 1, 2**63, "1", [1], 1.0, True]
+ROLES = ["eos", "bos", "eot", "eom", "unknown", "padding"]
+
+
+def each_with_some(names: list[str], values: list[Any]) -> list[tuple[str, Any]]:
+    """The first name with every value; each other name with three of them, in turn."""
+    first, *others = names
+    some = cycle(values)
+    return [(first, one) for one in values] + [
+        (name, next(some)) for name in others for _ in range(3)
+    ]
 
 
 @pytest.fixture
@@ -32,8 +46,7 @@ def raw() -> RawFile:
     return tiny_file()
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
-@pytest.mark.parametrize("key", sorted(COUNTS))
+@pytest.mark.parametrize(("key", "value"), each_with_some(COUNTS, NO_COUNTS), ids=repr)
 def test_a_setting_that_is_no_count_is_refused(
     key: str, value: Any, raw: RawFile, tmp_path: Path
 ) -> None:
@@ -42,8 +55,7 @@ def test_a_setting_that_is_no_count_is_refused(
     assert f"llama.{key}" in message or value in (10**9, 2**63)
 
 
-@pytest.mark.parametrize("value", ["8", [8.0], True, -1.0, 0.0, math.nan, math.inf], ids=repr)
-@pytest.mark.parametrize("key", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
+@pytest.mark.parametrize(("key", "value"), each_with_some(NUMBERS, NO_NUMBERS), ids=repr)
 def test_a_setting_that_is_no_number_is_refused(
     key: str, value: Any, raw: RawFile, tmp_path: Path
 ) -> None:
@@ -113,8 +125,7 @@ def test_settings_that_llama_cpp_assumes_are_assumed(raw: RawFile, tmp_path: Pat
     assert config.num_key_value_heads == 4
 
 
-@pytest.mark.parametrize("value", [72, -1, 2**32 - 1, 2**63, "1", [1], 1.0, True], ids=repr)
-@pytest.mark.parametrize("role", ["eos", "bos", "eot", "eom", "unknown", "padding"])
+@pytest.mark.parametrize(("role", "value"), each_with_some(ROLES, NO_TOKENS), ids=repr)
 def test_a_role_for_what_is_no_token_is_refused(
     role: str, value: Any, raw: RawFile, tmp_path: Path
 ) -> None:
