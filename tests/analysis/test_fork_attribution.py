@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import CARD, invented_run
+from made_runs import run_of
 from policies import EVERY
 from saying_model import flat_run, saying_model
 
@@ -13,8 +14,6 @@ from eab.analysis.answers import entropy, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
 from eab.run import Run, fold
 
@@ -36,14 +35,11 @@ def two_level_run() -> Run:
         for parent in parents:
             born = tuple(path for path, (its_parent, *_) in TREE.items() if its_parent == parent)
             weights = tuple(TREE[path][1] for path in born)
-            events += [
-                Predicted(step, parent, 1.0, ()),
-                Forked(step, parent, born, weights, born[0]),
-            ]
-            events += [
-                TokenAppended(step, path, path, TREE[path][2], math.log(0.5), False)
-                for path in born
-            ]
+            fork = Forked(step, parent, born, weights, born[0])
+            events += [Predicted(step, parent, 1.0, ()), fork]
+            for path in born:
+                token = TokenAppended(step, path, path, TREE[path][2], math.log(0.5), False)
+                events.append(token)
     return fold([*events, *(PathFinished(1, path, "stop") for path in (3, 4, 5, 6))])
 
 
@@ -79,9 +75,8 @@ def test_the_parts_add_up_in_any_run_also_after_pruning(
     for part in ("text", "sentence"):
         answers = group_answers(run, part)
         forks = attribute_to_forks(run, answers)
-        assert math.fsum(fork.contribution for fork in forks) == pytest.approx(
-            answers.entropy, abs=1e-9
-        )
+        total = math.fsum(fork.contribution for fork in forks)
+        assert total == pytest.approx(answers.entropy, abs=1e-9)
         assert all(0 <= fork.weight <= 1 + 1e-9 for fork in forks)
         assert all(0 <= fork.information <= fork.branch_entropy + 1e-9 for fork in forks)
 
@@ -89,20 +84,17 @@ def test_the_parts_add_up_in_any_run_also_after_pruning(
 @settings(max_examples=40)
 @given(
     chain=st.integers(0, 10**6),
-    threshold=st.floats(0.0, 1.5),
-    max_paths=st.integers(2, 20),
-    policy=st.sampled_from(EVERY),
-    seed=st.integers(0, 2**31),
+    config=st.builds(
+        BranchingConfig,
+        entropy_threshold=st.floats(0.0, 1.5),
+        max_paths=st.integers(2, 20),
+        max_new_tokens=st.just(4),
+        policy=st.sampled_from(EVERY),
+        seed=st.integers(0, 2**31),
+    ),
 )
-def test_the_parts_add_up_for_every_policy(
-    chain: int, threshold: float, max_paths: int, policy: str, seed: int
-) -> None:
-    config = BranchingConfig(
-        entropy_threshold=threshold, max_paths=max_paths, max_new_tokens=4, policy=policy, seed=seed
-    )
-    run = fold(generate(saying_model(chain), Request("0", config)))
+def test_the_parts_add_up_for_every_policy(chain: int, config: BranchingConfig) -> None:
+    run = run_of(saying_model(chain), "0", config)
     answers = group_answers(run)
-    forks = attribute_to_forks(run, answers)
-    assert math.fsum(fork.contribution for fork in forks) == pytest.approx(
-        answers.entropy, abs=1e-9
-    )
+    total = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
+    assert total == pytest.approx(answers.entropy, abs=1e-9)

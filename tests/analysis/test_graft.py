@@ -3,16 +3,20 @@ refused.
 """
 
 import json
+from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import run_of
 
 from eab.analysis.graft import graft, is_new
 from eab.board.diff import graft_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
+from eab.events import Event
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
@@ -23,14 +27,23 @@ CONFIG = BranchingConfig(
 
 @pytest.fixture(scope="module")
 def source(embedded: HuggingFaceModel) -> Run:
-    return fold(generate(embedded, Request("I tossed three coins:", CONFIG)))
+    return run_of(embedded, "I tossed three coins:", CONFIG)
 
 
-def grown_from(
-    embedded: HuggingFaceModel, source: Run, path: int, index: int, candidate: int
-) -> Run:
-    continued = source.continuation(path, index, candidate)
-    return fold(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+Grow = Callable[[tuple[int, ...]], list[Event]]
+
+
+@pytest.fixture(scope="module")
+def grow(embedded: HuggingFaceModel, source: Run) -> Grow:
+    """grow(continued) -> the events of a run of the same prompt that goes on after these tokens."""
+    prompt = source.started.prompt
+    return lambda continued: list(generate(embedded, Request(prompt, CONFIG, continued)))
+
+
+@pytest.fixture(scope="module")
+def forced(source: Run) -> tuple[int, ...]:
+    """The tokens up to the first one of a path that has several."""
+    return source.continuation(next(one.id for one in source.paths if len(one.tokens) > 1), 0)
 
 
 def texts(run: Run) -> set[tuple[int, ...]]:
@@ -38,13 +51,11 @@ def texts(run: Run) -> set[tuple[int, ...]]:
 
 
 @given(data=st.data())
-def test_the_tree_holds_the_texts_of_both(
-    data: st.DataObject, embedded: HuggingFaceModel, source: Run
-) -> None:
+def test_the_tree_holds_the_texts_of_both(data: st.DataObject, source: Run, grow: Grow) -> None:
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
     index = data.draw(st.integers(0, len(path.tokens) - 1))
     candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
-    grown = grown_from(embedded, source, path.id, index, candidate)
+    grown = fold(grow(source.continuation(path.id, index, candidate)))
     both = graft(source, grown)
     continued = grown.started.continued_tokens
     old = {text for text in texts(source) if text != continued}  # a text that the grown continues
@@ -61,10 +72,10 @@ def test_the_tree_holds_the_texts_of_both(
     assert grown_ids == set(range(len(both.run.paths) - len(grown.paths), len(both.run.paths)))
 
 
-def test_paths_keep_their_ids_while_the_run_grows(embedded: HuggingFaceModel, source: Run) -> None:
-    path = next(one for one in source.paths if len(one.tokens) > 1)
-    continued = source.continuation(path.id, 0)
-    events = list(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+def test_paths_keep_their_ids_while_the_run_grows(
+    source: Run, grow: Grow, forced: tuple[int, ...]
+) -> None:
+    events = grow(forced)
     places: dict[int, tuple[int, ...]] = {}
     versions = []
     for count in range(2, len(events) + 1, 5):
@@ -76,13 +87,10 @@ def test_paths_keep_their_ids_while_the_run_grows(embedded: HuggingFaceModel, so
     assert versions == sorted(versions)
 
 
-def test_the_source_is_not_changed(embedded: HuggingFaceModel, source: Run) -> None:
-    path = next(one for one in source.paths if len(one.tokens) > 1)
-    before = [(one.status, one.parent, one.children, len(one.tokens)) for one in source.paths]
-    graft(source, grown_from(embedded, source, path.id, 0, -1))
-    assert before == [
-        (one.status, one.parent, one.children, len(one.tokens)) for one in source.paths
-    ]
+def test_the_source_is_not_changed(source: Run, grow: Grow, forced: tuple[int, ...]) -> None:
+    before = deepcopy(source.paths)
+    graft(source, fold(grow(forced)))
+    assert before == source.paths
 
 
 def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: Run) -> None:
@@ -103,11 +111,9 @@ def test_a_run_that_does_not_continue_the_source_is_refused(source: Run) -> None
 
 
 def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
-    embedded: HuggingFaceModel, source: Run
+    source: Run, grow: Grow, forced: tuple[int, ...]
 ) -> None:
-    path = next(one for one in source.paths if len(one.tokens) > 1)
-    continued = source.continuation(path.id, 0)
-    events = list(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+    events = grow(forced)
     half, whole = (
         graft_message(source, fold(events[:count]), "both") for count in (len(events) // 2, None)
     )
@@ -116,13 +122,6 @@ def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
     for message in (half, whole):
         assert len(message["sides"]) == len(message["paths"])
         assert message["graft"]
-        last = max(token_step(path) for path in message["paths"])
+        last = max(path["born"] + len(path["tokens"]) - 1 for path in message["paths"])
         assert [step["step"] for step in message["steps"]] == list(range(last + 1))
         json.dumps(message, allow_nan=False)
-
-
-def token_step(path: dict[str, object]) -> int:
-    tokens, born = path["tokens"], path["born"]
-    assert isinstance(tokens, list)
-    assert isinstance(born, int)
-    return born + len(tokens) - 1

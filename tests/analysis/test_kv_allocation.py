@@ -1,11 +1,10 @@
 """KV allocation: a small run by hand, and real runs, where blocks of one row are the tree's rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import run_of
 from policies import EVERY
 from table_model import TableModel, random_table
 
@@ -17,8 +16,6 @@ from eab.analysis.kv_allocation import (
     kv_allocation,
 )
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
 from eab.events import KvMeasured, KVUsage, PathRows
 from eab.lessons import bundled_runs
@@ -26,15 +23,16 @@ from eab.run import Run, fold
 
 COIN = np.full((2, 2), 0.5)
 THREE_TOSSES = BranchingConfig(0.5, branch_factor=2, max_paths=4, max_new_tokens=3, r=1)
-RUNS = [
-    fold(bundled_runs.events_of(one))
-    for one in bundled_runs.recordings()
-    if fold(bundled_runs.events_of(one)).started.config.cache == "tree"
-]
+RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
+of_each_tree = pytest.mark.parametrize(
+    "run",
+    [run for run in RECORDED if run.started.config.cache == "tree"],
+    ids=lambda run: run.started.prompt[:20],
+)
 
 
 def tossed(prompt: str = "0 1 0 1 1") -> Run:
-    return fold(generate(TableModel(COIN), Request(prompt, THREE_TOSSES)))
+    return run_of(TableModel(COIN), prompt, THREE_TOSSES)
 
 
 def in_rows(found: KvAllocation, run: Run) -> dict[str, list[tuple[int, int, int]]]:
@@ -83,7 +81,7 @@ def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
     assert (found.rs, found.measured) == ((1,), True)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.started.prompt[:20])
+@of_each_tree
 def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: Run) -> None:
     for _, tree, blocks in block_usages(run, 1):
         assert blocks.paths == tree.paths
@@ -91,7 +89,7 @@ def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: Run) -> None
         assert blocks.rows_independent == tree.rows_independent
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.started.prompt[:20])
+@of_each_tree
 def test_the_parts_add_up_to_what_is_held(run: Run) -> None:
     found = kv_allocation([run])
     row, config = run.started.model.row_bytes, run.started.config
@@ -109,28 +107,23 @@ def test_the_parts_add_up_to_what_is_held(run: Run) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10_000),
     size=st.integers(2, 6),
-    policy=st.sampled_from(EVERY),
-    drafter=st.sampled_from(["none", "prompt-lookup", "sibling-lookup"]),
-    threshold=st.floats(0, 1.5),
     block_size=st.integers(1, 20),
+    config=st.builds(
+        BranchingConfig,
+        entropy_threshold=st.floats(0, 1.5),
+        policy=st.sampled_from(EVERY),
+        drafter=st.sampled_from(["none", "prompt-lookup", "sibling-lookup"]),
+        max_paths=st.just(7),
+        max_new_tokens=st.just(12),
+        seed=st.integers(0, 10_000),
+    ),
 )
 def test_any_run_of_the_engine_is_followed(
-    seed: int, size: int, policy: str, drafter: str, threshold: float, block_size: int
+    size: int, block_size: int, config: BranchingConfig
 ) -> None:
-    config = BranchingConfig.from_settings(
-        {
-            "entropy_threshold": threshold,
-            "policy": policy,
-            "drafter": drafter,
-            "max_paths": 7,
-            "max_new_tokens": 12,
-            "seed": seed,
-        }
-    )
-    model = TableModel(random_table(seed, size, 0.3), stop_ids=[size - 1])
-    run = fold(generate(model, Request("0 0 1 0 0 1", config)))
+    model = TableModel(random_table(config.seed, size, 0.3), stop_ids=[size - 1])
+    run = run_of(model, "0 0 1 0 0 1", config)
     for _, tree, blocks in block_usages(run, 1):
         assert blocks.paths == tree.paths
         assert blocks.rows_private == tree.rows_private
@@ -140,8 +133,7 @@ def test_any_run_of_the_engine_is_followed(
 
 
 def test_a_run_of_another_cache_is_refused() -> None:
-    config = replace(THREE_TOSSES, cache="deep-copy")
-    run = fold(generate(TableModel(COIN), Request("0 1", config)))
+    run = run_of(TableModel(COIN), "0 1", THREE_TOSSES, cache="deep-copy")
     with pytest.raises(ConfigError, match="this run used the cache 'deep-copy'"):
         kv_allocation([run])
 

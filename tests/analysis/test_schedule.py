@@ -1,8 +1,11 @@
 """Schedules written by hand, the records of passes from events, and what must hold for all."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import events_of
 
 from eab.analysis.schedule import (
     Idle,
@@ -13,11 +16,7 @@ from eab.analysis.schedule import (
     Served,
     percentile,
 )
-from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
-from eab.events import Event, KvMeasured, RunEnded, StepTimed
-from eab.models.loading import load_model
+from eab.events import KvMeasured, RunEnded, StepTimed
 
 
 def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> Served:
@@ -26,6 +25,11 @@ def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> Served:
 
 def decode(run: int, slot: int) -> Served:
     return Served(run, slot, 0, 1, 1, 1)
+
+
+def of_seconds(slots: int, *passes: tuple[Served, ...]) -> Schedule:
+    """Passes of a second each."""
+    return Schedule(slots, tuple(ScheduledPass(1.0, 0, served) for served in passes))
 
 
 # Three runs in two slots. Run 0 writes two tokens, run 1 four; run 2 waits for the slot of run 0,
@@ -70,15 +74,8 @@ def test_segments_join_passes_of_the_same_work() -> None:
 
 
 def test_idle_slots_say_whether_a_run_waited() -> None:
-    static = Schedule(
-        2,
-        (
-            ScheduledPass(1.0, 0, (prefill(0, 0, 5), prefill(1, 1, 5))),
-            ScheduledPass(1.0, 0, (decode(1, 1),)),
-            ScheduledPass(1.0, 0, (decode(1, 1),)),
-            ScheduledPass(1.0, 0, (prefill(2, 0, 5),)),
-        ),
-    )
+    both, one = (prefill(0, 0, 5), prefill(1, 1, 5)), (decode(1, 1),)
+    static = of_seconds(2, both, one, one, (prefill(2, 0, 5),))
     assert static.idle() == [Idle(0, 1, 2, True), Idle(1, 3, 3, False)]
     assert static.idle_share == pytest.approx(3 / 8)
     assert static.awaited_idle_share == pytest.approx(2 / 8)
@@ -87,14 +84,7 @@ def test_idle_slots_say_whether_a_run_waited() -> None:
 
 
 def test_a_run_that_misses_a_pass_has_two_segments_and_its_slot_is_idle() -> None:
-    schedule = Schedule(
-        1,
-        (
-            ScheduledPass(1.0, 0, (prefill(0, 0, 5),)),
-            ScheduledPass(1.0, 0, ()),
-            ScheduledPass(1.0, 0, (decode(0, 0),)),
-        ),
-    )
+    schedule = of_seconds(1, (prefill(0, 0, 5),), (), (decode(0, 0),))
     assert [one.first for one in schedule.segments()] == [0, 2]
     assert schedule.idle() == [Idle(0, 1, 1, False)]
 
@@ -112,14 +102,9 @@ def test_percentiles_are_interpolated() -> None:
     assert percentile([7.0], 0.95) == 7.0
 
 
-def _events(prompt: str, new_tokens: int) -> list[Event]:
-    config = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=new_tokens)
-    return list(generate(load_model(), Request(prompt, config)))
-
-
-def test_the_record_of_a_pass_says_what_its_events_say() -> None:
-    events = _events("Once upon a time", 3)
-    row_bytes = load_model().card.row_bytes
+def test_the_record_of_a_pass_says_what_its_events_say(embedded) -> None:
+    settings = {"max_paths": 1, "entropy_threshold": 20.0, "max_new_tokens": 3}
+    events = events_of(embedded, "Once upon a time", **settings)
     ends = [number for number, event in enumerate(events, 1) if isinstance(event, StepTimed)]
     recorder, records, begun = ScheduleRecorder(), [], 0
     for end in [*ends[:-1], len(events)]:
@@ -133,7 +118,7 @@ def test_the_record_of_a_pass_says_what_its_events_say() -> None:
     ]
     measured = [event.usage.bytes_held for event in events if isinstance(event, KvMeasured)]
     assert [one.kv_bytes for one in records] == measured
-    assert all(held % row_bytes == 0 for held in measured)
+    assert all(held % embedded.card.row_bytes == 0 for held in measured)
     assert recorder.record(1.0, {}).kv_bytes == 0, "a run that ended holds nothing"
 
 
@@ -172,18 +157,12 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 @given(schedules())
 def test_every_slot_step_is_busy_or_idle(schedule: Schedule) -> None:
-    busy = [
-        (one.slot, number)
-        for one in schedule.segments()
-        for number in range(one.first, one.last + 1)
-    ]
-    idle = [
-        (one.slot, number) for one in schedule.idle() for number in range(one.first, one.last + 1)
-    ]
-    every = {
-        (slot, number) for slot in range(schedule.slots) for number in range(len(schedule.passes))
-    }
-    assert sorted(busy + idle) == sorted(every)
+    busy, idle = (
+        [(one.slot, number) for one in each for number in range(one.first, one.last + 1)]
+        for each in (schedule.segments(), schedule.idle())
+    )
+    every = list(itertools.product(range(schedule.slots), range(len(schedule.passes))))
+    assert sorted(busy + idle) == every
     assert schedule.idle_share == pytest.approx(len(idle) / len(every))
     assert schedule.awaited_idle_share == 0, "a free slot is taken at once"
 

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import CARD, invented_run
+from made_runs import run_of
 from saying_model import STOP, exact_answers, flat_run, saying_model
 
 from eab.analysis.answers import Answers, entropy, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import RunStarted
 from eab.run import Run, fold
 
@@ -110,7 +109,7 @@ def test_on_a_tree_that_is_explored_fully_all_estimates_are_the_truth(
         max_paths=256,
         max_new_tokens=length,
     )
-    run = fold(generate(model, Request("0", config)))
+    run = run_of(model, "0", config)
     scores = uncertainty(run, group_answers(run))
     truth = entropy(list(exact_answers(model, length).values()))
     assert scores.semantic == pytest.approx(truth, abs=1e-6)

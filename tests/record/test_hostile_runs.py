@@ -75,12 +75,8 @@ def show_comparison(events: list[Event]) -> None:
     compared = fold_variants([*events, *events], cache_variants(("tree", "deep-copy")))
     for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
         for_print(figure(compared)).to_json()
-    for sentence in (
-        caches.held_sentence,
-        caches.time_sentence,
-        caches.totals_sentence,
-        variants_sentence,
-    ):
+    of_caches = (caches.held_sentence, caches.time_sentence, caches.totals_sentence)
+    for sentence in (*of_caches, variants_sentence):
         sentence(compared).encode("utf-8")
     caches.paths_figure(compared.runs[0]).to_json()
     caches.paths_sentence(compared.runs[0])
@@ -93,33 +89,33 @@ def test_the_recording_itself_is_shown() -> None:
     assert show_everything(gzip.compress("\n".join(LINES).encode()))
 
 
-FIELDS = [
-    ("Predicted", "entropy"),
-    ("TokenAppended", "log_prob"),
-    ("TokenAppended", "token"),
-    ("RunStarted", "threshold_nats"),
-    ("KvMeasured", "rows_shared"),
-    ("KvMeasured", "rows_private"),
-    ("KvMeasured", "rows_spare"),
-    ("KvMeasured", "bytes_held"),
-    ("KvMeasured", "rows_independent"),
-    ("KvMeasured", "bytes_copied"),
-    ("KvMeasured", "allocations"),
-    ("KvMeasured", "peak_bytes"),
-    ("StepTimed", "seconds"),
-    ("StepTimed", "tokens"),
-    ("StepTimed", "step"),
-    ("RunEnded", "step"),
-]
+ROWS = ("rows_shared", "rows_private", "rows_spare", "rows_independent")
+BYTES = ("bytes_held", "bytes_copied", "allocations", "peak_bytes")
+FIELDS = {
+    "Predicted": ("entropy",),
+    "TokenAppended": ("log_prob", "token"),
+    "RunStarted": ("threshold_nats",),
+    "KvMeasured": (*ROWS, *BYTES),
+    "StepTimed": ("seconds", "tokens", "step"),
+    "RunEnded": ("step",),
+}
 
 
-@pytest.mark.parametrize(("kind", "field"), FIELDS)
+@pytest.mark.parametrize(
+    ("kind", "field"), [(kind, field) for kind, fields in FIELDS.items() for field in fields]
+)
 def test_no_number_breaks_the_page(kind: str, field: str) -> None:
     """Each is refused or loaded; of those that are loaded, the smallest and the largest are shown."""
-    files = {
-        number: changed(kind, lambda event, number=number: event.update({field: number}))
-        for number in NUMBERS
-    }
+
+    def with_number(number: float) -> bytes:
+        def change(event: dict[str, Any]) -> None:
+            holder = event["usage"] if kind == "KvMeasured" else event
+            assert field in holder
+            holder[field] = number
+
+        return changed(kind, change)
+
+    files = {number: with_number(number) for number in NUMBERS}
     accepted = [number for number, data in files.items() if loaded(data)]
     assert 10**400 not in accepted
     for number in {min(accepted, default=None), max(accepted, default=None)} - {None}:
@@ -128,26 +124,27 @@ def test_no_number_breaks_the_page(kind: str, field: str) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS, ids=repr)
 def test_no_weight_and_no_model_size_breaks_the_page(number: float) -> None:
-    show_everything(
-        changed("Forked", lambda event: event.update(weights=[number] * len(event["weights"])))
-    )
-    show_everything(changed("RunStarted", lambda event: event["model"].update(row_bytes=number)))
-    show_everything(changed("RunStarted", lambda event: event["model"].update(vocab_size=number)))
+    for kind, change in (
+        ("Forked", lambda event: event.update(weights=[number] * len(event["weights"]))),
+        ("RunStarted", lambda event: event["model"].update(row_bytes=number)),
+        ("RunStarted", lambda event: event["model"].update(vocab_size=number)),
+    ):
+        show_everything(changed(kind, change))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
 def test_no_text_breaks_the_page(text: str) -> None:
-    show_everything(changed("TokenAppended", lambda event: event.update(text=text)))
-    show_everything(changed("RunStarted", lambda event: event.update(prompt=text)))
-    show_everything(changed("RunEnded", lambda event: event.update(message=text)))
+    for kind, name in (
+        ("TokenAppended", "text"),
+        ("RunStarted", "prompt"),
+        ("RunEnded", "message"),
+    ):
+        show_everything(changed(kind, lambda event, name=name: event.update({name: text})))
 
 
 def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
-    run = fold(
-        record.loads(
-            changed("RunEnded", lambda event: event.update(reason="failed", message="\x1b]0;x\x07"))
-        )
-    )
+    failed = {"reason": "failed", "message": "\x1b]0;x\x07"}
+    run = fold(record.loads(changed("RunEnded", lambda event: event.update(failed))))
     assert "\x1b" not in cost_sentence(run)
 
 
