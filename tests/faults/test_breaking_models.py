@@ -3,7 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from breaking_model import BreakingModel
 from prometheus_client import REGISTRY
 
 from app.server.job import run_job
-from app.server.live_run import LiveRun
+from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.state.variants import comparison_job
@@ -40,7 +42,7 @@ def workers() -> Iterator[list[Worker]]:
         worker.close()
 
 
-def ended(*runs: LiveRun) -> None:
+def ended(*runs: LiveTask[Any]) -> None:
     """Wait until these runs have ended."""
     deadline = time.monotonic() + 60
     while any(run.active for run in runs):
@@ -55,31 +57,32 @@ def serving(workers: list[Worker], error: BaseException) -> Worker:
     return workers[0]
 
 
+def fails_and_the_next_works(worker: Worker, words: str, job: Callable[[], Any]) -> Any:
+    """The task of such a job, which fails and says these words."""
+    broken = worker.start(job())
+    ended(broken)
+    assert broken.ending[0] == "failed"
+    assert words in broken.ending[1]
+    following = worker.start(job())
+    ended(following)
+    assert following.ending == ("finished", "")
+    return broken
+
+
 @pytest.mark.parametrize(("error", "words"), ENDINGS)
 def test_a_forward_pass_that_raises_ends_its_run_in_words(
     workers: list[Worker], error: Exception, words: str
 ) -> None:
-    worker = serving(workers, error)
-    run = worker.start(run_job(PROMPT, CONFIG, "0"))
-    ended(run)
-    reason, why = run.ending
-    assert reason == "failed"
-    assert words in why
+    job = partial(run_job, PROMPT, CONFIG, "0")
+    run = fails_and_the_next_works(serving(workers, error), words, job)
     assert len(run.state.started_run().steps) == 4, "tokens so far are kept"
-    following = worker.start(run_job(PROMPT, CONFIG, "0"))
-    ended(following)
-    assert following.ending == ("finished", "")
 
 
 def test_a_comparison_that_breaks_says_why_and_the_next_works(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError("a kernel failed"))
-    broken = worker.start(comparison_job(PROMPT, CONFIG, "0", cache_variants()))
-    ended(broken)  # type: ignore[arg-type]
-    assert broken.ending[0] == "failed"
-    assert "a kernel failed" in broken.ending[1]
-    following = worker.start(comparison_job(PROMPT, CONFIG, "0", cache_variants()))
-    ended(following)  # type: ignore[arg-type]
-    assert following.ending == ("finished", "")
+    fails_and_the_next_works(
+        worker, "a kernel failed", lambda: comparison_job(PROMPT, CONFIG, "0", cache_variants())
+    )
 
 
 class Panic(BaseException):
@@ -95,7 +98,7 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     beside = worker.start(run_job(PROMPT, long, "1"), "other")
     compared = worker.start(comparison_job(PROMPT, long, "1", cache_variants()), "another")
     broken = worker.start(run_job(PROMPT, CONFIG, "0"))
-    ended(beside, broken, compared)  # type: ignore[arg-type]
+    ended(beside, broken, compared)
     for run in (broken, beside, compared):
         assert run.ending[0] == "failed"
         assert "worker stopped with an error (Panic) and was restarted" in run.ending[1]

@@ -23,15 +23,8 @@ from eab.config import BranchingConfig
 from eab.errors import LimitError
 
 OF_THE_DAY = {
-    "time",
-    "time_ns",
-    "localtime",
-    "gmtime",
-    "ctime",
-    "strftime",
-    "now",
-    "utcnow",
-    "today",
+    *("time", "time_ns", "localtime", "gmtime", "ctime", "strftime"),
+    *("now", "utcnow", "today"),
 }
 
 
@@ -112,13 +105,11 @@ def test_only_what_keeps_files_asks_for_the_time_of_day() -> None:
 
 def asks_for_the_time(file: Path) -> bool:
     """Whether a source has a name such as `time.time` or `datetime.now`."""
-    names = [
-        node
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Attribute)
-    ]
     modules = {"time", "datetime", "date"}
     return any(
-        one.attr in OF_THE_DAY and isinstance(one.value, ast.Name) and one.value.id in modules
-        for one in names
+        isinstance(one, ast.Attribute)
+        and one.attr in OF_THE_DAY
+        and isinstance(one.value, ast.Name)
+        and one.value.id in modules
+        for one in ast.walk(ast.parse(file.read_text("utf-8")))
     )

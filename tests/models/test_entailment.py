@@ -1,7 +1,7 @@
 """Answers compared by a model of natural language inference: the mechanics, on tiny random models."""
 
 import json
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,21 +114,12 @@ def test_a_model_from_a_folder_decides_by_its_own_label(
     folder = tiny_model(tmp_path / "nli", labels)
     same = load_rule(f"nli:{folder}")
     model = BertForSequenceClassification.from_pretrained(folder).eval()
-    pairs = [
-        (question, one, other)
-        for question in WORDS[2:]
-        for one, other in combinations(WORDS[2:6], 2)
-    ]
     said = set[bool]()
-    for question, one, other in pairs:
-        likeliest = [
-            int(
-                model(
-                    **tokenizer()(f"{question} {a}", f"{question} {b}", return_tensors="pt")
-                ).logits.argmax()
-            )
-            for a, b in ((one, other), (other, one))
-        ]
+    for question, (one, other) in product(WORDS[2:], combinations(WORDS[2:6], 2)):
+        likeliest = []
+        for a, b in ((one, other), (other, one)):
+            read = tokenizer()(f"{question} {a}", f"{question} {b}", return_tensors="pt")
+            likeliest.append(int(model(**read).logits.argmax()))
         said.add(likeliest == [entailment] * 2)
         assert same(question, one, other) == (likeliest == [entailment] * 2)
     assert said == {True, False}

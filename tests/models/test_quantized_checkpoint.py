@@ -19,13 +19,9 @@ from eab.run import fold
 NF4 = BitsAndBytesConfig(
     load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
 )
+EIGHT_BITS = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 PER_CHANNEL = {
-    "config_groups": {
-        "group_0": {
-            "targets": ["Linear"],
-            "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
-        }
-    },
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": EIGHT_BITS}},
     "ignore": ["lm_head"],
     "quantization_status": "compressed",
     "format": "pack-quantized",

@@ -22,9 +22,7 @@ def story(weights: str, **settings: object) -> Run:
 
 
 def texts(run: Run) -> dict[tuple[int, ...], float]:
-    return {
-        tuple(token.token for token in run.tokens(leaf.id)): leaf.weight for leaf in run.leaves()
-    }
+    return {sample.token_ids: sample.weight for sample in run.samples()}
 
 
 def recording() -> list[Event]:
@@ -41,14 +39,10 @@ def test_a_run_does_not_move_against_itself():
 
 
 def test_another_threshold_makes_forks_vanish_and_says_their_entropy():
-    fine, coarse = (
-        story("as-loaded", entropy_threshold=0.3),
-        story("as-loaded", entropy_threshold=1.2),
-    )
+    fine, coarse = (story("as-loaded", entropy_threshold=one) for one in (0.3, 1.2))
     found = moved(fine, coarse)
-    forked = [path for path in fine.paths if path.status == "forked"]
-    kept = [path for path in coarse.paths if path.status == "forked"]
-    assert len(found.vanished) - len(found.appeared) == len(forked) - len(kept)
+    forked, kept = (sum(path.status == "forked" for path in run.paths) for run in (fine, coarse))
+    assert len(found.vanished) - len(found.appeared) == forked - kept
     assert found.vanished
     for change in found.vanished:
         assert change.a is not None
@@ -66,11 +60,6 @@ def test_first_token_and_weight_agree_with_the_texts():
     common = sum(min(ours.get(one, 0), theirs.get(one, 0)) for one in ours)
     assert found.weight == pytest.approx(1 - common)
     assert found.first is not None or ours.keys() == theirs.keys()
-
-
-def test_runs_of_other_prompts_or_settings_are_not_the_same_request():
-    a, b = story("as-loaded"), story("int8")
-    assert same_request(a, b)
     b.started = replace(b.started, config=BranchingConfig(max_new_tokens=9))
     assert not same_request(a, b)
 

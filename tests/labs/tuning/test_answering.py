@@ -34,14 +34,11 @@ def readings(entropies: list[float], tokens: int) -> list[Reading]:
 
 def ways(tree: list[float], independent: list[float]) -> list[Way]:
     config = BranchingConfig()
+    two_texts = replace(config, policy="independent", max_paths=2)
     return [
         Way(GREEDY, replace(config, policy="greedy"), readings([0.0] * 60, 2)),
         Way(TREE, config, readings(tree, 3)),
-        Way(
-            INDEPENDENT,
-            replace(config, policy="independent", max_paths=2),
-            readings(independent, 4),
-        ),
+        Way(INDEPENDENT, two_texts, readings(independent, 4)),
     ]
 
 
