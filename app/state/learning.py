@@ -15,11 +15,11 @@ from app.state.slot import Entry, Slot, note_in_url
 from app.state.tab import Details, OpenRun
 from app.state.variants import CACHES, DRAFT_LENGTHS
 from eab.errors import LessonError
-from eab.lessons import bundled_runs, examples
+from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, Reading
-from eab.lessons.sources import Source, Sources
-from eab.lessons.uses import uses
+from eab.lessons.reading import sources_of
+from eab.lessons.sources import Source, Sources, bundled_sources, matrix
 from eab.run import Run, fold_prefix
 
 BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
@@ -80,7 +80,7 @@ def go_to(number: int) -> None:
 
 def own_exists(chosen: Lesson) -> bool:
     """Whether something that the lesson draws on was made in this tab."""
-    return any(_is_own(source) for source in uses(chosen))
+    return any(_is_own(source) for source in sources_of(chosen))
 
 
 def fed(chosen: Lesson) -> Fed:
@@ -128,7 +128,7 @@ def _fed(chosen: Lesson) -> Fed:
     run = _own_run() if own and _is_own("run") else _example(chosen)
     assert run.run is not None
     if not own:
-        return Fed(run.key, run, examples.sources(run.run))
+        return Fed(run.key, run, bundled_sources(run.run))
     shown = {name: slot.displayed() for name, slot in _SLOTS.items()}
     keys = [run.key, *(entry.key for entry in shown.values())]
     return Fed(" ".join(keys), run, _sources(run.run, shown))
@@ -198,5 +198,5 @@ def _sources(run: Run, shown: Mapping[str, Entry[Any]]) -> Sources:
         lambda: shown["draft lengths"].state,
         lambda: shown["batching"].state,
         lambda: shown["formats"].state,
-        examples.matrix,
+        matrix,
     )

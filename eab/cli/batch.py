@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from eab.cli import options, progress
 from eab.cli.batch_folder import TABLE, BatchFolder
 from eab.cli.batch_lines import BatchLine, read_lines
 from eab.config import BranchingConfig
-from eab.errors import EabError, RunsError
+from eab.errors import EabError
 from eab.formatting import counted
 from eab.record.prompt_lines import raise_if_wrong
 
@@ -104,11 +103,7 @@ def _make(
     runs: ManyRuns[BatchLine] = ManyRuns(model, draft)
     for line in lines:
         runs.add(line, line.request)
-    with (
-        progress.interrupt_flag() as interrupted,
-        progress.progress_bar() as bar,
-        closing(runs),
-    ):
+    with progress.interrupt_flag() as interrupted, progress.progress_bar() as bar, closing(runs):
         task = bar.add_task("", total=sum(line.request.config.max_new_tokens for line in lines))
         while runs.busy and not interrupted.is_set():
             for run in runs.step():
@@ -137,11 +132,6 @@ def _report(folder: BatchFolder, made: _Made) -> None:
             f"{counted(samples, 'sample')} in {folder.path / TABLE}."
         )
     failed = "\n  ".join([f"{counted(len(made.failures), 'run')} failed:", *made.failures])
-    if made.stopped:
-        words = f"Stopped with {counted(made.stopped, 'run')} unfinished. The same command "
-        words += "continues with them."
-        text = f"{failed}\n{words}" if made.failures else words
-        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(progress.STOPPED)
-    if made.failures:
-        raise RunsError(f"{failed}\n  Repeat the command to try them again")
+    left = f"Stopped with {counted(made.stopped, 'run')} unfinished. "
+    left += "The same command continues with them."
+    progress.end_with(failed if made.failures else "", left if made.stopped else "")

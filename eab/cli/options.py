@@ -73,8 +73,7 @@ Dtype = Annotated[
 ]
 Weights = Annotated[str, typer.Option(help=f"Format of the weights: {', '.join(WEIGHT_FORMATS)}.")]
 Layout = Annotated[
-    str,
-    typer.Option(help=f"Layout of the weights as loaded: {', '.join((AUTO, *LAYOUTS))}."),
+    str, typer.Option(help=f"Layout of the weights as loaded: {', '.join((AUTO, *LAYOUTS))}.")
 ]
 AnswerPart = Annotated[
     str,
@@ -114,12 +113,10 @@ RecordFile = Annotated[
     str, typer.Option("--record", help="Write a run file, for eab replay and the page.")
 ]
 Seeds = Annotated[
-    int,
-    typer.Option(help="Number of seeds per cell: --seed and the following ones."),
+    int, typer.Option(help="Number of seeds per cell: --seed and the following ones.")
 ]
 Sample = Annotated[
-    int,
-    typer.Option(help="Run only this many combinations, drawn at random; 0 runs all.", min=0),
+    int, typer.Option(help="Run only this many combinations, drawn at random; 0 runs all.", min=0)
 ]
 PresetName = Annotated[
     str | None,
@@ -282,12 +279,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
     first, count = base["seed"], given["seeds"]
     if not 1 <= count <= MAX_SEEDS:
         raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")
-    return Grid(
-        varied,
-        config_of(base),
-        range(first, first + count),
-        given["sample"],
-    )
+    return Grid(varied, config_of(base), range(first, first + count), given["sample"])
 
 
 def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:

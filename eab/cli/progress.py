@@ -7,12 +7,14 @@ from dataclasses import replace
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.engine.request import Request
+from eab.errors import RunsError
 from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.formatting import counted
 from eab.labs.variants.results import VariantRuns, cache_variants
@@ -83,6 +85,16 @@ def compare_caches(
                 done = config.max_new_tokens * event.share
                 bar.update(task, completed=done, description=event.words)
     return compared
+
+
+def end_with(failures: str, stopped: str) -> None:
+    """Say after Ctrl-C what is left, and exit; otherwise raise what failed, if anything did."""
+    if stopped:
+        text = f"{failures}\n{stopped}" if failures else stopped
+        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(STOPPED)
+    if failures:
+        raise RunsError(f"{failures}\n  Repeat the command to try them again")
 
 
 @contextmanager

@@ -15,16 +15,16 @@ from rich.text import Text
 
 from eab.cli import options, progress
 from eab.config import SETTINGS
-from eab.errors import ConfigError, RunsError
+from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell, cells_table
-from eab.labs.tuning.executor import Executor
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import TABLE
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
 from eab.labs.tuning.sweeping import SweepStep, sweep_with
+from eab.labs.tuning.work_items import Executor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,14 +166,9 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
             f"({last.resimulated / last.done:.0%}) without the model."
         )
     problems = "\n  ".join([f"{counted(last.failed, 'cell')} could not be made:", *made.problems])
-    if stopped:
-        words = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
-        words += "Repeat the command to continue."
-        text = f"{problems}\n{words}" if made.problems else words
-        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(progress.STOPPED)
-    if made.problems:
-        raise RunsError(f"{problems}\n  Repeat the command to try them again")
+    left = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
+    left += "Repeat the command to continue."
+    progress.end_with(problems if made.problems else "", left if stopped else "")
 
 
 def summary(cells: Sequence[Cell]) -> RenderableType:

@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 # Plotly uses numpy and pandas where it finds them loaded, also when another thread has loaded only
 # a part of them. Importing them waits for that thread.
@@ -18,6 +18,7 @@ GREY, GOLD = "#8c8c8c", "#a98612"
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 NOTHING_YET: Final = "Nothing measured yet."
+Axis: TypeAlias = str | dict[str, Any]  # its title, or all that plotly needs
 
 
 class LineStyle(NamedTuple):
@@ -84,13 +85,22 @@ def text_label(text: str, max_length: int) -> str:
     return html.escape(shortened(text, max_length), quote=False)
 
 
-def laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
-    """The chart with its legend above it; colours are left to the page's theme."""
+def from_zero(title: str) -> dict[str, Any]:
+    """An axis that begins at 0."""
+    return {"title": title, "rangemode": "tozero"}
+
+
+def laid_out(
+    figure: go.Figure, height: int = 380, x: Axis | None = None, y: Axis | None = None
+) -> go.Figure:
+    """The chart with its legend above it and these axes; colours are left to the page's theme."""
     figure.update_layout(
         height=height,
         margin={"l": 0, "r": 8, "t": 56, "b": 0},
         legend={"orientation": "h", "y": 1.04, "yanchor": "bottom", "x": 0},
     )
+    figure.update_xaxes({"title": x} if isinstance(x, str) else x)
+    figure.update_yaxes({"title": y} if isinstance(y, str) else y)
     return figure
 
 

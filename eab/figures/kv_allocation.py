@@ -7,15 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Reserved, Scheme
-from eab.figures.charts import (
-    BLUE,
-    GREY,
-    NOTHING_YET,
-    ORANGE,
-    bar_pattern,
-    byte_unit,
-    laid_out,
-)
+from eab.figures.charts import BLUE, GREY, NOTHING_YET, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
 

@@ -75,10 +75,7 @@ class Goal:
         """The least and the most."""
         factor = recorded if self.relative else 1.0
         low, high = self.at_least, self.at_most
-        return (
-            None if low is None else low * factor,
-            None if high is None else high * factor,
-        )
+        return (None if low is None else low * factor, None if high is None else high * factor)
 
     def met(self, value: float | None, recorded: float) -> bool:
         """Whether this value is within the limits."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eab.labs.quantization.rounding import Grid, Method, round_to_grid
 from eab.lessons.sources import Source, Sources
 
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ class Picture:
 
 
 def _processed_tokens(sources: Sources) -> Drawn:
-    from eab.labs.variants import processed_tokens as figures
+    from eab.labs.variants.cache_pictures import processed_figure, processed_sentence
 
-    sweep = sources.caches()
-    return figures.processed_sentence(sweep), figures.processed_figure(sweep)
+    compared = sources.caches()
+    return processed_sentence(compared), processed_figure(compared)
 
 
 def _copied(sources: Sources) -> Drawn:
@@ -75,19 +77,10 @@ def _schedules(sources: Sources) -> Drawn:
     return sentence, batching_figure(comparison, "passes")
 
 
-def _one_matrix(sources: Sources) -> Drawn:
+def _one_matrix(method: Method, sources: Sources) -> Drawn:
     from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
-    from eab.labs.quantization.rounding import Grid, round_to_grid
 
-    rounding = round_to_grid(sources.matrix(), Grid("affine", bits=4, share=32))
-    return grid_sentence(rounding), matrix_figure(rounding)
-
-
-def _one_matrix_nf4(sources: Sources) -> Drawn:
-    from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
-    from eab.labs.quantization.rounding import Grid, round_to_grid
-
-    rounding = round_to_grid(sources.matrix(), Grid("nf4", share=32))
+    rounding = round_to_grid(sources.matrix(), Grid(method, bits=4, share=32))
     return grid_sentence(rounding), matrix_figure(rounding)
 
 
@@ -116,8 +109,8 @@ PICTURES: Final[dict[str, Picture]] = {
     "tokens per forward pass": Picture("draft lengths", _tokens_per_pass),
     "when drafts pay": Picture("draft lengths", _when_drafts_pay),
     "three ways to serve": Picture("batching", _schedules),
-    "affine grid": Picture("matrix", _one_matrix),
-    "NF4 grid": Picture("matrix", _one_matrix_nf4),
+    "affine grid": Picture("matrix", partial(_one_matrix, "affine")),
+    "NF4 grid": Picture("matrix", partial(_one_matrix, "nf4")),
     "weight formats": Picture("formats", _formats),
     "answers": Picture("run", _answers),
 }

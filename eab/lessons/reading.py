@@ -6,7 +6,7 @@ names its section. `docs/lessons.md` describes the format.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
@@ -16,18 +16,10 @@ from msgspec import Meta
 from eab.errors import LessonError
 from eab.formatting import counted, quoted
 from eab.lessons.calculators import CALCULATORS
-from eab.lessons.lesson import (
-    Exercise,
-    Goal,
-    Lesson,
-    Question,
-    Reading,
-    Script,
-    Section,
-    Step,
-)
+from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Reading, Script, Section, Step
 from eab.lessons.measures import Quantity, parse
 from eab.lessons.pictures import PICTURES
+from eab.lessons.sources import PARTS, Source
 from eab.typed_json import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
@@ -322,3 +314,33 @@ def _check_order(sections: tuple[Section, ...]) -> None:
     readings = [isinstance(section, Reading) for section in sections]
     if sum(readings) != 1 or not readings[-1]:
         raise LessonError("only the last section has no script: it names the code and the papers")
+
+
+def sources_of(lesson: Lesson) -> set[Source]:
+    """What the numbers and pictures of a lesson are drawn from."""
+    return {*_of_pictures(lesson), *_of_numbers(lesson)}
+
+
+def _of_pictures(lesson: Lesson) -> Iterator[Source]:
+    for section in lesson.sections:
+        if not isinstance(section, Reading):
+            name = section.script.picture
+            yield PICTURES[name].source if name else "run"
+
+
+def _of_numbers(lesson: Lesson) -> Iterator[Source]:
+    for quantity in (*(parse(name) for name in _named(lesson)), lesson.question.quantity):
+        yield from _parts(quantity)
+
+
+def _parts(quantity: Quantity) -> Iterator[Source]:
+    for part in filter(None, (quantity.part, quantity.over)):
+        yield PARTS[part][0]
+
+
+def _named(lesson: Lesson) -> Iterator[str]:
+    yield from numbers_in(lesson.introduction)
+    for section in lesson.sections:
+        yield from numbers_in(section.text)
+        if isinstance(section, Question | Exercise):
+            yield from numbers_in(section.explanation)

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
+import numpy as np
+
 from eab.analysis.schedule import Schedule
+from eab.assets import ASSETS
 from eab.labs.batching.results import WAYS, BatchingComparison
 from eab.labs.quantization.results import FormatMeasured, FormatReport
 from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
+from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
 from eab.run import Run
 from eab.weight_formats import WEIGHT_FORMATS
 
@@ -51,3 +56,21 @@ class Sources:
             return next((measured for measured in formats if measured.weights == name), None)
         compared = self.caches() if source == "caches" else self.draft_lengths()
         return dict(compared.pairs).get(name)
+
+
+_MODEL: Final = ASSETS / "model" / "model.safetensors"
+_MATRIX: Final = "model.layers.0.self_attn.q_proj.weight"
+
+
+def bundled_sources(run: Run) -> Sources:
+    """This run, and the recordings and measurements that come with the project."""
+    return Sources(run, caches, draft_lengths, batching, formats, matrix)
+
+
+@lru_cache(maxsize=1)
+def matrix() -> Floats:
+    """A matrix of the first layer of the embedded model, (out, in)."""
+    from safetensors import safe_open
+
+    with safe_open(_MODEL, "numpy") as file:
+        return np.asarray(file.get_tensor(_MATRIX), np.float32)

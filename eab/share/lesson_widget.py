@@ -16,12 +16,12 @@ from eab.board.messages import Feed
 from eab.events import Event
 from eab.figures.what_if import marks
 from eab.formatting import as_sentence
-from eab.lessons import examples
 from eab.lessons.guiding import guide
 from eab.lessons.lesson import Exercise, Lesson, Question, Script
 from eab.lessons.measures import parse, written
 from eab.lessons.pictures import PICTURES
 from eab.lessons.reading import numbers_in, with_numbers
+from eab.lessons.sources import bundled_sources
 from eab.run import fold
 from eab.share.widget import BoardWidget
 
@@ -45,7 +45,7 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         self.board: BoardWidget | None = None
         self._events = events
         self._run = fold(events)
-        self._sources = examples.sources(self._run)
+        self._sources = bundled_sources(self._run)
         self._words, self._picture = widgets.HTML(), widgets.VBox()
         self._place = widgets.Label()
         self._back = _button("Back", partial(self._go, -1))

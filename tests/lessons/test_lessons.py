@@ -16,8 +16,7 @@ from eab.lessons.calculators import CALCULATORS
 from eab.lessons.guiding import guide
 from eab.lessons.lesson import Lesson, Question, Reading
 from eab.lessons.measures import MEASURES, Quantity, parse
-from eab.lessons.reading import numbers_in
-from eab.lessons.uses import uses
+from eab.lessons.reading import numbers_in, sources_of
 from eab.run import Run, fold
 from eab.what_if.resimulate import resimulate
 
@@ -121,10 +120,10 @@ def test_the_last_section_names_code_that_exists(lesson: Lesson) -> None:
 
 
 def test_what_a_lesson_draws_on() -> None:
-    assert uses(BY_ID["tokens"]) == {"run"}
-    assert uses(BY_ID["kv-cache"]) == {"run", "caches"}
-    assert "batching" in uses(BY_ID["batching"])
-    assert uses(BY_ID["quantization"]) == {"formats", "matrix"}
+    assert sources_of(BY_ID["tokens"]) == {"run"}
+    assert sources_of(BY_ID["kv-cache"]) == {"run", "caches"}
+    assert "batching" in sources_of(BY_ID["batching"])
+    assert sources_of(BY_ID["quantization"]) == {"formats", "matrix"}
 
 
 @pytest.mark.parametrize("name", [name for name, one in MEASURES.items() if one.kind is Run])

@@ -156,6 +156,5 @@ def _share_the_x_axis(figure: go.Figure, last: str) -> None:
         "spikedash": "solid",
     }
     figure.update_layout(
-        spikedistance=-1,
-        xaxis={"anchor": last, "side": "bottom", "zeroline": False, **cursor},
+        spikedistance=-1, xaxis={"anchor": last, "side": "bottom", "zeroline": False, **cursor}
     )

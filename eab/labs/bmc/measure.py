@@ -174,11 +174,7 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
 
 
 def _time_round(
-    shape: KVShape,
-    work: Workload,
-    settings: Sequence[tuple[int, bool]],
-    number: int,
-    repeats: int,
+    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], number: int, repeats: int
 ) -> Iterator[Progressed | RTimed]:
     """Time the workload once at each setting, a pair of r and whether attention is padded.
 

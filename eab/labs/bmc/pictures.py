@@ -12,6 +12,7 @@ from eab.figures.charts import (
     ORANGE,
     LineStyle,
     add_line,
+    from_zero,
     laid_out,
     line_style,
     log_axis,
@@ -61,8 +62,7 @@ def growth_figure(report: Report) -> go.Figure:
     if best is not None:
         mark_r(figure, best, f"predicted r* = {best}")
     figure.update_xaxes(title=R_AXIS, type="log", tickvals=_powers_of_two(measured))
-    figure.update_yaxes(log_axis("ms of growths and spare rows"))
-    return laid_out(figure)
+    return laid_out(figure, y=log_axis("ms of growths and spare rows"))
 
 
 def growth_sentence(report: Report) -> str:
@@ -124,8 +124,7 @@ def lengths_figure(report: Report) -> go.Figure:
         add_timings(figure, name, timings, line_style(index), "%{x} rows: %{y:.2f} ms")
     lengths = list(next(iter(parts.values())))
     figure.update_xaxes(title=_ROWS_AXIS, type="log", tickvals=lengths)
-    figure.update_yaxes(log_axis("ms per step at r = 1, measured"))
-    return laid_out(figure)
+    return laid_out(figure, y=log_axis("ms per step at r = 1, measured"))
 
 
 def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
@@ -177,9 +176,11 @@ def rejection_figure(report: Report) -> go.Figure:
         percent = {100 * rejection: rate for rejection, rate in rates.items()}
         hover = "%{x:.0f} % rejected: %{y:.0f} tokens/s"
         add_timings(figure, way, percent, line_style(index), hover, scale=1.0)
-    figure.update_xaxes(title="probability that a draft token is rejected (%, simulated)")
-    figure.update_yaxes(title="kept tokens per second (measured)", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(
+        figure,
+        x="probability that a draft token is rejected (%, simulated)",
+        y=from_zero("kept tokens per second (measured)"),
+    )
 
 
 def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
@@ -291,9 +292,7 @@ def fit_figure(report: Report) -> go.Figure:
             series.append((f"a pass of {counted(count, 'token')}, by rows held", visits))
         for index, (name, points) in enumerate(series):
             add_line(figure, name, points, line_style(index), "%{x} rows: %{y:.2f} ms")
-    figure.update_xaxes(title="rows")
-    figure.update_yaxes(title="ms (medians, measured)", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(figure, x="rows", y=from_zero("ms (medians, measured)"))
 
 
 EXPERIMENT_FIGURES: Final[Mapping[Experiment, ExperimentFigure]] = {

@@ -41,9 +41,7 @@ def strip_figure(steps: Sequence[Held]) -> go.Figure:
             hovertemplate=f"step %{{x}}, rows {name}: %{{customdata:,}}<extra></extra>",
         )
     figure.update_layout(barmode="relative", bargap=0)
-    figure.update_xaxes(title="step")
-    figure.update_yaxes(title="rows (counted); copied rows below 0")
-    return laid_out(figure)
+    return laid_out(figure, x="step", y="rows (counted); copied rows below 0")
 
 
 def strip_sentence(steps: Sequence[Held], r: int | str) -> str:

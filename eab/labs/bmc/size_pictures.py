@@ -62,8 +62,7 @@ def sizes_figure(report: Report) -> go.Figure:
         type="log",
         tickvals=[0.03, 0.1, 0.3, 1, 3, 10],
     )
-    figure.update_yaxes(log_axis("overhead as a multiple of the least"))
-    return laid_out(figure)
+    return laid_out(figure, y=log_axis("overhead as a multiple of the least"))
 
 
 def sizes_sentence(report: Report) -> str:

@@ -24,11 +24,7 @@ from eab.labs.quantization.rounding import (
 )
 
 SHARES: Final[tuple[Share, ...]] = (MATRIX, ROW, 128, 64, 32)
-METHODS: Final[dict[Method, str]] = {
-    "absmax": "absmax",
-    "affine": "affine",
-    "nf4": "NF4",
-}
+METHODS: Final[dict[Method, str]] = {"absmax": "absmax", "affine": "affine", "nf4": "NF4"}
 _BINS: Final = 121
 _FLOAT32: Final = 4  # bytes
 
@@ -157,9 +153,9 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
         },
         hovertemplate="chosen: %{x:.3f} bytes, error %{y:.2f} %<extra></extra>",
     )
-    figure.update_xaxes(title="bytes per weight, scales included")
-    figure.update_yaxes(log_axis("error, % of the weights' size"))
-    return laid_out(figure)
+    return laid_out(
+        figure, x="bytes per weight, scales included", y=log_axis("error, % of the weights' size")
+    )
 
 
 def error_sentence(errors: Errors, chosen: Rounding) -> str:

@@ -10,18 +10,14 @@ from eab.figures.charts import (
     NOTHING_YET,
     add_line,
     bar_pattern,
+    from_zero,
     laid_out,
     line_style,
     log_axis,
 )
 from eab.figures.timings import MILLI, error_bars, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
-from eab.labs.quantization.results import (
-    FormatMeasured,
-    FormatMissing,
-    FormatReport,
-    StepTimed,
-)
+from eab.labs.quantization.results import FormatMeasured, FormatMissing, FormatReport, StepTimed
 from eab.timing import NO_DIFFERENCE, Claim, comparison, differs
 from eab.weight_formats import AS_LOADED
 
@@ -156,9 +152,7 @@ def steps_figure(report: FormatReport) -> go.Figure:
             hovertemplate=f"%{{x}}, {counted(count, 'row')}: %{{y:.2f}} ms<extra></extra>",
         )
     figure.update_layout(barmode="group")
-    figure.update_xaxes(title="weights")
-    figure.update_yaxes(title="ms per step (median, quartiles)", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(figure, x="weights", y=from_zero("ms per step (median, quartiles)"))
 
 
 def steps_sentence(report: FormatReport) -> str:
@@ -203,9 +197,7 @@ def quality_figure(report: FormatReport) -> go.Figure:
             xshift=-6,
         )
     figure.update_traces(marker_size=13)
-    figure.update_xaxes(title="MiB of all weights", rangemode="tozero")
-    figure.update_yaxes(log_axis("KL, nats per token"))
-    return laid_out(figure)
+    return laid_out(figure, x=from_zero("MiB of all weights"), y=log_axis("KL, nats per token"))
 
 
 def quality_sentence(report: FormatReport) -> str:

@@ -50,7 +50,7 @@ class Cell:
     # answers and of all others together; None if no distribution is known
     distribution_error: Share | None
     correct: Share | None  # weight of the right answers; None if none is known
-    # Brier score of the answers' weights, 0 (best) to 2, see `eab.labs.tuning.brier.brier_score`;
+    # Brier score of the answers' weights, 0 (best) to 2, see `eab.labs.tuning.scores.brier_score`;
     # None if no right answer is known
     brier: Brier | None
     run_file: str | None

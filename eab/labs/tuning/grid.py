@@ -23,9 +23,7 @@ WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     "greedy": _OF_FORKS | {"max_paths"},
 }
 # What a setting needs beside it to be checked alone
-_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "threshold_unit": {"entropy_threshold": 0.5},
-}
+_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 0.5}}
 
 
 @dataclass(frozen=True, slots=True)

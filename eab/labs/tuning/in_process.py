@@ -18,9 +18,8 @@ from eab.errors import EabError, RecordError
 from eab.events import Event, ModelCard, Probed
 from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.tuning.cell import Cell, run_file_name
-from eab.labs.tuning.executor import Outcome, SweepProgress
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, cell_key
+from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, cell_key
 from eab.models.base import LanguageModel
 from eab.run import fold
 from eab.run.threshold import threshold_in_nats
@@ -55,10 +54,7 @@ class InProcess:
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        measurement: Measurement,
-        draft: LanguageModel | None = None,
+        self, model: LanguageModel, measurement: Measurement, draft: LanguageModel | None = None
     ) -> None:
         self._model, self._draft, self._measurement = model, draft, measurement
         load_rule(measurement.same_answer)  # it is remembered; what fails, fails before any run

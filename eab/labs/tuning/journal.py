@@ -14,9 +14,8 @@ from eab.errors import RecordError
 from eab.events import ModelCard
 from eab.formatting import listed, quoted
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
-from eab.labs.tuning.executor import Outcome
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import item_key
+from eab.labs.tuning.work_items import Outcome, item_key
 from eab.record.whole_file import make_folder, write_table, write_whole
 
 JOURNAL: Final = "journal.jsonl"

@@ -11,9 +11,9 @@ from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.labs.tuning.answer_rule import check_rule, load_rule
-from eab.labs.tuning.brier import brier_score
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.scores import brier_score
 from eab.run import Run
 
 PART: Final = "sentence"

@@ -188,11 +188,7 @@ def parallel_figure(
                 },
                 {"label": gain.axis, "values": gains},
             ],
-            line={
-                "color": gains,
-                "colorscale": [[0.0, ORANGE], [1.0, BLUE]],
-                "showscale": False,
-            },
+            line={"color": gains, "colorscale": [[0.0, ORANGE], [1.0, BLUE]], "showscale": False},
             unselected={"line": {"opacity": 0.08}},
         )
     )

@@ -17,14 +17,7 @@ from eab.assets import ASSETS
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.labs.tuning.questions import BUNDLED, Question, load_questions, question_of
-from eab.record.prompt_lines import (
-    Line,
-    checked_id,
-    default_id,
-    items_of,
-    lines_of,
-    read_text,
-)
+from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
 
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
 # The groups of the bundled questions in each set

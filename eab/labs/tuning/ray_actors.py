@@ -16,10 +16,9 @@ from typing import Any, Final
 from eab.errors import ModelError, RunsError
 from eab.events import ModelCard
 from eab.formatting import quoted
-from eab.labs.tuning.executor import Outcome, SweepProgress
 from eab.labs.tuning.in_process import InProcess
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, item_key
+from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, item_key
 from eab.models.base import LanguageModel
 
 AUTO: Final = "auto"

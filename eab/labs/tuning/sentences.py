@@ -125,10 +125,7 @@ def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quanti
 
 
 def _against(
-    points: Sequence[SettingPoint],
-    line: Sequence[SettingPoint],
-    cost: Quantity,
-    gain: Quantity,
+    points: Sequence[SettingPoint], line: Sequence[SettingPoint], cost: Quantity, gain: Quantity
 ) -> str:
     sign = 1 if gain.more_is_better else -1
     differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]

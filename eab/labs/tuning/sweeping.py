@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from eab.errors import ConfigError
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.executor import Executor, Outcome, SweepProgress
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.work_items import Item, cell_key, items_of
+from eab.labs.tuning.work_items import Executor, Item, Outcome, SweepProgress, cell_key, items_of
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -128,10 +127,7 @@ class _Progress:
         return self.step(outcome.cells, outcome.failures)
 
     def step(
-        self,
-        cells: tuple[Cell, ...] = (),
-        failures: tuple[str, ...] = (),
-        under_way: float = 0.0,
+        self, cells: tuple[Cell, ...] = (), failures: tuple[str, ...] = (), under_way: float = 0.0
     ) -> SweepStep:
         """The step with these news."""
         done = self._tokens_done + under_way

@@ -1,13 +1,14 @@
-"""The cells of a sweep, in items: cells that one model run may answer."""
+"""The cells of a sweep, in items: cells that one model run may answer; and what runs the items."""
 
 import hashlib
 import json
-from collections.abc import Container, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Container, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
+from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.settings import Real
@@ -77,3 +78,37 @@ def _as_json(config: BranchingConfig) -> dict[str, Any]:
 def _hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an item."""
+
+    item: Item
+    cells: tuple[Cell, ...]
+    failures: tuple[str, ...] = ()  # why the others have none, and which runs could not be kept
+    # the run files of its cells by their names, if they are kept
+    runs: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """Progress between outcomes."""
+
+    tokens: float = 0.0  # how much of `Item.most_tokens` is done of the items in work
+
+
+class Executor(Protocol):
+    """Where the items of a sweep are run."""
+
+    @property
+    def card(self) -> ModelCard:
+        """The model that runs them."""
+        ...
+
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
+        """Run the items; to stop, stop iterating.
+
+        Yields each item's outcome, in any order, and several times a second its progress.
+        """
+        ...

@@ -1,6 +1,7 @@
 """KV caches compared: what each held, took and copied, as charts and sentences. All measured."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
@@ -14,11 +15,12 @@ from eab.figures.charts import (
     PURPLE,
     bar_pattern,
     byte_unit,
+    from_zero,
     laid_out,
     log_axis,
 )
 from eab.figures.timings import MILLI, in_ms
-from eab.formatting import counted, human_bytes, listed, with_ratio
+from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.results import VariantRuns
 from eab.run import Run, Step
@@ -67,9 +69,7 @@ def time_figure(compared: VariantRuns) -> go.Figure:
             _add_band(figure, cache, steps)
         points = [(step, MILLI * timing.median) for step, timing in steps.items()]
         _add_line(figure, cache, points, ".1f")
-    figure.update_xaxes(title="step")
-    figure.update_yaxes(log_axis("milliseconds per step, measured"))
-    return laid_out(figure)
+    return laid_out(figure, x="step", y=log_axis("milliseconds per step, measured"))
 
 
 def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
@@ -166,8 +166,7 @@ def paths_figure(run: Run) -> go.Figure:
             hovertemplate=f"%{{x}}: %{{y:.2f}} {name} {part}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
-    figure.update_yaxes(title=f"{name} seen (counted rows)", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(figure, y=from_zero(f"{name} seen (counted rows)"))
 
 
 def paths_sentence(run: Run) -> str:
@@ -193,8 +192,7 @@ def _lines(
     for cache, run in compared.pairs:
         points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
         _add_line(figure, cache, points, number_format)
-    figure.update_xaxes(title="step")
-    return laid_out(figure)
+    return laid_out(figure, x="step")
 
 
 def _add_line(
@@ -226,3 +224,42 @@ def _side_by_side(
     ]
     beside = f", {listed(words)}" if words else ""
     return f"{when}, {costs[0].variant} {verb} {written(first)}{beside} (measured)."
+
+
+_COMPARED: Final = {"tree": "with a KV cache", "recompute": "without"}
+
+
+def processed_figure(compared: VariantRuns) -> go.Figure:
+    """Tokens through the model up to each step, one line with a cache and one without."""
+    figure = go.Figure()
+    for name, words in _COMPARED.items():
+        run = dict(compared.pairs).get(name)
+        if run is None:
+            continue
+        style = STYLES[name]
+        figure.add_scatter(
+            name=f"{words} ({name})",
+            x=[step.step for step in run.steps],
+            y=processed(run),
+            mode="lines",
+            line={"color": style.colour, "dash": style.dash, "width": 2.5},
+            hovertemplate=f"{words}, step %{{x}}: %{{y:,}} tokens<extra></extra>",
+        )
+    return laid_out(figure, x="step", y=log_axis("tokens through the model so far"))
+
+
+def processed_sentence(compared: VariantRuns) -> str:
+    """How many tokens both take in the end."""
+    runs = dict(compared.pairs)
+    if any(name not in runs or not runs[name].steps for name in _COMPARED):
+        return NOTHING_YET
+    with_cache, without = (runs[name].tokens_through_model() for name in _COMPARED)
+    return (
+        f"With a KV cache, {with_cache:,} tokens go through the model; without one, {without:,}, "
+        f"or {times(without / with_cache)} as many (measured)."
+    )
+
+
+def processed(run: Run) -> list[int]:
+    """Tokens through the model up to each step, the prompt included."""
+    return [*accumulate(step.timing.tokens if step.timing else 0 for step in run.steps)]

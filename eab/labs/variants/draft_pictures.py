@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from eab import token_text
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, ORANGE, laid_out
+from eab.figures.charts import BLUE, ORANGE, from_zero, laid_out
 from eab.figures.timings import ms, with_spread
 from eab.formatting import counted
 from eab.labs.variants.costs import VariantRow
@@ -179,9 +179,7 @@ def tokens_figure(compared: VariantRuns) -> go.Figure:
         showlegend=True,
         hovertemplate="draft length %{x}: %{y:.2f} steps per pass<extra></extra>",
     )
-    figure.update_xaxes(title=LENGTH_AXIS)
-    figure.update_yaxes(title="steps per forward pass", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(figure, x=LENGTH_AXIS, y=from_zero("steps per forward pass"))
 
 
 def tokens_sentence(compared: VariantRuns) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, NOTHING_YET, ORANGE, laid_out
+from eab.figures.charts import BLUE, NOTHING_YET, ORANGE, from_zero, laid_out
 from eab.figures.timings import MILLI, error_bars, in_ms, repeats_words
 from eab.formatting import counted, listed
 from eab.labs.variants.draft_pictures import (
@@ -100,9 +100,9 @@ def speed_figure(compared: VariantRuns) -> go.Figure:
         showlegend=True,
         hovertemplate="%{x}: %{y:.1f} ms<extra></extra>",
     )
-    figure.update_xaxes(title="draft length")
-    figure.update_yaxes(title="ms of all decode steps (median, quartiles)", rangemode="tozero")
-    return laid_out(figure)
+    return laid_out(
+        figure, x="draft length", y=from_zero("ms of all decode steps (median, quartiles)")
+    )
 
 
 def speed_sentence(compared: VariantRuns) -> str:

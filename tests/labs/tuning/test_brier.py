@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.labs.tuning.brier import brier_score
+from eab.labs.tuning.scores import brier_score
 
 
 @pytest.mark.parametrize(
