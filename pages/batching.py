@@ -10,7 +10,7 @@ from app.state import messages, polling
 from app.state.batching import COMPARISON, serving_job
 from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
-from app.widgets.charts import downloads, draw, origin, white_background
+from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
@@ -110,16 +110,8 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     origin(comparison.began, live)
     downloads(
         [
-            (
-                "Passes (CSV)",
-                "passes.csv",
-                lambda: words.passes_table(comparison).to_csv(index=False),
-            ),
-            (
-                "Requests (CSV)",
-                "requests.csv",
-                lambda: words.requests_table(comparison).to_csv(index=False),
-            ),
+            csv_file("Passes", "passes.csv", words.passes_table, comparison),
+            csv_file("Requests", "requests.csv", words.requests_table, comparison),
         ]
     )
     st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")

@@ -10,7 +10,7 @@ import streamlit as st
 from app.state import measurements, messages, polling, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, origin, quoted
+from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
 from eab.caches.growth import CostModel, auto_growth_rule
@@ -98,6 +98,7 @@ def start(experiment: Experiment) -> None:
 def your_run() -> None:
     """The run of the page Explore at another r, computed from its events."""
     from eab.labs.bmc import run_pictures as bmc
+    from eab.labs.bmc.tables import allocations_table
 
     explored = tab.displayed()
     with explored.locked:
@@ -119,10 +120,12 @@ def your_run() -> None:
     steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     if costs is not None:
-        curve = {one: overhead_of(demand, one, costs) for one in CURVE}
+        curve = {steps: overhead_of(demand, steps, costs) for steps in CURVE}
         figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
         draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))
-    download_run(demand, costs)
+    table = allocations_table
+    label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE, costs)
+    st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 
 
 def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]:
@@ -134,18 +137,6 @@ def fitted() -> CostModel | None:
     """The cost model that the displayed growth experiment fitted, if it did."""
     calibration = measurements.SLOTS["growth"].displayed().state.fitted
     return calibration.costs if calibration is not None else None
-
-
-def download_run(demand: Demand, costs: CostModel | None) -> None:
-    from eab.labs.bmc.tables import allocations_table
-
-    st.download_button(
-        "Run at every r (CSV)",
-        lambda: allocations_table(demand, CURVE, costs).to_csv(index=False),
-        "run-by-r.csv",
-        key="download-run-by-r.csv",
-        on_click="ignore",
-    )
 
 
 def experiments() -> None:
@@ -216,7 +207,7 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
             draw("", words, bmc_experiments.fit_figure(report), "bmc-fit", key)
     downloads(
         [
-            ("Points (CSV)", f"bmc-{name}.csv", lambda: points_table(report).to_csv(index=False)),
+            csv_file("Points", f"bmc-{name}.csv", points_table, report),
             ("Report (JSON)", f"bmc-{name}.json", lambda: dumps(report)),
         ]
     )

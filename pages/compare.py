@@ -1,17 +1,14 @@
 """Compare: two runs as one tree, or a run and independent samples with the same budget."""
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from app.server import model_cache, rules
 from app.state import diff, messages, polling
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
-from app.widgets.charts import quoted
+from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
-from eab.errors import EabError
 from eab.formatting import counted
 from eab.lessons import bundled_runs
 
@@ -27,7 +24,7 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     """The list of one side, and its upload if a run file is chosen."""
     options = diff.sources(with_independent=side == "b")
     source = st.selectbox(
-        label, options, format_func=lambda one: diff.title_of(one, side), key=f"diff_{side}"
+        label, options, format_func=lambda source: diff.title_of(source, side), key=f"diff_{side}"
     )
     if source == diff.FILE:
         st.file_uploader(
@@ -43,13 +40,9 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
 
 def open_upload(side: str) -> None:
     upload = st.session_state[f"diff_upload_{side}"]
-    messages.clear()
-    if upload is None:
-        return
-    try:
-        diff.read_file(upload.getvalue(), upload.name, side)
-    except EabError as error:
-        messages.notify(str(error))
+    with messages.errors_as_message():
+        if upload is not None:
+            diff.read_file(upload.getvalue(), upload.name, side)
 
 
 def start(like: Side, budget: Budget) -> None:
@@ -129,13 +122,8 @@ def results(a: Side, b: Side) -> None:
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B − A"]))
     st.caption(f"{how_matched(a)} {NOTE}" if choices["b"] == INDEPENDENT else NOTE)
-    download(lambda: diff_table(a.run, b.run).to_csv(index=False))
-
-
-def download(make: Callable[[], str]) -> None:
-    st.download_button(
-        "Costs (CSV)", make, "compared.csv", key="download-compared.csv", on_click="ignore"
-    )
+    label, name, make = csv_file("Costs", "compared.csv", diff_table, a.run, b.run)
+    st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 
 
 examples = {recording.file: recording for recording in bundled_runs.recordings()}

@@ -24,7 +24,6 @@ from app.widgets import (
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.diff import graft_message
 from eab.config import BranchingConfig
-from eab.errors import EabError
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
 NOTIFIED = "notified_in_fragment"  # whether a callback of the board left a message
@@ -44,30 +43,22 @@ def own_prompt() -> None:
 
 
 def run() -> None:
-    messages.clear()
     own_prompt()
-    try:
+    with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
         chat = controls.messages()
         probe.stop()
         tab.start(controls.prompt(), config, model_choice.name(), chat)
-    except EabError as error:
-        messages.notify(str(error))
-    else:
         openable.clear_choices()
         conversation.keep(chat)
 
 
 def grow(address: tab.TokenAddress) -> None:
-    messages.clear()
-    try:
+    with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
         tab.grow(address, config, model_choice.name())
-    except EabError as error:
-        messages.notify(str(error))
-        st.session_state[NOTIFIED] = True
-    else:
         openable.clear_choices()
+    st.session_state[NOTIFIED] = bool(messages.message())
 
 
 def turn_graft() -> None:

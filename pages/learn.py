@@ -1,12 +1,13 @@
 """Learn: lessons on a real run; the board and the charts follow the text."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from app.server import lesson_shelf
 from app.state import learning, messages, what_if
 from app.widgets import lesson as lessons_on_page
 from app.widgets.markdown import plain
-from eab.errors import LessonError
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
 
@@ -29,26 +30,22 @@ def choose() -> None:
 
 def upload() -> None:
     """Open the lesson file that was uploaded, or explain what is wrong with it."""
-    messages.clear()
     file = st.session_state.lesson_upload
-    if file is None:
-        return
-    try:
-        learning.choose(lesson_shelf.add(file.getvalue()))
-    except LessonError as error:
-        messages.notify(str(error))
+    with messages.errors_as_message():
+        if file is not None:
+            learning.choose(lesson_shelf.add(file.getvalue()))
 
 
 def choice(lesson: Lesson) -> None:
     """The list of lessons."""
-    titles = {one.id: f"{number}. {one.title}" for number, one in enumerate(lessons(), start=1)}
+    titles = {each.id: f"{number}. {each.title}" for number, each in enumerate(lessons(), start=1)}
     titles.setdefault(lesson.id, lesson.title)
     done = learning.solved()
     st.session_state.lesson_list = lesson.id
     st.selectbox(
         "Lesson",
         list(titles),
-        format_func=lambda one: f"{titles[one]} ✓" if one in done else titles[one],
+        format_func=lambda name: f"{titles[name]} ✓" if name in done else titles[name],
         key="lesson_list",
         on_change=choose,
     )
@@ -68,30 +65,26 @@ def way(lesson: Lesson) -> None:
         )
         st.text(f"{stage + 1} of {last + 1}")
         if stage < last:
-            st.button(
-                "Next",
-                on_click=learning.go_to,
-                args=(stage + 1,),
-                type="primary",
-                icon=":material/arrow_forward:",
-                icon_position="right",
-                key="lesson_next",
-            )
+            next_button("Next", learning.go_to, stage + 1)
         elif (following := next_lesson(lesson)) is not None:
-            st.button(
-                "Next lesson",
-                on_click=learning.choose,
-                args=(following,),
-                type="primary",
-                icon=":material/arrow_forward:",
-                icon_position="right",
-                key="lesson_next",
-            )
+            next_button("Next lesson", learning.choose, following)
+
+
+def next_button(label: str, on_click: Callable[..., None], goal: int | Lesson) -> None:
+    st.button(
+        label,
+        on_click=on_click,
+        args=(goal,),
+        type="primary",
+        icon=":material/arrow_forward:",
+        icon_position="right",
+        key="lesson_next",
+    )
 
 
 def next_lesson(lesson: Lesson) -> Lesson | None:
     """The lesson after this one, if there is one."""
-    ids = [one.id for one in lessons()]
+    ids = [each.id for each in lessons()]
     number = ids.index(lesson.id) + 1 if lesson.id in ids else len(ids)
     return lessons()[number] if number < len(ids) else None
 

@@ -7,11 +7,10 @@ import streamlit as st
 from app.state import messages, polling
 from app.state.variants import CACHES, comparison_job
 from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, origin, white_background
+from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig
-from eab.errors import EabError
 from eab.labs.variants.costs import COST_NOTE, gain_sentence, variant_rows, variants_sentence
 from eab.labs.variants.results import VariantRuns, cache_variants
 
@@ -35,14 +34,11 @@ All four produce the same tokens for the same seed. They differ in time and memo
 
 
 def run() -> None:
-    messages.clear()
-    try:
+    with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
         CACHES.start(
             comparison_job(controls.prompt(), config, model_choice.name(), cache_variants())
         )
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def results(compared: VariantRuns, key: str) -> None:
@@ -83,16 +79,8 @@ def results(compared: VariantRuns, key: str) -> None:
     )
     downloads(
         [
-            (
-                "Caches (CSV)",
-                "caches.csv",
-                lambda: tables.costs_table(compared).to_csv(index=False),
-            ),
-            (
-                "Steps of all caches (CSV)",
-                "steps.csv",
-                lambda: tables.variant_steps_table(compared).to_csv(index=False),
-            ),
+            csv_file("Caches", "caches.csv", tables.costs_table, compared),
+            csv_file("Steps of all caches", "steps.csv", tables.variant_steps_table, compared),
         ]
     )
     if tree is not None and tree.steps:

@@ -11,7 +11,7 @@ from app.state import messages, polling, tab, weight_matrix
 from app.state.quantization import FORMATS, QUANTIZED, base_model, formats_job, run_with
 from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, origin, quoted
+from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from eab.errors import EabError
 from eab.formatting import as_sentence
@@ -96,15 +96,7 @@ def one_matrix(model_name: str) -> None:
     )
     if grid.method == "nf4":
         st.text(matrices.double_sentence(rounding))
-    downloads(
-        [
-            (
-                "Errors (CSV)",
-                "rounding-errors.csv",
-                lambda: matrices.error_table(errors).to_csv(index=False),
-            )
-        ]
-    )
+    downloads([csv_file("Errors", "rounding-errors.csv", matrices.error_table, errors)])
 
 
 def whole_model(displayed: Entry[FormatReport]) -> None:
@@ -124,15 +116,12 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
         st.text(missing)
     draw("", pictures.steps_sentence(report), pictures.steps_figure(report), "format-steps", key)
     draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
-    files = [
-        (
-            "Formats (CSV)",
-            "formats.csv",
-            lambda: pictures.formats_table(report).to_csv(index=False),
-        ),
-        ("Report (JSON)", "formats.json", lambda: dumps(report)),
-    ]
-    downloads(files)
+    downloads(
+        [
+            csv_file("Formats", "formats.csv", pictures.formats_table, report),
+            ("Report (JSON)", "formats.json", lambda: dumps(report)),
+        ]
+    )
 
 
 def measure_bar() -> None:
@@ -209,15 +198,14 @@ def difference(a: Run, b: Run, key: str) -> None:
     from eab.figures.tables import text_table
     from eab.labs.quantization import fork_diff_picture as fork_diff
 
-    found, cards = moved(a, b), (a.started.model, b.started.model)
-    st.text(fork_diff.moved_sentence(found, cards[1].weights))
+    forks, cards = moved(a, b), (a.started.model, b.started.model)
+    st.text(fork_diff.moved_sentence(forks, cards[1].weights))
     st.caption(
         f"A (solid line): {plain(cards[0].full_name)}, the run on Explore. B (dashed line): "
         f"{plain(cards[1].full_name)}. Prompt: “{quoted(a.started.prompt)}”"
     )
     board.mount(diff_message(a, b, key), key="quantized_diff")
-    rows = fork_diff.moved_rows(found)
-    if rows:
+    if rows := fork_diff.moved_rows(forks):
         st.table(text_table(rows[: fork_diff.SHOWN], fork_diff.HEADINGS))
         table = text_table(rows, fork_diff.HEADINGS)
         downloads([("Forks that moved (CSV)", "forks-moved.csv", table.to_csv)])

@@ -10,11 +10,10 @@ import streamlit as st
 from app.state import messages, polling
 from app.state.variants import DRAFT_LENGTHS, comparison_job
 from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, origin, white_background
+from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig, DrafterName
-from eab.errors import EabError
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import VariantRuns, draft_length_variants
 
@@ -41,9 +40,7 @@ rows of rejected ones are freed without copying.
 
 
 def run() -> None:
-    messages.clear()
-    drafter = st.session_state.drafter_varied
-    try:
+    with messages.errors_as_message():
         config = BranchingConfig.from_settings(
             controls.settings() | {"drafter": "none", "draft_length": 0}
         )
@@ -51,12 +48,10 @@ def run() -> None:
             config = replace(
                 config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
             )
-        compared = draft_length_variants(drafter)
+        compared = draft_length_variants(st.session_state.drafter_varied)
         DRAFT_LENGTHS.start(
             comparison_job(controls.prompt(), config, model_choice.name(), compared)
         )
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def results(compared: VariantRuns, key: str) -> None:
@@ -82,15 +77,7 @@ def results(compared: VariantRuns, key: str) -> None:
     else:
         st.header("When drafting saves time")
         st.text(sentence)
-    downloads(
-        [
-            (
-                "Draft lengths (CSV)",
-                "speculation.csv",
-                lambda: speculation.outcome_table(compared).to_csv(index=False),
-            )
-        ]
-    )
+    downloads([csv_file("Draft lengths", "speculation.csv", speculation.outcome_table, compared)])
 
 
 def table_note(compared: VariantRuns) -> str:
@@ -116,16 +103,16 @@ def text(compared: VariantRuns, key: str) -> None:
 
     st.header("The text, token by token")
     pairs = dict(compared.pairs)
-    names = [name for name, one in pairs.items() if one.speculations]
+    names = [name for name, run in pairs.items() if run.speculations]
     if not names:
         st.text(speculation.NOTHING_DRAFTED)
         return
     length = st.segmented_control(
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True
     )
-    one = pairs[length or names[0]]
-    leaf = max(one.leaves(), key=lambda leaf: leaf.weight)
-    tokens = speculation.chips(one, leaf.id)
+    shown = pairs[length or names[0]]
+    leaf = max(shown.leaves(), key=lambda leaf: leaf.weight)
+    tokens = speculation.chips(shown, leaf.id)
     st.text(speculation.chips_sentence(tokens))
     chips(tokens, f"chips-{key}-{length}")
 
@@ -141,7 +128,7 @@ controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
     # The draft model has the vocabulary of the embedded model, and no other.
-    fitting = [one for one in DRAFTERS if one != "model" or model_choice.is_embedded()]
+    fitting = [name for name in DRAFTERS if name != "model" or model_choice.is_embedded()]
     if st.session_state.get("drafter_varied") not in fitting:
         st.session_state.drafter_varied = fitting[0]
     controls.choose_drafter(fitting, key="drafter_varied")

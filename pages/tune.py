@@ -20,7 +20,7 @@ from app.widgets import (
     sweep_choice,
     sweep_editor,
 )
-from app.widgets.charts import downloads, origin, white_background
+from app.widgets.charts import csv_file, downloads, origin, white_background
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
 from eab.errors import EabError
@@ -147,14 +147,10 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
             st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
     downloads(
         [
-            ("Cells (CSV)", "cells.csv", lambda: cells_table(cells).to_csv(index=False)),
+            csv_file("Cells", "cells.csv", cells_table, cells),
             ("Cells (Parquet)", "cells.parquet", lambda: cells_table(cells).to_parquet(None)),
             ("Sweep file", "sweep.json.gz", lambda: dumps(report)),
-            (
-                "Settings (CSV)",
-                "settings.csv",
-                lambda: words.settings_table(points, cost, gain).to_csv(index=False),
-            ),
+            csv_file("Settings", "settings.csv", words.settings_table, points, cost, gain),
         ]
     )
 

@@ -4,23 +4,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from app.server.job import Job, Ready
-from app.server.live_run import LiveTask
 from app.state.slot import Slot
 from eab.engine.request import Request
 from eab.labs.batching.results import BatchingComparison, BatchingEvent, Workload
 from eab.lessons import bundled_runs
 
-
-def _is_complete(live: LiveTask[BatchingComparison]) -> bool:
-    return not live.active and live.state.complete
-
-
 COMPARISON: Final = Slot(
     "batching",
     BatchingComparison,
     bundled_runs.batching,
-    accepts=lambda _: True,
-    drawable=_is_complete,
+    drawable=lambda live: not live.active and live.state.complete,
 )
 
 
@@ -33,5 +26,5 @@ def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
 
         return compare_ways(ready.model, workload, describe_machine(ready.model.card.device))
 
-    requests = tuple(Request(one.prompt, workload.config(one)) for one in workload.requests)
+    requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
     return Job("serving", model_name, BatchingComparison(), begin, requests)

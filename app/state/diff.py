@@ -11,7 +11,7 @@ from app.server import rules
 from app.server.job import grown_run_job, run_job
 from app.server.live_run import LiveRun
 from app.state import history, tab
-from app.state.slot import Slot
+from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from eab import record
 from eab.analysis.diff import Budget, independent_config, same_prompt
@@ -30,29 +30,18 @@ _SIDES: Final = ("a", "b")
 _PINNED_TITLES: Final = {"a": "The first pinned run", "b": "The second pinned run"}
 
 
-def _has_ended_with_texts(live: LiveRun) -> bool:
-    return not live.active and live.state.run is not None and bool(live.state.run.steps)
-
-
 SAMPLES: Final = Slot(
     "samples",
     RunFold,
     bundled_runs.samples,
     accepts=lambda live: live.request.config.policy == "independent",
-    drawable=_has_ended_with_texts,
+    drawable=has_ended_with_texts,
 )
 
 
 # The recorded run is never shown: a side has a cell once Tune has started one.
 CELLS: Final = {
-    side: Slot(
-        f"cell_{side}",
-        RunFold,
-        RunFold,
-        accepts=lambda _: True,
-        drawable=_has_ended_with_texts,
-    )
-    for side in _SIDES
+    side: Slot(f"cell_{side}", RunFold, RunFold, drawable=has_ended_with_texts) for side in _SIDES
 }
 
 

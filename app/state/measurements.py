@@ -32,8 +32,8 @@ SLOTS: Final[dict[Experiment, Slot[Report]]] = {
         f"bmc_{name}",
         Report,
         partial(bundled, name),
-        partial(_is_of, name),
-        _has_ended_with_points,
+        drawable=_has_ended_with_points,
+        accepts=partial(_is_of, name),
     )
     for name in EXPERIMENTS
 }

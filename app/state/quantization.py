@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from app.server.job import Job, Ready, grown_run_job
-from app.server.live_run import LiveRun, LiveTask
-from app.state.slot import Slot
+from app.state.slot import Slot, has_ended_with_texts
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ModelError
@@ -20,25 +19,18 @@ if TYPE_CHECKING:
     from eab.models.huggingface import HuggingFaceModel
 
 
-def _is_complete(live: LiveTask[FormatReport]) -> bool:
-    return not live.active and live.state.complete
-
-
 FORMATS: Final = Slot(
-    "formats", FormatReport, bundled_runs.formats, accepts=lambda _: True, drawable=_is_complete
+    "formats",
+    FormatReport,
+    bundled_runs.formats,
+    drawable=lambda live: not live.active and live.state.complete,
 )
-
-
-def _has_ended_with_texts(live: LiveRun) -> bool:
-    return not live.active and live.state.run is not None and bool(live.state.run.steps)
-
-
 QUANTIZED: Final = Slot(
     "quantized",
     RunFold,
     bundled_runs.quantized,
     accepts=lambda live: split_name(live.model_name)[1] != AS_LOADED,
-    drawable=_has_ended_with_texts,
+    drawable=has_ended_with_texts,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Generic, cast
 import streamlit as st
 
 from app.server.job import Job, State
-from app.server.live_run import LiveTask
+from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
 from app.state.process import owner, worker
 
@@ -50,8 +50,9 @@ class Slot(Generic[State]):
     name: str  # in the session and in the URL
     kind: type[State]
     recorded: Callable[[], State]  # makes the state to show before anything is started here
-    accepts: Callable[[LiveTask[State]], bool]  # whether what the URL names belongs in this slot
     drawable: Callable[[LiveTask[State]], bool]  # whether a live entry can be drawn
+    # whether what the URL names belongs in this slot
+    accepts: Callable[[LiveTask[State]], bool] = lambda _: True
 
     @property
     def filled(self) -> bool:
@@ -125,6 +126,11 @@ class Slot(Generic[State]):
     @property
     def _session_key(self) -> str:
         return f"{self.name}_slot"
+
+
+def has_ended_with_texts(live: LiveRun) -> bool:
+    """Whether a slot of runs can draw this one."""
+    return not live.active and live.state.run is not None and bool(live.state.run.steps)
 
 
 def note_in_url(parameters: dict[str, str]) -> None:

@@ -29,7 +29,6 @@ _SLOT: Final = Slot(
     "run",
     RunFold,
     RunFold,  # never asked for: `_follow` fills the slot of a new tab
-    accepts=lambda _: True,
     drawable=lambda live: live.state.run is not None,
 )
 
@@ -232,7 +231,7 @@ def open_guest(run: OpenRun) -> None:
 def _follow(link: Link) -> None:
     """Show the run that the link names, or the first bundled one; explain what is missing."""
     live = _SLOT.find(link.run)
-    example = next((one for one in bundled_runs.recordings() if one.file == link.example), None)
+    example = next((each for each in bundled_runs.recordings() if each.file == link.example), None)
     try:
         if live is not None:
             _show(live_entry(live), _live_details(live))

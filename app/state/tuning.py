@@ -5,7 +5,7 @@ Its own ones, by name, or the recorded one; and the pilot and the check of a rec
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, cast
@@ -40,19 +40,13 @@ def _has_cells(live: LiveTask[TuningReport]) -> bool:
     return bool(live.state.points)
 
 
-SWEEP: Final = Slot(
-    "tuning",
-    TuningReport,
-    bundled_runs.tuning,
-    accepts=partial(_is_for, "sweep"),
-    drawable=_has_cells,
-)
-PILOT: Final = Slot(
-    "pilot", TuningReport, TuningReport, accepts=partial(_is_for, "pilot"), drawable=_has_cells
-)
-CHECK: Final = Slot(
-    "check", TuningReport, TuningReport, accepts=partial(_is_for, "check"), drawable=_has_cells
-)
+def _slot(name: str, purpose: Purpose, recorded: Callable[[], TuningReport]) -> Slot[TuningReport]:
+    return Slot(name, TuningReport, recorded, _has_cells, partial(_is_for, purpose))
+
+
+SWEEP: Final = _slot("tuning", "sweep", bundled_runs.tuning)
+PILOT: Final = _slot("pilot", "pilot", TuningReport)
+CHECK: Final = _slot("check", "check", TuningReport)
 _SLOTS: Final[dict[Purpose, Slot[TuningReport]]] = {"sweep": SWEEP, "pilot": PILOT, "check": CHECK}
 
 

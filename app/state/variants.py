@@ -21,15 +21,15 @@ CACHES: Final = Slot(
     "cache_variants",
     VariantRuns,
     bundled_runs.caches,
+    _has_runs,
     accepts=lambda live: live.job.kind == "cache",
-    drawable=_has_runs,
 )
 DRAFT_LENGTHS: Final = Slot(
     "draft_length_variants",
     VariantRuns,
     bundled_runs.draft_lengths,
+    _has_runs,
     accepts=lambda live: live.job.kind == "draft length",
-    drawable=_has_runs,
 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import streamlit as st
 
@@ -91,7 +91,15 @@ def white_background() -> bool:
     return st.toggle("White background, for print", key="print_view", help=help_text)
 
 
-def downloads(files: Sequence[tuple[str, str, Callable[[], str | bytes]]]) -> None:
+File: TypeAlias = tuple[str, str, Callable[[], str | bytes]]
+
+
+def csv_file(label: str, name: str, table: Callable[..., Any], *arguments: Any) -> File:
+    """The download of the table that this function returns for these arguments."""
+    return f"{label} (CSV)", name, lambda: table(*arguments).to_csv(index=False)
+
+
+def downloads(files: Sequence[File]) -> None:
     """Draw a row of download buttons: label, file name, and what makes the file on a click."""
     for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
         column.download_button(

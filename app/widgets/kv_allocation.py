@@ -6,7 +6,7 @@ from typing import Final
 import streamlit as st
 
 from app.widgets import glossary
-from app.widgets.charts import downloads, draw
+from app.widgets.charts import csv_file, downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
 from eab.formatting import counted
@@ -49,15 +49,17 @@ def kv_allocation_section(
     ]
     if len(trees) < len(runs):
         st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} with another cache.")
-    found = kv_allocation([run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees])
+    allocation = kv_allocation(
+        [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
+    )
     draw(
         "",
-        figures.allocation_sentence(found),
-        figures.allocation_figure(found),
+        figures.allocation_sentence(allocation),
+        figures.allocation_figure(allocation),
         "kv-allocation",
         f"{key}-{size}",
         white,
     )
-    st.table(figures.allocation_table(found))
+    st.table(figures.allocation_table(allocation))
     table = figures.allocation_steps_table
-    downloads([("Allocation (CSV)", "kv-allocation.csv", lambda: table(found).to_csv(index=False))])
+    downloads([csv_file("Allocation", "kv-allocation.csv", table, allocation)])

@@ -11,7 +11,6 @@ from app.state import messages, polling
 from app.state.process import getting
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
-from eab.errors import EabError
 from eab.formatting import counted, human_bytes
 from eab.models.packaged import SMOLLM2
 from eab.remote import operator
@@ -63,7 +62,7 @@ def choose(model: str) -> None:
         state.set_model_kind, state.set_model_server = SERVER, at_server
         state.set_model_dialect = dialect
     elif model in _NAMES.values():
-        state.set_model_kind = next(kind for kind, one in _NAMES.items() if one == model)
+        state.set_model_kind = next(kind for kind, name in _NAMES.items() if name == model)
     else:
         state.set_model_kind, state.set_model_other = OTHER, model
 
@@ -106,7 +105,7 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
                 "Model",
                 offered,
                 key="set_model_listed",
-                format_func=lambda one: _TITLES.get(one, one),
+                format_func=lambda model: _TITLES.get(model, model),
                 on_change=on_change,
                 **KEPT,
             )
@@ -213,16 +212,16 @@ def _draw_missing() -> None:
 
 
 def _draw_getting() -> None:
-    one = getting()
-    if one.active:
-        st.progress(one.share, f"Downloading {SMOLLM2.title}: {one.share:.0%}")
-        st.button("Stop the download", on_click=one.stop, key="stop_getting", width="stretch")
+    download = getting()
+    if download.active:
+        st.progress(download.share, f"Downloading {SMOLLM2.title}: {download.share:.0%}")
+        st.button("Stop the download", on_click=download.stop, key="stop_getting", width="stretch")
         return
     if SMOLLM2.is_here:
         st.rerun()  # the rest of the page waits for it
-    if one.problem:
-        st.error(plain(one.problem))
-    if one.is_allowed:
+    if download.problem:
+        st.error(plain(download.problem))
+    if download.is_allowed:
         st.button(
             f"Download {SMOLLM2.offer}", on_click=_start_getting, key="get_model", width="stretch"
         )
@@ -231,11 +230,8 @@ def _draw_getting() -> None:
 
 
 def _start_getting() -> None:
-    messages.clear()
-    try:
+    with messages.errors_as_message():
         getting().start()
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def draw_weights() -> None:

@@ -12,7 +12,7 @@ from app.widgets.charts import draw
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from app.widgets.start_stop import start_and_stop
-from eab.errors import ConfigError, EabError
+from eab.errors import ConfigError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
@@ -99,13 +99,10 @@ def _wanted() -> tuple[Wanted, float]:
 
 
 def _predict() -> None:
-    messages.clear()
-    try:
+    with messages.errors_as_message():
         config = pilot_config(sweep_editor.base(), *_wanted())
         grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
         tuning.start("pilot", grid, sweep_editor.prompts(), model_choice.name())
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:

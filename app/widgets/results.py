@@ -5,13 +5,12 @@ does not wait for it.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import streamlit as st
 
 from app.state.tab import OpenRun
-from app.widgets.charts import downloads, draw
+from app.widgets.charts import File, csv_file, downloads, draw
 from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.errors import ConfigError
@@ -37,7 +36,7 @@ _SAME_ANSWER_HELP: Final = (
     "and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
-_File: TypeAlias = tuple[str, str, Callable[[], str | bytes], str]
+_Helped: TypeAlias = tuple[File, str]  # a file, and what it is for
 
 
 def show(opened: OpenRun, run: Run) -> None:
@@ -107,7 +106,7 @@ def _answers(opened: OpenRun, run: Run) -> None:
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
-    downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
+    downloads([csv_file("Answers", "answers.csv", answers_table, answers)])
     _uncertainty(run, answers)
 
 
@@ -149,8 +148,8 @@ def _uncertainty(run: Run, answers: "Answers") -> None:
         _data(table)
     downloads(
         [
-            ("Forks (CSV)", "forks.csv", lambda: shares.to_csv(index=False)),
-            ("Uncertainty (CSV)", "uncertainty.csv", lambda: table.to_csv(index=False)),
+            csv_file("Forks", "forks.csv", forks_table, run, forks),
+            csv_file("Uncertainty", "uncertainty.csv", uncertainty_table, scores),
         ]
     )
 
@@ -202,7 +201,7 @@ def _format(heading: str) -> str:
 
 def _export(opened: OpenRun, run: Run) -> None:
     columns = st.columns(4) * 2
-    for column, (label, name, make, use) in zip(columns, _files(opened, run), strict=True):
+    for column, ((label, name, make), use) in zip(columns, _files(opened, run), strict=True):
         column.download_button(
             label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
         )
@@ -212,32 +211,25 @@ def _export(opened: OpenRun, run: Run) -> None:
     st.code(as_python(run.started), language="python")
 
 
-def _files(opened: OpenRun, run: Run) -> list[_File]:
-    """Label, file name, what makes the file, and what it is for."""
+def _files(opened: OpenRun, run: Run) -> list[_Helped]:
     from eab.figures.tables import samples_table, steps_table, tokens_table
     from eab.share.graphml import to_graphml
     from eab.share.html_page import to_html
 
     return [
         (
-            "Run file",
-            "run.eab",
-            lambda: record.dumps(opened.details.events),
+            ("Run file", "run.eab", lambda: record.dumps(opened.details.events)),
             "Opens here and with `eab replay`.",
         ),
         (
-            "Replay (HTML)",
-            "run.html",
-            lambda: to_html(run),
+            ("Replay (HTML)", "run.html", lambda: to_html(run)),
             "The board as an HTML page that works without network and Python.",
         ),
-        ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "For Gephi, yEd, networkx."),
         (
-            "Texts (CSV)",
-            "texts.csv",
-            partial(_as_csv, samples_table, run),
-            f"One row per leaf. {_AS_TEXT}",
+            ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run)),
+            "For Gephi, yEd, networkx.",
         ),
+        (csv_file("Texts", "texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
         *_table_files("Tokens", tokens_table, run, "One row per token"),
         *_table_files("Steps", steps_table, run, "One row per decode step"),
     ]
@@ -245,22 +237,14 @@ def _files(opened: OpenRun, run: Run) -> list[_File]:
 
 def _table_files(
     name: str, table: "Callable[[Run], DataFrame]", run: Run, rows: str
-) -> list[_File]:
+) -> list[_Helped]:
     file = name.lower()
+    parquet: File = (
+        f"{name} (Parquet)",
+        f"{file}.parquet",
+        lambda: table(run).to_parquet(index=False),
+    )
     return [
-        (f"{name} (CSV)", f"{file}.csv", partial(_as_csv, table, run), f"{rows}. {_AS_TEXT}"),
-        (
-            f"{name} (Parquet)",
-            f"{file}.parquet",
-            partial(_as_parquet, table, run),
-            f"{rows}, with column types.",
-        ),
+        (csv_file(name, f"{file}.csv", table, run), f"{rows}. {_AS_TEXT}"),
+        (parquet, f"{rows}, with column types."),
     ]
-
-
-def _as_csv(table: "Callable[[Run], DataFrame]", run: Run) -> str:
-    return table(run).to_csv(index=False)
-
-
-def _as_parquet(table: "Callable[[Run], DataFrame]", run: Run) -> bytes:
-    return table(run).to_parquet(index=False)

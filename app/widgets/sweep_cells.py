@@ -13,7 +13,6 @@ from app.widgets import controls
 from app.widgets.history import COMPARE
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig
-from eab.errors import EabError
 from eab.formatting import counted, excerpt
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_of, varying
@@ -128,13 +127,9 @@ def _words(cell: Cell) -> str:
 
 
 def _open_tree(cell: Cell, model_name: str) -> None:
-    messages.clear()
     tab.current()  # a new tab has a run before another one is started
-    try:
+    with messages.errors_as_message():
         tab.start(cell.prompt, cell.config, model_name)
-    except EabError as error:
-        messages.notify(str(error))
-    else:
         controls.fill_from(cell.prompt, cell.config, model_name)
 
 
