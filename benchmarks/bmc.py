@@ -24,7 +24,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from published import Placement, command_line, offer_device, publish, where
+from published import (
+    Placement,
+    command_line,
+    markdown_table,
+    offer_device,
+    publish,
+    ratio_lines,
+    where,
+)
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
@@ -207,17 +215,13 @@ def table(timings: Steps, case: Case) -> str:
     """A Markdown table with one row per competitor."""
     kind = "whole step" if case.whole else "KV update and attention"
     paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
-    lines = [
-        f"{kind}, {paths}, context {case.context}: milliseconds per step (quartiles)",
-        "",
-        "| | ms per step | against r* |",
-        "|---|---|---|",
+    words = f"{kind}, {paths}, context {case.context}: milliseconds per step (quartiles)"
+    best = [*timings.values()][1]
+    rows = [
+        (name, in_ms(timing), "" if timing is best else comparison(timing, best))
+        for name, timing in timings.items()
     ]
-    predicted_r_star = [*timings.values()][1]
-    for name, timing in timings.items():
-        against = "" if timing is predicted_r_star else comparison(timing, predicted_r_star)
-        lines.append(f"| {name} | {in_ms(timing)} | {against} |")
-    return "\n".join(lines) + "\n"
+    return f"{words}\n\n{markdown_table(['', 'ms per step', 'against r*'], rows)}"
 
 
 def sweep_table(report: Report) -> str:
@@ -225,18 +229,14 @@ def sweep_table(report: Report) -> str:
     fitted, timed = report.fitted, report.of(RTimed)
     assert fitted is not None
     measured = overheads(timed)
-    lines = [
-        f"Writing {timed[0].work.rows:,} rows, one path, padded: growths and spare rows "
-        "(quartiles).",
-        "",
-        "| r | measured | predicted |",
-        "|---|---|---|",
-    ]
-    lines += [
-        f"| {r} | {in_ms(timing)} | {1000 * overhead(fitted.costs, timed[0].work, r):.1f} ms |"
+    work = timed[0].work
+    words = f"Writing {work.rows:,} rows, one path, padded: growths and spare rows (quartiles)."
+    rows = [
+        (r, in_ms(timing), f"{1000 * overhead(fitted.costs, work, r):.1f} ms")
         for r, timing in measured.items()
     ]
-    return "\n".join(lines) + f"\n\n{growth_sentence(report)}\n"
+    table = markdown_table(["r", "measured", "predicted"], rows)
+    return f"{words}\n\n{table}\n{growth_sentence(report)}\n"
 
 
 def sweep(shape: KVShape, rows: int, repeats: int) -> Report:
@@ -303,11 +303,11 @@ def main() -> None:
     for case in cases(options.quick):
         console.print(f"{replace(case)} ...")
         competitors = field_of(plain, ours, case, predicted(report, case))
-        measures = {one.name: one.seconds_per_step for one in competitors}
+        measures = {each.name: each.seconds_per_step for each in competitors}
         found[case] = take_turns(measures, MIN_REPEATS)
     ratios = ratios_of(report, found)
     parts = [sweep_table(report), *(table(timings, case) for case, timings in found.items())]
-    parts.append("\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()) + "\n")
+    parts.append(ratio_lines(ratios))
     seconds = {
         str(case): {name: timing.seconds for name, timing in timings.items()}
         for case, timings in found.items()

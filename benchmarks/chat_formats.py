@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from chat_prompts import QUESTION, QUESTIONS
 from decode_steps import MIB, Steps, steps_table, time_steps
+from published import markdown_table
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -133,12 +134,12 @@ def agreements(models: Mapping[str, HuggingFaceModel]) -> dict[str, Agreement]:
         same, divergences = [], []
         for prompt, answer in answers:
             ids, first = (*prompt, *answer[:-1]), len(prompt) - 1
-            wanted, ours = (log_probabilities(one, ids)[first:] for one in (base, model))
+            wanted, ours = (log_probabilities(each, ids)[first:] for each in (base, model))
             same.append(wanted.argmax(-1) == ours.argmax(-1))
             divergences.append(divergence(wanted, ours))
         found[name] = Agreement(
             float(torch.cat(same).double().mean()),
-            sum(bool(one.all()) for one in same),
+            sum(bool(answer.all()) for answer in same),
             len(answers),
             float(torch.cat(divergences).mean()),
         )
@@ -155,7 +156,7 @@ def table(
     heads = ["weights", "bytes", "seconds to load (quartiles)", "as long as float32"]
     heads += ["seconds of a process with one token", "as long"]
     heads += ["same next token", "same answers", "KL, nats"]
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for name, model in models.items():
         cells = [name, f"{sum(model.weight_bytes.values()) / MIB:,.0f} MiB"]
         for timings in (loads, firsts):
@@ -163,8 +164,8 @@ def table(
             cells.append("" if name == BASE else as_long(timings[name], timings[BASE]))
         ours = agreement[name]
         cells += [f"{ours.same_token:.1%}", f"{ours.same_answers} of {ours.answers}"]
-        rows.append(f"| {' | '.join([*cells, f'{ours.divergence:.4f}'])} |")
-    return "\n".join(rows) + "\n"
+        rows.append([*cells, f"{ours.divergence:.4f}"])
+    return markdown_table(heads, rows)
 
 
 def measure_formats(threads: int, rounds: int, step_rounds: int) -> tuple[str, dict[str, Any]]:
@@ -203,18 +204,18 @@ def _as_data(
 ) -> dict[str, Any]:
     return {
         "seconds": {
-            "load": {name: one.seconds for name, one in loads.items()},
-            "first_token": {name: one.seconds for name, one in firsts.items()},
+            "load": {name: timing.seconds for name, timing in loads.items()},
+            "first_token": {name: timing.seconds for name, timing in firsts.items()},
             "steps": {
-                name: {rows: one.seconds for rows, one in by_rows.items()}
+                name: {rows: timing.seconds for rows, timing in by_rows.items()}
                 for name, by_rows in steps.items()
             },
             "load_by_transformers": plainly,
         },
         "weight_bytes": weight_bytes,
-        "agreement": {name: asdict(one) for name, one in agreement.items()},
+        "agreement": {name: asdict(each) for name, each in agreement.items()},
         "ratios": {
-            f"transformers over {name}, seconds to load": plainly / one.median
-            for name, one in loads.items()
+            f"transformers over {name}, seconds to load": plainly / timing.median
+            for name, timing in loads.items()
         },
     }

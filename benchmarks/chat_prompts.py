@@ -1,7 +1,14 @@
-"""What the chat model is asked."""
+"""What the models are asked to continue or to answer."""
 
 from typing import Final
 
+# Beginnings of stories.
+OPENINGS: Final = (
+    "Once upon a time, there was a",
+    "The cat sat on the",
+    "One day, a girl named",
+    "He opened the box and",
+)
 QUESTION: Final = "What should I cook tonight with eggs and rice?"
 _LIGHTHOUSE: Final = """\
 The lighthouse at Marren Point had been dark for eleven years when the council voted to sell it. \

@@ -11,6 +11,7 @@ from chat_prompts import QUESTION, SUMMARY
 from competitors import Competitor, Engine, Generate, Job, Sampling
 from engine import measure, timing_of
 from llama_cpp_samples import AS_ENGINE, LlamaCpp, servers
+from published import markdown_table, mib
 from rich.console import Console
 from shapes import same_weights
 from transformers import PreTrainedModel
@@ -40,7 +41,6 @@ NEW_TOKENS: Final = 48
 TREE: Final = replace(START, min_fork_weight=0.05)
 # The same sampling without forks; there is nothing to probe for.
 INDEPENDENT: Final = replace(TREE, policy="independent", threshold_unit="nats")
-MIB: Final = 2**20
 console = Console(stderr=True)
 
 
@@ -147,7 +147,7 @@ def table(competitors: Sequence[Competitor]) -> str:
     heads = ["", "seconds (quartiles)", "as long as the tree", "texts", "new tokens"]
     heads += ["seconds per 1,000 new tokens", "as long", "per 1,000 tokens of the texts", "as long"]
     heads += ["KV bytes held", "peak"]
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     tree = figures_of(competitors[0])
     for competitor in competitors:
         measured, cells = competitor.measured, []
@@ -155,23 +155,18 @@ def table(competitors: Sequence[Competitor]) -> str:
             cells.append(with_spread(timing, "{:.2f}".format))
             cells.append("" if competitor is competitors[0] else as_long(timing, tree[name]))
         counts = [f"{median(map(len, measured.texts)):g}", f"{median(measured.made):,g}"]
-        sizes = [_mib(measured.kv_bytes), _mib(measured.peak_bytes)]
-        cells = [competitor.name, *cells[:2], *counts, *cells[2:], *sizes]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _mib(count: int | None) -> str:
-    return "-" if count is None else f"{count / MIB:.1f} MiB"
+        sizes = [mib(measured.kv_bytes), mib(measured.peak_bytes)]
+        rows.append([competitor.name, *cells[:2], *counts, *cells[2:], *sizes])
+    return markdown_table(heads, rows)
 
 
 def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
     """Ratios of medians: each competitor over the tree."""
     tree = figures_of(competitors[0])
     return {
-        f"{job}: {one.name}, {name} over the tree": timing.median / tree[name].median
-        for one in competitors[1:]
-        for name, timing in figures_of(one).items()
+        f"{job}: {way.name}, {name} over the tree": timing.median / tree[name].median
+        for way in competitors[1:]
+        for name, timing in figures_of(way).items()
     }
 
 
@@ -194,9 +189,10 @@ def measure_trees(
                 measure(competitors, rounds)
                 texts.append(_section(name, job, pair, competitors))
                 words = f"{name}, {job}"
-                result["seconds"][words] = {one.name: one.measured.seconds for one in competitors}
-                result["texts"][words] = {one.name: one.measured.texts for one in competitors}
-                result["new_tokens"][words] = {one.name: one.measured.made for one in competitors}
+                measured = {way.name: way.measured for way in competitors}
+                result["seconds"][words] = {name: each.seconds for name, each in measured.items()}
+                result["texts"][words] = {name: each.texts for name, each in measured.items()}
+                result["new_tokens"][words] = {name: each.made for name, each in measured.items()}
                 result["ratios"] |= ratios_of(competitors, words)
     return "\n".join(texts), result
 

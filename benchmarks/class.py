@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from published import command_line, publish, where
+from published import command_line, publish, ratio_lines, where
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 from explorer_server import free_port, serve_command, serving
@@ -103,7 +103,7 @@ def cursor_of(seat: Seat) -> int | None:
 
 def ask(lecturer: RawSession, seats: Sequence[Seat], number: int) -> None:
     """Ask for the next token, let all answer, reveal, and take the question off the screens."""
-    path = next(one for one in lecturer.board["paths"] if one["tokens"])
+    path = next(path for path in lecturer.board["paths"] if path["tokens"])
     lead_to(lecturer, seats, number % 7, [path["id"], 0])
     pressed(lecturer, "class_ask_next")
     key = f"class_answer_{lecturer.code}_{number}"
@@ -174,10 +174,10 @@ def main() -> None:
         f"{1000 * seconds['follow_median']:.0f} ms, p95 {1000 * p95:.0f} ms.",
         f"While nothing happens, the server takes {idle:.0%} of a core.",
         f"{questions} questions: {before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after.",
-        *(f"{name}: {value:.2f}" for name, value in ratios.items()),
+        ratio_lines(ratios),
     ]
     result = {"seconds": seconds, "ratios": ratios}
-    publish(options, where("no model"), "\n".join(lines) + "\n", result)
+    publish(options, where("no model"), "\n".join(lines), result)
 
 
 if __name__ == "__main__":

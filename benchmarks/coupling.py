@@ -15,7 +15,7 @@ the threshold, because nothing is drafted elsewhere.
 from collections.abc import Iterator
 
 import torch
-from published import where
+from published import markdown_table, where
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -69,20 +69,17 @@ def main() -> None:
         logits = [
             model(torch.tensor([tokens])).logits[0, prompt - 1 : -1].double() for model in models
         ]
-        target, draft = (one.softmax(dim=-1) for one in logits)
+        target, draft = (scores.softmax(dim=-1) for scores in logits)
         entropy = -torch.xlogy(draft, draft).sum(dim=-1)
         found.append(torch.stack([usual(target, draft), same_uniform(target, draft), entropy]))
     rule, coupled, entropy = torch.cat(found, dim=1)
-    print(
-        f"{where('float32')}\n\n| positions | count | usual rule | same random number |\n|---|---|---|---|"
-    )
-    for name, chosen in (
-        ("all", entropy >= 0),
-        (f"draft model below {THRESHOLD} nats", entropy < THRESHOLD),
-    ):
-        print(
-            f"| {name} | {int(chosen.sum())} | {rule[chosen].mean():.2f} | {coupled[chosen].mean():.2f} |"
-        )
+    parts = {"all": entropy >= 0, f"draft model below {THRESHOLD} nats": entropy < THRESHOLD}
+    rows = [
+        (name, int(part.sum()), f"{rule[part].mean():.2f}", f"{coupled[part].mean():.2f}")
+        for name, part in parts.items()
+    ]
+    table = markdown_table(["positions", "count", "usual rule", "same random number"], rows)
+    print(f"{where('float32')}\n\n{table}", end="")
 
 
 if __name__ == "__main__":

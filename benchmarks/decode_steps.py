@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from published import markdown_table
 from rich.console import Console
 
 from eab.caches.timing import prefilled_tree, time_step
@@ -53,17 +54,17 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Me
 def steps_table(steps: Steps, weighed: str, held: Mapping[str, int]) -> str:
     """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown."""
     all_rows = [*next(iter(steps.values()))]
-    lines = [
+    words = (
         f"One decode step after {PROMPT} tokens: milliseconds (quartiles), and how fast against "
-        "the fastest layout of the weights as loaded.\n",
-        f"| weights | {' | '.join(counted(rows, 'row') for rows in all_rows)} | {weighed} |",
-        "|---" * (len(all_rows) + 2) + "|",
-    ]
+        "the fastest layout of the weights as loaded."
+    )
+    lines = []
     for name, by_rows in steps.items():
         cells = [_cell(by_rows[rows], loaded_step(steps, rows)) for rows in all_rows]
         size = f"{held[name] / MIB:,.0f} MiB" if name in held else "-"
-        lines.append(f"| {name} | {' | '.join(cells)} | {size} |")
-    return "\n".join(lines) + "\n"
+        lines.append([name, *cells, size])
+    heads = ["weights", *(counted(rows, "row") for rows in all_rows), weighed]
+    return f"{words}\n\n{markdown_table(heads, lines)}"
 
 
 def is_as_loaded(name: str) -> bool:

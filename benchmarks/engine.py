@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from competitors import Competitor, Engine, Generate, Job
 from lower_bounds import BarePass, Kernels
-from published import Placement, command_line, offer_device, publish, where
+from published import Placement, command_line, markdown_table, mib, offer_device, publish, where
 from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
@@ -32,7 +32,6 @@ from eab.labs.quantization.measure import read_bytes
 from eab.models.huggingface import HuggingFaceModel
 from eab.timing import MIN_REPEATS, Timing
 
-MIB = 2**20
 LONG_PATHS, LONG_TOKENS = 64, 200
 SECONDS_IN_GRID = {
     "one batch": "generate, one batch",
@@ -198,11 +197,9 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 
 def table(competitors: Sequence[Competitor]) -> str:
     """One row per competitor, as Markdown."""
-    rows = [
-        "| | seconds (quartiles) | as long as the tree | tokens through the model | KV rows | KV bytes held | peak | allocated, peak "
-        "| reserved, peak |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["", "seconds (quartiles)", "as long as the tree", "tokens through the model"]
+    heads += ["KV rows", "KV bytes held", "peak", "allocated, peak", "reserved, peak"]
+    rows = []
     tree = timing_of(competitors[0])
     for competitor in competitors:
         measured, timing = competitor.measured, timing_of(competitor)
@@ -212,17 +209,10 @@ def table(competitors: Sequence[Competitor]) -> str:
             "" if competitor is competitors[0] else as_long(timing, tree),
             f"{measured.tokens:,}",
             "-" if measured.rows is None else f"{measured.rows:,}",
-            _mib(measured.kv_bytes),
-            _mib(measured.peak_bytes),
-            _mib(measured.allocated),
-            _mib(measured.reserved),
         ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _mib(count: int | None) -> str:
-    return "-" if count is None else f"{count / MIB:.1f} MiB"
+        sizes = (measured.kv_bytes, measured.peak_bytes, measured.allocated, measured.reserved)
+        rows.append([*cells, *map(mib, sizes)])
+    return markdown_table(heads, rows)
 
 
 def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, dict[str, Any]]:
@@ -233,7 +223,7 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
     reading = reading_seconds(pair.ours)
     ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
-    if graphs := [one for one in competitors if one.name.endswith("CUDA graphs")]:
+    if graphs := [way for way in competitors if way.name.endswith("CUDA graphs")]:
         ratios["graphs_step_over_reading_weights"] = step_of(graphs[0]) / reading
     long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
     measure([long], 1)
@@ -260,11 +250,8 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
 def grid(placement: Placement) -> str:
     """Vary one thing at a time around the standard job, one round each -> Markdown."""
     columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
-    rows = [
-        "Other jobs, one round each. The columns after the step are seconds and bytes over the tree's.\n",
-        f"| model | prompt | paths x tokens | tree, s | step / bare pass | {' | '.join(columns)} |",
-        "|---" * (len(columns) + 5) + "|",
-    ]
+    heads = ["model", "prompt", "paths x tokens", "tree, s", "step / bare pass", *columns]
+    rows = []
     variations = {
         "embedded": [(30, 20, 40), (300, 20, 40), (300, 8, 200)],
         "135m": [(30, 20, 40), (1000, 20, 40), (300, 1, 40), (300, 8, 40), (300, 64, 40)],
@@ -279,14 +266,16 @@ def grid(placement: Placement) -> str:
             console.print(f"shape {shape}, {job}")
             measure(competitors, 1)
             rows.append(grid_row(shape, job, competitors))
-    return "\n".join(rows) + "\n"
+    words = "Other jobs, one round each. The columns after the step are seconds and bytes over the tree's."
+    return f"{words}\n\n{markdown_table(heads, rows)}"
 
 
-def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
+def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> list[object]:
     """The tree's seconds, its step over the bare pass, and the others' seconds and bytes over the
     tree's.
     """
-    tree, bare, by_name = competitors[0], competitors[1], {one.name: one for one in competitors}
+    tree, bare = competitors[:2]
+    by_name = {competitor.name: competitor for competitor in competitors}
     others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]
     times = [
         "-" if other is None else f"{seconds_of(other) / seconds_of(tree):.2f}" for other in others
@@ -296,12 +285,8 @@ def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
     assert batch.measured.kv_bytes is not None
     assert tree.measured.kv_bytes is not None
     cells = [shape, len(job.prompt), f"{job.paths} x {job.new_tokens}", f"{seconds_of(tree):.2f}"]
-    cells += [
-        f"{step_of(tree) / step_of(bare):.2f}",
-        *times,
-        f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}",
-    ]
-    return f"| {' | '.join(map(str, cells))} |"
+    step = f"{step_of(tree) / step_of(bare):.2f}"
+    return [*cells, step, *times, f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}"]
 
 
 def main() -> None:

@@ -27,8 +27,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
-from chat_prompts import QUESTIONS
-from published import clock_of, command_line, offer_processor_time, publish, ratio_table, where
+from chat_prompts import OPENINGS, QUESTIONS
+from published import (
+    clock_of,
+    command_line,
+    markdown_table,
+    offer_processor_time,
+    publish,
+    ratio_table,
+    where,
+)
 
 from app.server.rules import PUBLIC
 from app.widgets.starting_values import START
@@ -42,17 +50,11 @@ from eab.models.base import LanguageModel
 from eab.models.loading import load_model
 from eab.timing import MIN_REPEATS, Timing
 
-PROMPTS: Final = (
-    "Once upon a time, there was a",
-    "The cat sat on the",
-    "One day, a girl named",
-    "He opened the box and",
-)
 VISITORS: Final = 30
 RUNS_EACH: Final = 3
 SMALL: Final = BranchingConfig(min_fork_weight=0.03, max_paths=4, max_new_tokens=24)
 # Its prompt and its new tokens together fill the embedded model's context of 512 tokens.
-GREEDY_PROMPT: Final = PROMPTS[0] + " little girl" * 120
+GREEDY_PROMPT: Final = OPENINGS[0] + " little girl" * 120
 GREEDY: Final = BranchingConfig(
     entropy_threshold=0.0,
     min_fork_weight=0.0,
@@ -101,7 +103,7 @@ class Service:
             self._step(beside_greedy)
             now = self._clock()
             for run in waiting[:]:
-                has_token = any(isinstance(one, TokenAppended) for one in run.handle.new_events())
+                has_token = appended(run.handle)
                 if has_token and not run.first_token:
                     run.first_token = now
                 if run.handle.ended:
@@ -124,13 +126,18 @@ class Service:
             handle.new_events()
 
     def _submit(self, visitor: int) -> Small:
-        handle = self._ask(Request(PROMPTS[visitor % len(PROMPTS)], SMALL), str(visitor))
+        handle = self._ask(Request(OPENINGS[visitor % len(OPENINGS)], SMALL), str(visitor))
         return Small(visitor, handle, self._clock())
 
     def _ask(self, request: Request, owner: str) -> Handle:
         self._seed += 1
         config = replace(request.config, seed=self._seed)
         return self._scheduler.submit(replace(request, config=config), owner=owner)
+
+
+def appended(handle: Handle) -> bool:
+    """Whether the new events of a run have a token."""
+    return any(isinstance(event, TokenAppended) for event in handle.new_events())
 
 
 def p95(seconds: list[float]) -> float:
@@ -169,7 +176,7 @@ def newcomer_seconds(
         PROBED.pop(model, None)  # nobody has asked this before
         asked = Request(QUESTIONS[seed % len(QUESTIONS)], replace(config, seed=seed))
         new, began = scheduler.submit(asked, owner=name), clock()
-        while not any(isinstance(one, TokenAppended) for one in new.new_events()):
+        while not appended(new):
             scheduler.step()
         seconds[name] = clock() - began
         new.stop()
@@ -181,21 +188,15 @@ def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: C
     """Measure a newcomer beside the crowd, and publish what was found."""
     seeds = range(3 if options.quick else 9)
     found = [newcomer_seconds(model, clock, seed, options.kv_mib) for seed in seeds]
-    waited = {name: [one[name] for one in found] for name in NEWCOMERS}
+    waited = {name: [times[name] for times in found] for name in NEWCOMERS}
     lines = [f"Seconds to the first token of a newcomer beside {CROWD} greedy visitors:", ""]
     lines += [
         f"- `{name}`: {statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})"
         for name, times in waited.items()
     ]
-    publish(
-        options,
-        where(f"{model.card.name}, {model.card.dtype} on cpu"),
-        "\n".join(lines) + "\n",
-        {
-            "seconds": waited,
-            "ratios": {name: statistics.median(times) / SOON for name, times in waited.items()},
-        },
-    )
+    ratios = {name: statistics.median(times) / SOON for name, times in waited.items()}
+    origin = where(f"{model.card.name}, {model.card.dtype} on cpu")
+    publish(options, origin, "\n".join(lines) + "\n", {"seconds": waited, "ratios": ratios})
 
 
 def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[float, float]:
@@ -236,19 +237,15 @@ def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: C
         ]
         for visitors in CROWDS
     }
-    lines = ["| visitors | last first token, s | tokens per second of a text |", "|---|---|---|"]
+    rows = []
     for visitors, times in found.items():
         waited, rate = (Timing(tuple(column)) for column in zip(*times, strict=True))
-        lines.append(
-            f"| {visitors} | {waited.median:.2f} ({waited.low:.2f} to {waited.high:.2f}) "
-            f"| {rate.median:.1f} ({rate.low:.1f} to {rate.high:.1f}) |"
-        )
-    publish(
-        options,
-        where(f"{model.card.name}, {model.card.dtype} on cpu"),
-        "\n".join(lines) + "\n",
-        {"seconds_and_rates": found, "ratios": {}},
-    )
+        texts = f"{rate.median:.1f} ({rate.low:.1f} to {rate.high:.1f})"
+        last = f"{waited.median:.2f} ({waited.low:.2f} to {waited.high:.2f})"
+        rows.append([visitors, last, texts])
+    text = markdown_table(["visitors", "last first token, s", "tokens per second of a text"], rows)
+    origin = where(f"{model.card.name}, {model.card.dtype} on cpu")
+    publish(options, origin, text, {"seconds_and_rates": found, "ratios": {}})
 
 
 def main() -> None:
@@ -286,7 +283,7 @@ def main() -> None:
     publish(
         options,
         where("float32 on cpu"),
-        ratio_table("p95 | beside the greedy one, s | alone, s", found),
+        ratio_table(["p95", "beside the greedy one, s", "alone, s"], found),
         result,
     )
 

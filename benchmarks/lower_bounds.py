@@ -59,7 +59,7 @@ class Kernels:
         """See Competitor: one round per decode step after the first."""
         inputs = {
             size: self._random(1, self._job.paths, size)
-            for size in {one.in_features for one in self._layers}
+            for size in {layer.in_features for layer in self._layers}
         }
         attention = (
             [self._attention() for _ in range(self._model.config.num_hidden_layers)]

@@ -8,6 +8,7 @@ import re
 import statistics
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -84,17 +85,31 @@ def where(dtype: str, device: str = "cpu") -> str:
     )
 
 
-def ratio_table(heads: str, pairs: dict[str, list[tuple[float, float]]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
+
+
+def mib(count: int | None) -> str:
+    """Bytes in MiB, or a dash."""
+    return "-" if count is None else f"{count / 2**20:.1f} MiB"
+
+
+def ratio_lines(ratios: Mapping[str, float]) -> str:
+    """One line per ratio."""
+    return "\n".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
+
+
+def ratio_table(heads: Sequence[str], pairs: dict[str, list[tuple[float, float]]]) -> str:
     """A row per pair of times (numerator, denominator): medians, and their ratio with spread."""
-    rows = [f"| {heads} | ratio | spread |", "|---|---|---|---|---|"]
-    for name, found in pairs.items():
-        above, below = (statistics.median(times) for times in zip(*found, strict=True))
-        ratios = [one / other for one, other in found]
-        rows.append(
-            f"| {name} | {above:.2f} | {below:.2f} | {statistics.median(ratios):.2f} "
-            f"| {min(ratios):.2f} to {max(ratios):.2f} |"
-        )
-    return "\n".join(rows) + "\n"
+    rows = []
+    for name, times in pairs.items():
+        above, below = map(statistics.median, zip(*times, strict=True))
+        ratios = [numerator / denominator for numerator, denominator in times]
+        medians = (f"{value:.2f}" for value in (above, below, statistics.median(ratios)))
+        rows.append([name, *medians, f"{min(ratios):.2f} to {max(ratios):.2f}"])
+    return markdown_table([*heads, "ratio", "spread"], rows)
 
 
 def publish(

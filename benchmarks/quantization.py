@@ -68,7 +68,9 @@ def stored_models(shape: str, placement: Placement) -> dict[str, Stored]:
     """The model of this shape in every format, from the same random weights."""
     plain = plain_model(shape, placement)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
-    loaded_bytes = sum(one.weight.nbytes for one in plain.modules() if isinstance(one, nn.Linear))
+    loaded_bytes = sum(
+        layer.weight.nbytes for layer in plain.modules() if isinstance(layer, nn.Linear)
+    )
     models = {}
     ways = {
         f"{placement.dtype_name}, {layout}": (AS_LOADED, layout)
@@ -154,14 +156,14 @@ def alone_over_beside(models: Mapping[str, Stored]) -> float:
     larger, over all shapes of layers in all formats.
     """
     largest, seen = 0.0, set()
-    for weights, one in models.items():
-        for layer in one.model._model.modules():
+    for weights, stored in models.items():
+        for layer in stored.model._model.modules():
             if not isinstance(layer, QuantizedLinear):
                 continue
             key = (weights, layer.in_features, layer.out_features)
             if key not in seen:
                 seen.add(key)
-                largest = max(largest, _difference(layer, one.model.kv_shape))
+                largest = max(largest, _difference(layer, stored.model.kv_shape))
     return largest
 
 
@@ -218,9 +220,9 @@ def measure_speed(
                 peer = Peer(options.peer, models["int8"].model, weights, repeats)
                 stack.callback(peer.close)
                 peers[f"llama.cpp {weights}"] = peer.step
-            ours = {weights: one.model for weights, one in models.items()}
+            ours = {weights: stored.model for weights, stored in models.items()}
             all_steps[shape] = time_steps(ours, ROWS, repeats, clock, peers)
-        held = {weights: one.linear_bytes for weights, one in models.items()}
+        held = {weights: stored.linear_bytes for weights, stored in models.items()}
         tables.append(f"Shape {shape}. {steps_table(all_steps[shape], 'linear layers', held)}")
         difference = max(difference, alone_over_beside(models))
         if "int4" in models:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from published import markdown_table
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -72,28 +73,27 @@ def quality_table(file: Path, documents: int) -> str:
     """One row per format, as Markdown. The held-out texts are the bundled fables, or a file in
     which <|endoftext|> separates them; each counts up to the length of the context.
     """
-    found = held_out.texts() if file == held_out.FABLES else [*read_documents(file)]
+    documents_in_file = held_out.texts() if file == held_out.FABLES else read_documents(file)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     plain = _prober(tokenizer)
-    texts = [plain.encode(one)[:CONTEXT] for one in found[:documents]]
+    texts = [plain.encode(text)[:CONTEXT] for text in documents_in_file[:documents]]
     characters = sum(len(plain.decode(ids)) for ids in texts)
     prompts = [*known_distributions(FIXED_CHOICES)]
     loss = sum(_nats(plain.log_probabilities(ids), ids) for ids in texts) / characters
-    lines = [
-        f"Embedded model, {len(texts)} texts of {file.name}, {sum(map(len, texts)):,} tokens. float32 "
-        f"has {loss:.4f} nats per character.\n",
-        "| weights | nats per character | KL, nats | same top token | entropy moves by, nats | forks "
-        "at 0.65 that flip | known entropies move by, bits: mean, largest |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    words = (
+        f"Embedded model, {len(texts)} texts of {file.name}, {sum(map(len, texts)):,} tokens. "
+        f"float32 has {loss:.4f} nats per character."
+    )
+    heads = ["weights", "nats per character", "KL, nats", "same top token"]
+    heads += ["entropy moves by, nats", "forks at 0.65 that flip"]
+    heads.append("known entropies move by, bits: mean, largest")
     unusable = [FORMATS[name] for name in unusable_formats()]
-    for name, form in VARIANTS.items():
-        if form in unusable:
-            continue
-        ours = _prober(tokenizer, form)
-        cells = _cells(plain, ours, texts, prompts, characters)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [name, *_cells(plain, _prober(tokenizer, form), texts, prompts, characters)]
+        for name, form in VARIANTS.items()
+        if form not in unusable
+    ]
+    return f"{words}\n\n{markdown_table(heads, rows)}"
 
 
 def _cells(

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for scripts
 
 import torch
 from delayed_link import delayed_link
-from published import command_line, publish, where
+from published import command_line, markdown_table, publish, where
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -85,7 +85,7 @@ def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict
         "one_by_one_over_run_ahead": timings[PLAIN].median / timings[AHEAD].median,
         "requests_one_by_one_over_run_ahead": ways[PLAIN].requests() / ways[AHEAD].requests(),
         "remote_over_local": timings[PLAIN].median / timings[LOCAL].median,
-        "cached_share": min(one.tokens_cached / one.tokens_sent for one in kv if one is not None),
+        "cached_share": min(use.tokens_cached / use.tokens_sent for use in kv if use is not None),
     }
 
 
@@ -108,16 +108,16 @@ def table(found: dict[str, tuple[dict[str, Timing], dict[str, float]]]) -> str:
     """Medians with their spreads (seconds), and the ratios, as Markdown."""
     ways = (LOCAL, PLAIN, AHEAD)
     heads = ["most paths, delay", *ways, "run ahead is", "requests, one by one over run ahead"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for name, (timings, ratios) in found.items():
         cells = [
-            f"{one.median:.2f} ({one.low:.2f} to {one.high:.2f})"
-            for one in (timings[way] for way in ways)
+            f"{timing.median:.2f} ({timing.low:.2f} to {timing.high:.2f})"
+            for timing in (timings[way] for way in ways)
         ]
         verdict = comparison(timings[AHEAD], timings[PLAIN])
         requests = f"{ratios['requests_one_by_one_over_run_ahead']:.2f}"
-        lines.append(f"| {' | '.join([name, *cells, verdict, requests])} |")
-    return "\n".join(lines)
+        rows.append([name, *cells, verdict, requests])
+    return markdown_table(heads, rows).rstrip("\n")
 
 
 def ratios_of(cases: dict[str, dict[str, float]]) -> dict[str, float]:
@@ -126,7 +126,7 @@ def ratios_of(cases: dict[str, dict[str, float]]) -> dict[str, float]:
     """
     return {
         "one_by_one_over_run_ahead": cases["1 path, 20 ms added"]["one_by_one_over_run_ahead"],
-        "cached_share": min(one["cached_share"] for one in cases.values()),
+        "cached_share": min(case["cached_share"] for case in cases.values()),
         "remote_over_local": cases["20 paths, nothing added"]["remote_over_local"],
     }
 
@@ -145,8 +145,8 @@ def main() -> None:
     def ways_of(remote: LanguageModel, paths: int) -> dict[str, Way]:
         plain = BranchingConfig(top_k=20, max_paths=paths, max_new_tokens=new_tokens)
         ahead = replace(plain, drafter="run-ahead")
-        each = {LOCAL: (local, plain), PLAIN: (remote, plain), AHEAD: (remote, ahead)}
-        return {name: Way(*one, prompts, {}) for name, one in each.items()}
+        pairs = {LOCAL: (local, plain), PLAIN: (remote, plain), AHEAD: (remote, ahead)}
+        return {name: Way(*pair, prompts, {}) for name, pair in pairs.items()}
 
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
@@ -158,7 +158,7 @@ def main() -> None:
                 with delayed_link(url, delay) if delay else nullcontext(url) as address:
                     found |= measure(address, name, ways_of, repeats)
     seconds = {
-        name: {way: one.seconds for way, one in timings.items()}
+        name: {way: timing.seconds for way, timing in timings.items()}
         for name, (timings, _) in found.items()
     }
     cases = {name: own for name, (_, own) in found.items()}

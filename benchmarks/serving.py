@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from chat_prompts import OPENINGS
 from published import (
     Placement,
     clock_of,
@@ -40,12 +41,6 @@ from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 
-PROMPTS = (
-    "Once upon a time, there was a",
-    "The cat sat on the",
-    "One day, a girl named",
-    "He opened the box and",
-)
 STATIC_BATCH = 8  # runs
 MIXED_LENGTHS = (8, 16, 32, 256, 8, 24, 64, 16)  # tokens; a long one in each batch of eight
 SAMPLES = 8  # of each request, by transformers and by ours
@@ -83,7 +78,7 @@ class Models:
 
 
 def requests(
-    count: int, paths: int, new_tokens: Sequence[int], prompts: Sequence[str] = PROMPTS
+    count: int, paths: int, new_tokens: Sequence[int], prompts: Sequence[str] = OPENINGS
 ) -> list[Request]:
     """`count` requests, each with its own seed; prompts and lengths are repeated in order."""
     config = BranchingConfig(min_fork_weight=0.03, max_paths=paths)
@@ -170,7 +165,7 @@ def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clo
 
 def prompts_of_many_lengths() -> list[str]:
     """Prompts from a few tokens to some hundred."""
-    return [f"{PROMPTS[0]} " * repeats for repeats in PROMPT_REPEATS]
+    return [f"{OPENINGS[0]} " * repeats for repeats in PROMPT_REPEATS]
 
 
 def prefill_seconds(model: LanguageModel, clock: Clock) -> float:
@@ -198,21 +193,19 @@ def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
 def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
     """The seconds of both ways of each ratio, in interleaved rounds."""
     compared = comparisons(models)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
-    for one in compared.values():  # the first passes of a process are slow
-        for way in (one.slower, one.faster):
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
+    for pair in compared.values():  # the first passes of a process are slow
+        for way in (pair.slower, pair.faster):
             short = [
                 replace(asked, config=replace(asked.config, max_new_tokens=4))
-                for asked in one.requests[:2]
+                for asked in pair.requests[:2]
             ]
-            way(one.model, short)
+            way(pair.model, short)
     for _ in range(rounds):
-        for name, one in compared.items():
-            times = [
-                seconds(way, one.model, one.requests, clock) for way in (one.slower, one.faster)
-            ]
-            found[name].append((times[0], times[1]))
-    return found
+        for name, pair in compared.items():
+            slow = seconds(pair.slower, pair.model, pair.requests, clock)
+            times[name].append((slow, seconds(pair.faster, pair.model, pair.requests, clock)))
+    return times
 
 
 def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dict[str, list[float]]:
@@ -267,7 +260,7 @@ def main() -> None:
     publish(
         options,
         where(str(placement), placement.device),
-        ratio_table(" | seconds | against seconds", found) + words(first),
+        ratio_table(["", "seconds", "against seconds"], found) + words(first),
         result,
     )
 

@@ -21,7 +21,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,7 +34,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 import psutil
-from published import publish, where
+from chat_prompts import OPENINGS
+from published import markdown_table, publish, where
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))  # the tests talk to a server in the same way
@@ -44,12 +45,6 @@ from raw_session import RawSession  # noqa: E402
 
 from app.server.registry import MAX_RUNS  # noqa: E402
 
-PROMPTS: Final = (
-    "Once upon a time, there was a",
-    "The cat sat on the",
-    "One day, a girl named",
-    "He opened the box and",
-)
 SETTINGS: Final = {"max_paths": 8, "max_new_tokens": 24, "min_fork_weight": 0.03}
 # All visitors have one address here, so each tab counts, and none is sent away.
 RULES: Final = 'visitor = "tab"\nseconds_per_hour = 1000000\n'
@@ -154,19 +149,14 @@ def sampled(process: int, soak: Soak) -> Iterator[None]:
     """Look at the process every second."""
     server, over = psutil.Process(process), Event()
 
-    def sample() -> None:
+    def look() -> None:
         while not over.wait(1):
             with server.oneshot():
-                soak.samples.append(
-                    Sample(
-                        time.monotonic(),
-                        server.memory_info().rss,
-                        server.num_threads(),
-                        server.num_fds(),
-                    )
-                )
+                rss, threads = server.memory_info().rss, server.num_threads()
+                sample = Sample(time.monotonic(), rss, threads, server.num_fds())
+                soak.samples.append(sample)
 
-    thread = Thread(target=sample, daemon=True)
+    thread = Thread(target=look, daemon=True)
     thread.start()
     try:
         yield
@@ -180,7 +170,7 @@ class Visitor:
 
     def __init__(self, number: int, address: str, soak: Soak) -> None:
         self._address, self._soak = address, soak
-        prompt = f"{PROMPTS[number % len(PROMPTS)]} {number}"
+        prompt = f"{OPENINGS[number % len(OPENINGS)]} {number}"
         self._query = urlencode({"prompt": prompt, "seed": number, **SETTINGS})
         self._random = random.Random(number)
 
@@ -232,7 +222,7 @@ def _swap_models() -> list[int]:
     from eab.engine.request import Request
 
     models, process, found = ModelCache(), psutil.Process(), []
-    request = Request(PROMPTS[0], BranchingConfig(max_new_tokens=8, max_paths=4))
+    request = Request(OPENINGS[0], BranchingConfig(max_new_tokens=8, max_paths=4))
     for number in range(SWAPS):
         for _ in generate(models.get(SWAPPED[number % len(SWAPPED)]), request):
             pass
@@ -248,16 +238,17 @@ def growth(values: list[int]) -> float:
 
 def soak_ratios(soak: Soak) -> dict[str, float]:
     """How much more of everything there is at the end."""
-
-    def quarter(number: int, of: Callable[[Sample], int]) -> float:
-        return median(of(one) for one in soak.samples if soak.quarter(one.at) == number)
-
+    medians = [quarter_medians(soak, number) for number in range(4)]
     ratios = {
-        f"{name}_last_over_second_quarter": quarter(3, lambda one, name=name: getattr(one, name))
-        / quarter(1, lambda one, name=name: getattr(one, name))
-        for name in SAMPLED
+        f"{name}_last_over_second_quarter": medians[3][name] / medians[1][name] for name in SAMPLED
     }
     return ratios | {"ttft_p95_last_over_first_quarter": ttft_p95(soak, 3) / ttft_p95(soak, 0)}
+
+
+def quarter_medians(soak: Soak, number: int) -> dict[str, float]:
+    """The medians of what was sampled in a quarter, by name."""
+    samples = [sample for sample in soak.samples if soak.quarter(sample.at) == number]
+    return {name: median(getattr(sample, name) for sample in samples) for name in SAMPLED}
 
 
 def ttft_p95(soak: Soak, quarter: int) -> float:
@@ -268,23 +259,18 @@ def ttft_p95(soak: Soak, quarter: int) -> float:
 
 def table(soak: Soak, swaps: list[int], ratios: dict[str, float]) -> str:
     """The quarters, the ratios, and what went wrong."""
-    rows = ["| quarter | runs | RSS, MiB | threads | descriptors | first token, p95 |"]
-    rows.append("|---|---|---|---|---|---|")
+    rows = []
     for number in range(4):
-        samples = [one for one in soak.samples if soak.quarter(one.at) == number]
-        rss, threads, descriptors = (
-            median(getattr(one, name) for one in samples) for name in SAMPLED
-        )
+        rss, threads, descriptors = quarter_medians(soak, number).values()
         runs = sum(soak.quarter(at) == number for at, _ in soak.first_tokens)
-        rows.append(
-            f"| {number + 1} | {runs} | {rss / 2**20:.0f} | {threads:.0f} | {descriptors:.0f} "
-            f"| {ttft_p95(soak, number):.2f} s |"
-        )
+        sizes = (f"{rss / 2**20:.0f}", f"{threads:.0f}", f"{descriptors:.0f}")
+        rows.append([number + 1, runs, *sizes, f"{ttft_p95(soak, number):.2f} s"])
+    heads = ["quarter", "runs", "RSS, MiB", "threads", "descriptors", "first token, p95"]
     loads = " ".join(f"{rss / 2**20:.0f}" for rss in swaps)
     return "\n".join(
         [
-            *rows,
-            f"\nMiB after each of {SWAPS} loads of another model: {loads}\n",
+            markdown_table(heads, rows),
+            f"MiB after each of {SWAPS} loads of another model: {loads}\n",
             *(f"{name}: {ratio:.3f}" for name, ratio in ratios.items()),
             f"unexplained lines in the log: {len(soak.log)}",
             *soak.log[:20],

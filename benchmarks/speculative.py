@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
-from published import Placement, command_line, offer_device, publish, where
+from published import Placement, command_line, markdown_table, offer_device, publish, where
 from rich.console import Console
 from shapes import engine_model, plain_model, same_weights
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -185,25 +185,22 @@ def measure(job: Job) -> None:
 
 def table(job: Job) -> str:
     """One row per competitor, as Markdown."""
-    rows = [
-        f"{job.name}, {job.config.max_new_tokens} new tokens at most",
-        "",
-        "| | time (quartiles) | against plain | passes | draft tokens accepted | tokens per pass and path |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ["", "time (quartiles)", "against plain", "passes", "draft tokens accepted"]
+    heads.append("tokens per pass and path")
+    rows = []
     plain = job.timings[PLAIN]
     for label, timing in job.timings.items():
         against = "" if label == PLAIN else comparison(timing, plain)
-        cells = [label, in_ms(timing), against, *_counts(job.runs.get(label))]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
+        rows.append([label, in_ms(timing), against, *_counts(job.runs.get(label))])
+    words = f"{job.name}, {job.config.max_new_tokens} new tokens at most"
+    return f"{words}\n\n{markdown_table(heads, rows)}"
 
 
 def _counts(run: Run | None) -> list[str]:
     if run is None:
         return ["-", "-", "-"]
-    drafted = sum(len(one.draft_tokens) for one in run.speculations)
-    accepted = sum(one.accepted for one in run.speculations)
+    drafted = sum(len(speculation.draft_tokens) for speculation in run.speculations)
+    accepted = sum(speculation.accepted for speculation in run.speculations)
     return [
         str(run.forward_passes),
         f"{accepted} of {drafted}",
@@ -246,12 +243,8 @@ def main() -> None:
         job.name: {label: timing.seconds for label, timing in job.timings.items()}
         for job in measured
     }
-    publish(
-        options,
-        where(str(placement), placement.device),
-        text,
-        {"seconds": seconds, "ratios": ratios},
-    )
+    origin = where(str(placement), placement.device)
+    publish(options, origin, text, {"seconds": seconds, "ratios": ratios})
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from published import command_line, publish, where
+from published import command_line, markdown_table, publish, where
 
 from eab.config import BranchingConfig
 from eab.labs.tuning.cell import Cell
@@ -109,22 +109,22 @@ def compare_errors(
     """The ratio of the errors, a table with a row per prompt, and its figures."""
     trees = cells_of(model, prompts, Grid(base=TREE, seeds=seeds))
     texts = {
-        one.id: at_equal_tokens(model, one, tokens_of(trees[one.id]), seeds) for one in prompts
+        prompt.id: at_equal_tokens(model, prompt, tokens_of(trees[prompt.id]), seeds)
+        for prompt in prompts
     }
-    rows = ["| prompt | tokens | texts | their tokens | error of trees | of texts | |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    heads = ["prompt", "tokens", "texts", "their tokens", "error of trees", "of texts", ""]
+    rows = []
     figures: dict[str, object] = {}
     verdicts: list[str] = []
-    for one in prompts:
-        ours, theirs = (squares(cells[one.id]) for cells in (trees, texts))
+    for prompt in prompts:
+        ours, theirs = (squares(cells[prompt.id]) for cells in (trees, texts))
         errors = [math.sqrt(statistics.mean(values)) for values in (ours, theirs)]
         verdicts.append(verdict(ours, theirs))
-        count, theirs_tokens = texts[one.id][0].config.max_paths, tokens_of(texts[one.id])
-        rows.append(
-            f"| {one.question.prompt.strip()!r} | {tokens_of(trees[one.id]):.1f} | {count} "
-            f"| {theirs_tokens:.1f} | {errors[0]:.3f} | {errors[1]:.3f} | {verdicts[-1]} |"
-        )
-        figures[one.id] = {"trees": errors[0], "independent": errors[1], "verdict": verdicts[-1]}
+        count, theirs_tokens = texts[prompt.id][0].config.max_paths, tokens_of(texts[prompt.id])
+        cells = (f"{tokens_of(trees[prompt.id]):.1f}", count, f"{theirs_tokens:.1f}")
+        both = (f"{error:.3f}" for error in errors)
+        rows.append([repr(prompt.question.prompt.strip()), *cells, *both, verdicts[-1]])
+        figures[prompt.id] = {"trees": errors[0], "independent": errors[1], "verdict": verdicts[-1]}
     ours, theirs = (
         [value for cells in every.values() for value in squares(cells)] for every in (trees, texts)
     )
@@ -132,7 +132,7 @@ def compare_errors(
     words = f"\nOf {len(prompts)} prompts, trees win {verdicts.count('trees win')} and lose "
     words += f"{verdicts.count('trees lose')}; no difference was measured at "
     words += f"{verdicts.count('no difference')} ({len(seeds)} seeds). All together: {ratio:.2f}.\n"
-    return ratio, "\n".join(rows) + "\n" + words, figures
+    return ratio, markdown_table(heads, rows) + words, figures
 
 
 def resimulated_share(

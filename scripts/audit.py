@@ -39,19 +39,19 @@ def _answer(command: list[str]) -> tuple[dict[str, Any] | None, str]:
 def verdict(report: dict[str, Any] | None, why: str) -> int:
     """Print what a report says -> the exit status."""
     packages = report["dependencies"] if report else []
-    known = [one for one in packages if "skip_reason" not in one]
+    known = [package for package in packages if "skip_reason" not in package]
     if not known:
         print(f"Not audited: {why or 'the database knows none of the packages'}.")
         return 0
-    found = [(one, flaw) for one in known for flaw in one["vulns"]]
-    for one, flaw in found:
+    flaws = [(package, flaw) for package in known for flaw in package["vulns"]]
+    for package, flaw in flaws:
         fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
-        print(f"{one['name']} {one['version']}: {flaw['id']}; mended in {fixed}")
-    for one in packages:
-        if "skip_reason" in one:
-            print(f"Not audited: {one['name']}: {one['skip_reason']}")
-    print(f"{len(known)} packages audited, {len(found)} known vulnerabilities.")
-    return int(bool(found))
+        print(f"{package['name']} {package['version']}: {flaw['id']}; mended in {fixed}")
+    for package in packages:
+        if "skip_reason" in package:
+            print(f"Not audited: {package['name']}: {package['skip_reason']}")
+    print(f"{len(known)} packages audited, {len(flaws)} known vulnerabilities.")
+    return int(bool(flaws))
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ class Target:
     least: float | None = None
     most: float | None = None
 
-    def verdict(self, found: float) -> str:
+    def verdict(self, ratio: float) -> str:
         """Whether it is reached."""
-        if self.least is not None and found < self.least:
+        if self.least is not None and ratio < self.least:
             return f"missed (at least {self.least:g})"
-        if self.most is not None and found > self.most:
+        if self.most is not None and ratio > self.most:
             return f"missed (at most {self.most:g})"
         return (
             f"reached (at {'least' if self.most is None else 'most'} {self.least or self.most:g})"
@@ -191,7 +191,7 @@ def _device_gib(device: str) -> float:
 def describe(options: argparse.Namespace) -> dict[str, str]:
     """The device, the versions, and how it is measured."""
     device = options.device
-    found = {
+    versions = {
         "dtype": options.dtype,
         "rounds": "few (--quick)" if options.quick else "all",
         "Python": platform.python_version(),
@@ -200,7 +200,7 @@ def describe(options: argparse.Namespace) -> dict[str, str]:
         "commit": _first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"),
     }
     if device != "cuda":
-        return {"device": "cpu"} | found
+        return {"device": "cpu"} | versions
     properties = torch.cuda.get_device_properties(0)
     return {
         "device": properties.name,
@@ -208,7 +208,7 @@ def describe(options: argparse.Namespace) -> dict[str, str]:
         "compute capability": f"{properties.major}.{properties.minor}",
         "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "CUDA": str(torch.version.cuda),
-    } | found
+    } | versions
 
 
 def _first_line(*command: str) -> str:
@@ -225,26 +225,26 @@ def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str
     lines += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]
     lines += ["", "| part | question | outcome | minutes |", "|---|---|---|---|"]
     lines += [
-        f"| {name} | {PARTS[name].question} | {one.status} | {one.seconds / 60:.1f} |"
-        for name, one in outcomes.items()
+        f"| {name} | {PARTS[name].question} | {outcome.status} | {outcome.seconds / 60:.1f} |"
+        for name, outcome in outcomes.items()
     ]
     if not machine["rounds"].startswith("few") and (reached := target_rows(outcomes)):
         lines += ["", "| part | ratio | found | target |", "|---|---|---|---|", *reached]
-    for name, one in outcomes.items():
-        lines += ["", f"## {name}", "", f"`{one.command}`", "", one.words.rstrip()]
+    for name, outcome in outcomes.items():
+        lines += ["", f"## {name}", "", f"`{outcome.command}`", "", outcome.words.rstrip()]
     return "\n".join(lines) + "\n"
 
 
 def target_rows(outcomes: Mapping[str, Outcome]) -> list[str]:
     """The targets whose figures are there, as rows of a table."""
-    found = [
+    rows = [
         (target, outcomes[target.part].result["ratios"][target.ratio])
         for target in TARGETS
         if target.part in outcomes and "ratios" in outcomes[target.part].result
     ]
     return [
         f"| {target.part} | {target.ratio} | {ratio:.2f} | {target.verdict(ratio)} |"
-        for target, ratio in found
+        for target, ratio in rows
     ]
 
 
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes[name] = run_part(PARTS[name], options)
         console.print(f"{name}: {outcomes[name].status}")
         write(options.out, machine, {part: outcomes[part] for part in PARTS if part in outcomes})
-    return int(any(one.status in ("failed", "too long") for one in outcomes.values()))
+    return int(any(outcome.status in ("failed", "too long") for outcome in outcomes.values()))
 
 
 def write(folder: Path, machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> None:

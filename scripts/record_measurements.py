@@ -206,12 +206,12 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
 def publish(name: str, measured: Measured) -> bool:
     """Write a recording if its sentence holds; else print why, and return False."""
     print(f"{name}: {measured.sentence}")
-    found = objections(measured.claims)
-    for words in found:
+    reasons = objections(measured.claims)
+    for words in reasons:
         print(f"{name} is not recorded. {words}.")
-    if not found:
+    if not reasons:
         measured.write()
-    return not found
+    return not reasons
 
 
 def main() -> None:

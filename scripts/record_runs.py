@@ -320,7 +320,7 @@ def main() -> None:
 
 def record_samples(model: HuggingFaceModel) -> None:
     """Record the independent samples that the page Compare opens with."""
-    example = next(one for one in EXAMPLES if one.file == bundled_runs.COMPARED)
+    example = next(each for each in EXAMPLES if each.file == bundled_runs.COMPARED)
     run = fold(record.load(bundled_runs.FOLDER / example.file))
     config = independent_config(run, "tokens")
     bundled_runs.SAMPLES.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +338,7 @@ def record_quantized_run() -> None:
 def record_runs(model: HuggingFaceModel) -> None:
     """Write the run file of every example of this model."""
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
-    for example in (one for one in EXAMPLES if one.model == model.card.name):
+    for example in (each for each in EXAMPLES if each.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
         config = BranchingConfig(**(common | example.settings))
         events = list(generate(model, Request(example.prompt, config)))

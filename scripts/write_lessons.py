@@ -31,25 +31,27 @@ def is_current() -> bool:
 
 
 def _filled(text: str, name: str, lines: Iterable[str]) -> str:
-    found = re.compile(f"(<!-- {name} -->\n).*(<!-- /{name} -->)", re.DOTALL)
+    marked = re.compile(f"(<!-- {name} -->\n).*(<!-- /{name} -->)", re.DOTALL)
     new = "\n".join(lines)
-    return found.sub(lambda marks: f"{marks[1]}{new}\n{marks[2]}", text)
+    return marked.sub(lambda marks: f"{marks[1]}{new}\n{marks[2]}", text)
 
 
 def _measures() -> Iterator[str]:
-    for kind in dict.fromkeys(one.kind for one in MEASURES.values()):
+    for kind in dict.fromkeys(measure.kind for measure in MEASURES.values()):
         parts = ", ".join(f"`{name}`" for name, (_, of) in PARTS.items() if of is kind)
         yield f"Of {parts}:\n"
-        for name, one in MEASURES.items():
-            if one.kind is kind:
-                yield f"- `{name}`: {UNITS.get(one.unit, one.unit)}"
+        for name, measure in MEASURES.items():
+            if measure.kind is kind:
+                yield f"- `{name}`: {UNITS.get(measure.unit, measure.unit)}"
         yield ""
     yield "Without `of`, a measure is that of `run`, the run on the board."
 
 
 def _calculators() -> Iterator[str]:
-    for name, one in CALCULATORS.items():
-        knobs, results = (", ".join(f"`{each}`" for each in of) for of in (one.knobs, one.results))
+    for name, calculator in CALCULATORS.items():
+        knobs, results = (
+            ", ".join(f"`{each}`" for each in of) for of in (calculator.knobs, calculator.results)
+        )
         yield f"- `{name}`: sliders {knobs}; gives {results}"
 
 

@@ -31,13 +31,17 @@ def locked() -> Iterator[tuple[Requirement, list[str]]]:
     for entry in re.split(r"\n(?=\S)", LOCK.read_text(encoding="utf-8").strip()):
         if not entry.startswith("#"):
             requirement, *hashes = entry.replace("\\\n", "").split("--hash=")
-            yield Requirement(requirement), [one.strip() for one in hashes]
+            yield Requirement(requirement), [value.strip() for value in hashes]
 
 
 def table() -> str:
     """One row per package."""
-    needed = [one for one, _ in locked() if one.marker is None or one.marker.evaluate(LINUX)]
-    names = sorted({one.name for one in needed})
+    needed = [
+        package
+        for package, _ in locked()
+        if package.marker is None or package.marker.evaluate(LINUX)
+    ]
+    names = sorted({package.name for package in needed})
     rows = [f"| {name} | {licence(metadata(name))} |" for name in names]
     return "\n".join(["| Package | Licence |", "| --- | --- |", *rows, ""])
 
@@ -50,10 +54,10 @@ def licence(stated: PackageMetadata) -> str:
         if each.startswith("License :: ")
     ]
     free = (stated.get("License") or "").split("\n", 1)[0]
-    found = stated.get("License-Expression") or ", ".join(classifiers) or free[:LONGEST]
-    if not found:
+    name = stated.get("License-Expression") or ", ".join(classifiers) or free[:LONGEST]
+    if not name:
         raise ValueError(f"{stated['Name']} states no licence; look at its source and add it here")
-    return str(found)
+    return str(name)
 
 
 if __name__ == "__main__":

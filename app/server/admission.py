@@ -74,14 +74,14 @@ class Admission:
     def _tidy(self, now: float) -> None:
         """Remember of what has ended only what it took, for an hour after its beginning."""
         self._ended += [
-            _Spent(at, one.owner, one.seconds) for at, one in self._active if not one.active
+            _Spent(at, task.owner, task.seconds) for at, task in self._active if not task.active
         ]
-        self._active = [(at, one) for at, one in self._active if one.active]
-        self._ended = [one for one in self._ended if now - one.began < HOUR]
+        self._active = [(at, task) for at, task in self._active if task.active]
+        self._ended = [spent for spent in self._ended if now - spent.began < HOUR]
 
     def _check_counts(self, owner: str) -> None:
-        rules, active = self._rules, [one for _, one in self._active if not one.is_over()]
-        own = sum(one.owner == owner for one in active)
+        rules, active = self._rules, [task for _, task in self._active if not task.is_over()]
+        own = sum(task.owner == owner for task in active)
         if own >= rules.runs_per_visitor:
             raise LimitError(
                 f"you already have {counted(own, 'run')} queued or running; this server allows "
@@ -95,11 +95,13 @@ class Admission:
 
     def _check_seconds(self, owner: str, now: float) -> None:
         rules = self._rules
-        running = [_Spent(at, one.owner, one.seconds) for at, one in self._active]
-        own = [one for one in (*self._ended, *running) if one.owner == owner and one.seconds]
-        seconds = sum(one.seconds for one in own)
+        running = [_Spent(at, task.owner, task.seconds) for at, task in self._active]
+        own = [
+            spent for spent in (*self._ended, *running) if spent.owner == owner and spent.seconds
+        ]
+        seconds = sum(spent.seconds for spent in own)
         if seconds >= rules.seconds_per_hour:
-            wait = max(0.0, min(one.began for one in own) + HOUR - now)
+            wait = max(0.0, min(spent.began for spent in own) + HOUR - now)
             raise LimitError(
                 f"your runs took {human_seconds(seconds)} within an hour; this server allows "
                 f"{human_seconds(rules.seconds_per_hour)}. Try again in {human_seconds(wait)}"

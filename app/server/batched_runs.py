@@ -108,8 +108,11 @@ class BatchedRuns:
         device = model.kv_shape.device
 
         def held_elsewhere() -> int:
-            others = (one for one in self._schedulers.values() if one.model is not model)
-            return sum(one.kv_held for one in others if one.model.kv_shape.device == device)
+            return sum(
+                scheduler.kv_held
+                for other, scheduler in self._schedulers.items()
+                if other is not model and other.kv_shape.device == device
+            )
 
         return Scheduler(
             model,

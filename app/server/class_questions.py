@@ -33,10 +33,10 @@ class Question:
                 f"the question has {len(self.options)} options; give {FEWEST_OPTIONS} to "
                 f"{MOST_OPTIONS}, one per line"
             )
-        for one in (self.text, *self.options):
-            if not one.strip() or len(one) > LONGEST:
+        for text in (self.text, *self.options):
+            if not text.strip() or len(text) > LONGEST:
                 raise ClassError(
-                    f"{quoted(one)} has {len(one)} characters; a question and its options have 1 "
+                    f"{quoted(text)} has {len(text)} characters; a question and its options have 1 "
                     f"to {LONGEST} each"
                 )
         if len(set(self.options)) < len(self.options):
@@ -69,21 +69,22 @@ def as_csv(asked: Sequence[Asked]) -> str:
     rows.writerow(
         ["question", "text", "option", "answers", "model probability", "came true", "revealed"]
     )
-    for one in asked:
-        for number, option in enumerate(one.question.options):
-            given = one.question.probabilities
+    for each in asked:
+        question = each.question
+        for number, option in enumerate(question.options):
+            given = question.probabilities
             probability = "" if given is None else f"{given[number]:.6f}"
-            right = one.question.right
+            right = question.right
             came_true = "" if right is None else str(number == right).lower()
             rows.writerow(
                 [
-                    one.number,
-                    _cell(one.question.text),
+                    each.number,
+                    _cell(question.text),
                     _cell(option),
-                    one.counts[number],
+                    each.counts[number],
                     probability,
                     came_true,
-                    str(one.revealed).lower(),
+                    str(each.revealed).lower(),
                 ]
             )
     return text.getvalue()

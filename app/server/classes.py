@@ -25,7 +25,7 @@ class Classes:
         """A new class. Raises ClassError if there are too many already."""
         with self._lock:
             going_on = self._going_on()
-            if sum(one.owner == owner for one in going_on) >= self._per_visitor:
+            if sum(room.owner == owner for room in going_on) >= self._per_visitor:
                 raise ClassError(
                     f"a visitor can have {counted(self._per_visitor, 'class')} at a time; end "
                     "one first, with its lecturer's link"
@@ -43,19 +43,19 @@ class Classes:
         """The class with this code, in any case and spacing; ClassError if there is none."""
         given = "".join(code.split()).upper()
         with self._lock:
-            found = next((one for one in self._going_on() if one.code == given), None)
-        if found is None:
+            room = next((each for each in self._going_on() if each.code == given), None)
+        if room is None:
             raise ClassError(f"there is no class {quoted(given)} on this server; check the code")
-        return found
+        return room
 
     def by_key(self, key: str) -> Classroom:
         """The class that this key leads. Raises ClassError if there is none, or no longer."""
         with self._lock:
-            found = next((one for one in self._going_on() if one.leads(key)), None)
-        if found is None:
+            room = next((each for each in self._going_on() if each.leads(key)), None)
+        if room is None:
             raise ClassError("the class of this lecturer's link has ended; start another")
-        return found
+        return room
 
     def _going_on(self) -> list[Classroom]:
-        self._classes = [one for one in self._classes if not one.state.ended]
+        self._classes = [room for room in self._classes if not room.state.ended]
         return self._classes

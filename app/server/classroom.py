@@ -195,7 +195,7 @@ class Classroom:
     def _look_around(self) -> None:
         """Forget who has lost the connection, and end a class without a lecturer."""
         for members in (self._lecturers, self._followers):
-            for session in [one for one in members if not self._connected(one)]:
+            for session in [member for member in members if not self._connected(member)]:
                 del members[session]
         now = self._now()
         self._lecturer_seen = now if self._lecturers else self._lecturer_seen

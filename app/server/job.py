@@ -75,7 +75,7 @@ class Job(Generic[State]):
 
     def within(self, limited: Callable[[BranchingConfig], BranchingConfig]) -> "Job[State]":
         """The same job with limited settings."""
-        requests = (replace(one, config=limited(one.config)) for one in self.requests)
+        requests = (replace(request, config=limited(request.config)) for request in self.requests)
         return replace(self, requests=tuple(requests))
 
 

@@ -37,10 +37,10 @@ def find(lesson_id: str) -> Lesson:
     """The lesson of a link. Raises LessonError if there is none of this name, or no longer."""
     with _LOCK:
         uploaded = _UPLOADED.get(lesson_id)
-    found = uploaded or next((one for one in lessons() if one.id == lesson_id), None)
-    if found is None:
+    lesson = uploaded or next((each for each in lessons() if each.id == lesson_id), None)
+    if lesson is None:
         raise LessonError(
             f"there is no lesson {quoted(lesson_id)} on this server; upload its file again, or "
             "choose another lesson"
         )
-    return found
+    return lesson

@@ -87,8 +87,8 @@ def from_query(values: Mapping[str, str]) -> Link:
     if cursor is not None and not 0 <= cursor <= MAX_STEP:
         raise LinkError(f"cursor is {cursor}; it must be a step from 0 to {MAX_STEP:,}")
     prompt, messages = _what_to_run(values)
-    found = {name: values.get(name, "") for name in ("run", "saved", "example", "model")}
-    return Link(**found, prompt=prompt, messages=messages, config=config, cursor=cursor)
+    places = {name: values.get(name, "") for name in ("run", "saved", "example", "model")}
+    return Link(**places, prompt=prompt, messages=messages, config=config, cursor=cursor)
 
 
 def _what_to_run(values: Mapping[str, str]) -> tuple[str | None, tuple[Message, ...]]:

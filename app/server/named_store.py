@@ -75,10 +75,10 @@ class NamedStore(Generic[Kept]):
                     "WHERE id = ? AND deleted_at IS NULL",
                     (saved_id,),
                 ).fetchone()
-        one = self.kind.one
+        thing = self.kind.one
         if row is None:
-            raise StoreError(f"this {one} is not saved on this server; choose another one")
-        return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {one} “{row[1]}”")
+            raise StoreError(f"this {thing} is not saved on this server; choose another one")
+        return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {thing} “{row[1]}”")
 
     def rename(self, saved_id: str, name: str) -> str:
         """Give it another name; returns that without spaces around it."""
@@ -105,10 +105,10 @@ class NamedStore(Generic[Kept]):
     def restore(self, saved_id: str) -> None:
         """Undo a deletion; StoreError if it was not deleted lately or there is no room."""
         with self.file.writing() as db:
-            found = db.execute(
+            row = db.execute(
                 f"SELECT size FROM {self.kind.many} WHERE id = ?", (saved_id,)
             ).fetchone()
-            self._check_room(db, found[0] if found else 0)
+            self._check_room(db, row[0] if row else 0)
             self._change(
                 db, "SET deleted_at = NULL WHERE id = ? AND deleted_at IS NOT NULL", saved_id
             )

@@ -42,7 +42,9 @@ class Names:
 
     def check(self, name: str, value: object) -> None:
         """See eab.settings.Values.check."""
-        if not isinstance(value, tuple) or not all(isinstance(one, str) and one for one in value):
+        if not isinstance(value, tuple) or not all(
+            isinstance(each, str) and each for each in value
+        ):
             raise ConfigError(
                 f'{name} is {quoted(value)}; it must be a list such as ["{self.example}"]'
             )

@@ -55,7 +55,7 @@ class ServingLog:
             seconds, {number: events[live] for number, live in numbers.items()}
         )
         if record.served:
-            owners = {one.run: numbers[one.run].owner for one in record.served}
+            owners = {row.run: numbers[row.run].owner for row in record.served}
             new = LoggedPass(time.monotonic(), waiting, record, owners)
             self.passes = (*self.passes[1 - KEPT_PASSES :], new)
 

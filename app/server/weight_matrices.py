@@ -43,8 +43,8 @@ def _embedded_names() -> list[str]:
     from safetensors import safe_open
 
     with safe_open(EMBEDDED_FILE, "numpy") as file:
-        found = [key.removesuffix(".weight") for key in file.keys() if "norm" not in key]  # noqa: SIM118
-    return sorted(found, key=_place)
+        matrices = [key.removesuffix(".weight") for key in file.keys() if "norm" not in key]  # noqa: SIM118
+    return sorted(matrices, key=_place)
 
 
 def _place(name: str) -> tuple[int, int]:

@@ -149,13 +149,13 @@ def attend(member: Membership) -> ClassState:
 
 def look(member: Membership, reported: dict[str, Any]) -> None:
     """Where the lecturer's board is now, as the browser reports it."""
-    found = _look_of(reported)
+    seen = _look_of(reported)
     shown = cast(View | None, member.room.state.shown)
-    if found is None or found == st.session_state.get(_LOOK):  # the last report stays
+    if seen is None or seen == st.session_state.get(_LOOK):  # the last report stays
         return
     if member.role == "lecturer" and shown is not None:
-        st.session_state[_LOOK] = found
-        member.room.show(member.room.key, replace(shown, look=found))
+        st.session_state[_LOOK] = seen
+        member.room.show(member.room.key, replace(shown, look=seen))
 
 
 def publish(page: str) -> None:
@@ -235,9 +235,9 @@ def _view(page: str) -> View:
 
 def _own_look(view: View) -> Look | None:
     """Where the board of this tab was last; nothing of a run that it no longer shows."""
-    found = cast(Look | None, st.session_state.get(_LOOK))
-    on_board = found is not None and (view.lesson is not None or found.run.endswith(view.key))
-    return found if on_board else None
+    seen = cast(Look | None, st.session_state.get(_LOOK))
+    on_board = seen is not None and (view.lesson is not None or seen.run.endswith(view.key))
+    return seen if on_board else None
 
 
 def _look_of(reported: dict[str, Any]) -> Look | None:

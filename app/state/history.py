@@ -61,7 +61,7 @@ def note(opened: OpenRun) -> None:
     )
     kept = [past, *runs()]
     if len(kept) > MAX_RUNS:
-        kept.remove(next(one for one in reversed(kept) if one.key not in _pinned_keys()))
+        kept.remove(next(run for run in reversed(kept) if run.key not in _pinned_keys()))
     st.session_state[_RUNS] = kept
 
 
@@ -95,7 +95,7 @@ def pinned() -> list[PastRun]:
 def toggle_pin(key: str) -> None:
     """Pin a run, or unpin it; of three, the one that was pinned first is unpinned."""
     keys = _pinned_keys()
-    changed = [one for one in keys if one != key] if key in keys else [*keys, key]
+    changed = [other for other in keys if other != key] if key in keys else [*keys, key]
     st.session_state[_PINNED] = changed[-MAX_PINNED:]
 
 

@@ -87,9 +87,9 @@ def fed(chosen: Lesson) -> Fed:
     """The example, or what the user chose of this tab; in a class, what the lecturer's lesson was
     fed with, until the user chooses or leaves.
     """
-    found = _guest(chosen) or _fed(chosen)
-    st.session_state[_FED] = found
-    return found
+    current = _guest(chosen) or _fed(chosen)
+    st.session_state[_FED] = current
+    return current
 
 
 def fed_by_lecturer(chosen: Lesson) -> bool:

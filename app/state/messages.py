@@ -46,5 +46,5 @@ def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
         live.message if live is not None else "",
         ended.message if ended is not None else "",
     )
-    found = (message(), *(f"Run failed: {why}" for why in failures if why))
-    return [as_sentence(token_text.visible(problem)) for problem in found if problem]
+    sentences = (message(), *(f"Run failed: {why}" for why in failures if why))
+    return [as_sentence(token_text.visible(problem)) for problem in sentences if problem]

@@ -31,11 +31,11 @@ class Push:
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> None:
-        found = runtime.get_instance().get_app_session(self.session)
-        if found is None or self._waiting.is_set():
+        tab = runtime.get_instance().get_app_session(self.session)
+        if tab is None or self._waiting.is_set():
             return
         self._waiting.set()
-        found._call_soon_on_event_loop(lambda: self._ask(found, _TRIES))
+        tab._call_soon_on_event_loop(lambda: self._ask(tab, _TRIES))
 
     def _ask(self, session: AppSession, tries: int) -> None:
         """Wait while the tab draws: a request just after a drawing drops what was not sent yet."""

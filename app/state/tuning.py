@@ -70,8 +70,8 @@ def sweep_job(
 
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails in their cells alone.
-    base = replace(grid.base, max_new_tokens=min(one.max_new_tokens for one in configs))
-    requests = tuple(Request(one.question.prompt, base) for one in prompts)
+    base = replace(grid.base, max_new_tokens=min(config.max_new_tokens for config in configs))
+    requests = tuple(Request(prompt.question.prompt, base) for prompt in prompts)
     return Job(purpose, model_name, TuningReport(), begin, requests, configs)
 
 
@@ -85,7 +85,7 @@ def keep_ended() -> None:
     current = SWEEP.current()
     if current.live is None or current.active or not current.state.points:
         return
-    if current.key in {one.entry.key for one in kept()}:
+    if current.key in {sweep.entry.key for sweep in kept()}:
         return
     numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
     sweep = KeptSweep(f"Sweep {numbered}", current)
@@ -128,8 +128,8 @@ def rename_saved(sweep_id: str, name: str) -> None:
     """Give a sweep of the store its new name in this tab, too, if it was opened here."""
     key = _saved_key(sweep_id)
     st.session_state[_KEPT] = [
-        KeptSweep(_free(name, one.name), one.entry) if one.entry.key == key else one
-        for one in kept()
+        KeptSweep(_free(name, sweep.name), sweep.entry) if sweep.entry.key == key else sweep
+        for sweep in kept()
     ]
 
 
@@ -140,7 +140,7 @@ def kept() -> list[KeptSweep]:
 
 def names() -> list[str]:
     """The names of all sweeps that can be shown, the recorded one first."""
-    return [RECORDED, *(one.name for one in kept())]
+    return [RECORDED, *(sweep.name for sweep in kept())]
 
 
 def displayed_name() -> str:
@@ -148,22 +148,22 @@ def displayed_name() -> str:
     key = SWEEP.displayed().key
     if key == "recorded":
         return RECORDED
-    return next((one.name for one in kept() if one.entry.key == key), "")
+    return next((sweep.name for sweep in kept() if sweep.entry.key == key), "")
 
 
 def show(name: str) -> None:
     """Show the sweep of this name."""
-    found = next((one.entry for one in kept() if one.name == name), None)
+    entry = next((sweep.entry for sweep in kept() if sweep.name == name), None)
     st.query_params.pop(SWEEP.name, None)
-    SWEEP.show(Entry("recorded", bundled_runs.tuning()) if found is None else found)
+    SWEEP.show(Entry("recorded", bundled_runs.tuning()) if entry is None else entry)
 
 
 def _open(key: str, name: str, report: TuningReport) -> None:
-    found = next((one.name for one in kept() if one.entry.key == key), "")
-    if not found:
-        found = _free(name)
-        st.session_state[_KEPT] = [*kept(), KeptSweep(found, Entry(key, report))][-MAX_KEPT:]
-    show(found)
+    kept_as = next((sweep.name for sweep in kept() if sweep.entry.key == key), "")
+    if not kept_as:
+        kept_as = _free(name)
+        st.session_state[_KEPT] = [*kept(), KeptSweep(kept_as, Entry(key, report))][-MAX_KEPT:]
+    show(kept_as)
 
 
 def _free(name: str, own: str = "") -> str:
@@ -171,7 +171,7 @@ def _free(name: str, own: str = "") -> str:
     numbered = (
         f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}" for number in itertools.count(1)
     )
-    return next(one for one in numbered if one == own or one not in names())
+    return next(each for each in numbered if each == own or each not in names())
 
 
 def _saved_key(sweep_id: str) -> str:
@@ -186,5 +186,5 @@ def rename(old: str, new: str) -> None:
     if new != old and new in names():
         raise ConfigError("another sweep has this name; choose a different one")
     st.session_state[_KEPT] = [
-        KeptSweep(new, one.entry) if one.name == old else one for one in kept()
+        KeptSweep(new, sweep.entry) if sweep.name == old else sweep for sweep in kept()
     ]

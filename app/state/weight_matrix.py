@@ -31,7 +31,7 @@ def curves(
     """For each grid: the grid, the bytes per weight, and the error."""
     weight, _ = matrix(model_name, name)
     rounded = (round_to_grid(weight, grid) for grid in grids)
-    return tuple((one.grid, one.bytes_per_weight, one.error) for one in rounded)
+    return tuple((result.grid, result.bytes_per_weight, result.error) for result in rounded)
 
 
 def rounding(model_name: str, name: str, grid: Grid) -> Rounding:

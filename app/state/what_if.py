@@ -102,8 +102,8 @@ def texts_at(recorded: OpenRun, threshold: float) -> int | None:
         return None
     known: tuple[str, float, int | None] | None = st.session_state.get(_TEXTS)
     if known is None or known[:2] != (recorded.key, threshold):
-        found = texts_at_threshold(recorded.details.events, threshold)
-        known = (recorded.key, threshold, None if found is None else found[0])
+        texts = texts_at_threshold(recorded.details.events, threshold)
+        known = (recorded.key, threshold, None if texts is None else texts[0])
         st.session_state[_TEXTS] = known
     return known[2]
 

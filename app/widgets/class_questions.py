@@ -75,7 +75,7 @@ def student(room: Classroom, asked: Asked) -> None:
     if asked.revealed:
         _result(asked, f"student-{asked.number}")
         return
-    options = [plain(one) for one in asked.question.options]
+    options = [plain(option) for option in asked.question.options]
     with st.container(key="class_question"):
         st.radio(
             plain(asked.question.text),
@@ -125,14 +125,15 @@ def _next_token(about: tuple[Run, Token, bool] | None) -> Question | None:
     if about is None:
         return None
     token = about[1]
-    likely = {token_text.visible(one.text): one for one in token.candidates[:MOST_OPTIONS]}
+    candidates = token.candidates[:MOST_OPTIONS]
+    likely = {token_text.visible(candidate.text): candidate for candidate in candidates}
     if len(likely) < 2:
         return None
-    taken = [one.token for one in likely.values()]
+    taken = [candidate.token for candidate in likely.values()]
     return Question(
         NEXT_TOKEN,
         tuple(likely),
-        tuple(one.probability for one in likely.values()),
+        tuple(candidate.probability for candidate in likely.values()),
         taken.index(token.token) if token.token in taken else None,
     )
 

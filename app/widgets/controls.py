@@ -211,10 +211,10 @@ def settings() -> dict[str, Any]:
     state = st.session_state
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
     # Not every page draws them all.
-    found = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
-    found["kv_limit_mib"] = starting_values.START.kv_limit_mib
-    chosen = values[f"set_threshold_{found['threshold_unit']}"]
-    return found | {"entropy_threshold": chosen, "seed": int(found["seed"])}
+    chosen = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
+    chosen["kv_limit_mib"] = starting_values.START.kv_limit_mib
+    chosen["entropy_threshold"] = values[f"set_threshold_{chosen['threshold_unit']}"]
+    return chosen | {"seed": int(chosen["seed"])}
 
 
 def choose_model(here: bool = False) -> None:

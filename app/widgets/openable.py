@@ -37,7 +37,7 @@ def _draw_list(active: bool) -> None:
             recordings,
             index=None,
             format_func=lambda recording: recording.title,
-            captions=[f"*{plain(one.teaches)}.* {plain(one.description)}" for one in recordings],
+            captions=[f"*{plain(run.teaches)}.* {plain(run.description)}" for run in recordings],
             key=_RECORDING,
             on_change=_open_recording,
             label_visibility="collapsed",

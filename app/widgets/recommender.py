@@ -110,50 +110,50 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) ->
     from eab.labs.tuning import recommendation_pictures as words
 
     try:
-        found = recommend(cells, *_wanted())
+        advice = recommend(cells, *_wanted())
     except ConfigError as error:
         st.info(as_sentence(str(error)))
         return
     check = CHECK.displayed()
     with check.locked:
-        checked = [one for one in check.state.cells if _is_check(one, found, cells)]
+        checked = [cell for cell in check.state.cells if _is_check(cell, advice, cells)]
     measured = {} if checking else measured_means(checked)
     draw(
         "",
-        words.recommendation_sentence(found),
-        words.pilot_figure(cells, found),
+        words.recommendation_sentence(advice),
+        words.pilot_figure(cells, advice),
         "pilot",
-        f"{key}-{found.wanted}-{len(cells)}",
+        f"{key}-{advice.wanted}-{len(cells)}",
     )
-    st.text(words.check_sentence(found, measured))
-    st.table(text_table(words.check_rows(found, measured), words.CHECK_HEADINGS))
+    st.text(words.check_sentence(advice, measured))
+    st.table(text_table(words.check_rows(advice, measured), words.CHECK_HEADINGS))
     with st.container(horizontal=True, key="tune_recommended"):
         st.button(
             "Check",
             on_click=_check,
-            args=(found, cells, model_name),
+            args=(advice, cells, model_name),
             icon=":material/fact_check:",
             disabled=checking,
             key="tune_check",
             help=f"Runs this threshold with {CHECK_SEEDS} seeds that the pilot did not use.",
         )
-        first = min(cells, key=lambda one: (len(one.prompt_id), one.prompt_id))
+        first = min(cells, key=lambda cell: (len(cell.prompt_id), cell.prompt_id))
         used = sweep_cells.use_button(
-            "tune_use_recommended", first.prompt, found.config, model_name
+            "tune_use_recommended", first.prompt, advice.config, model_name
         )
     if used:
         st.switch_page(sweep_cells.EXPLORE)
 
 
-def _is_check(cell: Cell, found: Recommendation, pilot: Sequence[Cell]) -> bool:
-    same = setting_of(cell) == found.config
-    return same and cell.prompt in {one.prompt for one in pilot}
+def _is_check(cell: Cell, advice: Recommendation, pilot: Sequence[Cell]) -> bool:
+    same = setting_of(cell) == advice.config
+    return same and cell.prompt in {each.prompt for each in pilot}
 
 
-def _check(found: Recommendation, pilot: Sequence[Cell], model_name: str) -> None:
+def _check(advice: Recommendation, pilot: Sequence[Cell], model_name: str) -> None:
     messages.clear()
     prompts = {
-        one.prompt_id: TuningPrompt(one.prompt_id, Question(one.prompt, (), {}, one.group))
-        for one in pilot
+        cell.prompt_id: TuningPrompt(cell.prompt_id, Question(cell.prompt, (), {}, cell.group))
+        for cell in pilot
     }
-    tuning.start("check", Grid({}, found.config, _CHECK_SEEDS), [*prompts.values()], model_name)
+    tuning.start("check", Grid({}, advice.config, _CHECK_SEEDS), [*prompts.values()], model_name)

@@ -33,10 +33,10 @@ class Gallery(Generic[Kept]):
 
     def draw(self, to_save: Kept | None, name: str) -> None:
         """Draw it; `to_save` is None if nothing can be saved, `name` is used if none is typed."""
-        store, one = self.find_store(), self.kind.one
+        store, noun = self.find_store(), self.kind.one
         if store is None:
             st.caption(
-                f"Saved {self.kind.many} are switched off on this server. Download the {one} file "
+                f"Saved {self.kind.many} are switched off on this server. Download the {noun} file "
                 "instead."
             )
             return

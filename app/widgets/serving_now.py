@@ -67,11 +67,11 @@ def _timed(now: ServingNow) -> "list[TimedPass]":
     from eab.figures.serving_now import TimedPass
 
     end = now.at if now.busy or not now.passes else now.passes[-1].ended_at
-    return [TimedPass(one.ended_at - end, one.record) for one in now.passes]
+    return [TimedPass(shared.ended_at - end, shared.record) for shared in now.passes]
 
 
 def _own(now: ServingNow) -> str:
-    owners = {run: tab for one in now.passes for run, tab in one.owners.items()}
+    owners = {run: tab for shared in now.passes for run, tab in shared.owners.items()}
     own = [run for run, tab in owners.items() if tab == owner()]
     return f"Yours is run {max(own)}." if own else ""
 

@@ -91,11 +91,11 @@ def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
     if current.run.ended is None:
         return []
     known: tuple[str, list[Suggestion]] = st.session_state.get(_SUGGESTED, ("", []))
-    key, found = known
+    key, offered = known
     if key != current.key:
-        found = suggestions(current.details.events)
-        st.session_state[_SUGGESTED] = (current.key, found)
-    return found
+        offered = suggestions(current.details.events)
+        st.session_state[_SUGGESTED] = (current.key, offered)
+    return offered
 
 
 def _take(

@@ -38,7 +38,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     for key in (_SETTING, _OTHER):
         if st.session_state.get(key, 0) not in range(len(points)):
             st.session_state[key] = 0
-    prompts = {one.prompt_id: one.prompt for one in sorted(cells, key=_prompt_order)}
+    prompts = {cell.prompt_id: cell.prompt for cell in sorted(cells, key=_prompt_order)}
     if st.session_state.get(_PROMPT) not in prompts:
         st.session_state[_PROMPT] = next(iter(prompts))
     with st.container(key="tune_cell"):
@@ -52,10 +52,10 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     asked = prompt.selectbox(
         "Prompt",
         list(prompts),
-        format_func=lambda one: excerpt(visible(prompts[one]), 60),
+        format_func=lambda prompt_id: excerpt(visible(prompts[prompt_id]), 60),
         key=_PROMPT,
     )
-    seeds = sorted({one.seed for one in cells})
+    seeds = sorted({cell.seed for cell in cells})
     if st.session_state.get(_SEED) not in seeds:
         st.session_state[_SEED] = seeds[0]
     with seed:
@@ -97,7 +97,7 @@ def _prompt_order(cell: Cell) -> tuple[int, str]:
 
 def _compare_button(chosen: Cell, other: Cell | None, model_name: str, missing: str) -> None:
     same = other is None or other is chosen
-    both = [(one.prompt, one.config) for one in (chosen, other) if one is not None]
+    both = [(cell.prompt, cell.config) for cell in (chosen, other) if cell is not None]
     if st.button(
         "Compare",
         on_click=diff.compare_cells,
@@ -113,8 +113,8 @@ def _compare_button(chosen: Cell, other: Cell | None, model_name: str, missing: 
 
 def _found(cells: Sequence[Cell], point: SettingPoint, prompt: str) -> Cell | None:
     seed = st.session_state[_SEED]
-    ours = (one for one in cells if one.prompt_id == prompt and one.seed == seed)
-    return next((one for one in ours if setting_of(one) == point.config), None)
+    ours = (cell for cell in cells if cell.prompt_id == prompt and cell.seed == seed)
+    return next((cell for cell in ours if setting_of(cell) == point.config), None)
 
 
 def _words(cell: Cell) -> str:

@@ -31,9 +31,9 @@ def choose_gain(cells: Sequence[Cell]) -> Quantity:
 
 def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quantity]:
     known = {
-        name: one
-        for name, one in among.items()
-        if any(measured(cell, one) is not None for cell in cells)
+        name: quantity
+        for name, quantity in among.items()
+        if any(measured(cell, quantity) is not None for cell in cells)
     }
     return known or dict(among)
 
@@ -46,7 +46,7 @@ def _choose(label: str, key: str, among: dict[str, Quantity]) -> Quantity:
         list(among),
         format_func=lambda name: among[name].label,
         key=key,
-        help=" ".join(f"{one.label}: {one.help}" for one in among.values()),
+        help=" ".join(f"{quantity.label}: {quantity.help}" for quantity in among.values()),
     )
     return among[chosen]
 

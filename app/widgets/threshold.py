@@ -35,8 +35,8 @@ def draw(
         st.caption("Forks at this share of ln V, the largest possible entropy.")
         return
     if unit == "quantile" and probe is not None:
-        found = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
-        _show(_NATS.nearest(round(found, 2)))
+        nats = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
+        _show(_NATS.nearest(round(nats, 2)))
     value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
     if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
