@@ -76,7 +76,6 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

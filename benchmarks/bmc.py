@@ -291,7 +291,6 @@ def ratios_of(report: Report, found: Mapping[Case, Steps]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="fewer layers and rows")
     offer_device(parser)
     options = parser.parse_args()

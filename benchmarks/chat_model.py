@@ -51,7 +51,6 @@ def origin() -> str:
 
 
 def main() -> int:
-    """Command line."""
     parser = command_line(
         __doc__, quick=f"one round of {chat_tree.PATHS[0]} texts of {QUICK_TOKENS} tokens"
     )

@@ -78,7 +78,6 @@ class Chat(Engine):
         self.probe_seconds: list[float] = []
 
     def run(self) -> None:
-        """See Competitor."""
         super().run()
         run = fold(self._seen)
         run.raise_if_failed()

@@ -151,7 +151,6 @@ def busy_share(lecturer: RawSession, server: psutil.Process, duration: float) ->
 
 
 def main() -> None:
-    """Command line."""
     options = command_line(__doc__, "fewer moves and questions").parse_args()
     moves, questions = (20, 5) if options.quick else (100, 100)
     port = free_port()

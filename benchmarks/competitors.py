@@ -105,7 +105,6 @@ class ForkUntilFull(FairPolicy):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         self._full = len(leaves) >= self._config.max_paths
         return super().branch(leaves, predictions, step)
 
@@ -140,9 +139,7 @@ class Engine:
         self.measured = Measured()
         self._model, self._job, self._long_suffixes = model, job, long_suffixes
         self._config = BranchingConfig(
-            max_paths=job.paths,
-            max_new_tokens=job.new_tokens,
-            cache=cache,
+            max_paths=job.paths, max_new_tokens=job.new_tokens, cache=cache
         )
         if cuda_graphs:  # each growth means new captures, of several forward passes each
             self._config = replace(self._config, attention="padded", r=job.new_tokens)
@@ -150,7 +147,6 @@ class Engine:
         self.kv_shape = model.kv_shape
 
     def run(self) -> None:
-        """See Competitor."""
         events = self._events()
         self.measured.tokens, self.measured.step_rows = 0, []
         self.measured.step_seconds.append([])

@@ -59,7 +59,6 @@ def same_uniform(target: Tensor, draft: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def main() -> None:
-    """Print the table."""
     models = [
         AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval()
         for name in (EMBEDDED, EMBEDDED_DRAFT)

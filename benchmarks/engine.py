@@ -290,7 +290,6 @@ def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> list[ob
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="one round")
     parser.add_argument(
         "--grid",

@@ -13,21 +13,21 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from explorer_server import free_port, serving
+
 STEPS = 40
 BOARD = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"
 PARTS = "['.eab', 'svg.tree', 'svg.entropy', 'svg.memory']"
@@ -41,29 +41,11 @@ CURSOR = f"""async steps => {{ const root = ({BOARD}).querySelector('.eab'); con
     times.push(performance.now() - start); }} return times; }}"""
 
 
-@contextmanager
-def server(script: str = "app/main.py") -> Iterator[tuple[str, int]]:
+def server(script: str = "app/main.py") -> AbstractContextManager[tuple[str, int]]:
     """Serve the app, or another script, from its own process -> address and process id."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", script, f"--server.port={port}"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    running = subprocess.Popen(
-        [*command, "--server.headless=true", "--server.address=127.0.0.1"], cwd=ROOT, **quiet
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).close()
-                break
-            except OSError:
-                time.sleep(0.2)
-        yield address, running.pid
-    finally:
-        running.terminate()
-        running.wait(timeout=20)
+    return serving([*command, "--server.address=127.0.0.1"], port, cwd=ROOT)
 
 
 def has_torch(process: int) -> bool | None:
@@ -175,7 +157,6 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

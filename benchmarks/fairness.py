@@ -249,7 +249,6 @@ def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: C
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
     parser.add_argument("--newcomer", action="store_true", help="measure a newcomer instead")
     parser.add_argument("--visitors", action="store_true", help="measure answers by their number")

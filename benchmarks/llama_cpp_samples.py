@@ -56,7 +56,6 @@ class LlamaCpp:
         self._seeds = itertools.count(1)
 
     def run(self) -> None:
-        """See Competitor."""
         start = time.perf_counter()
         if self._one_request:
             answers = self._ask(next(self._seeds), self._job.paths)

@@ -245,7 +245,6 @@ def measure_speed(
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="5 rounds instead of 15, and fewer texts")
     parser.add_argument(
         "--held-out",

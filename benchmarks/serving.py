@@ -239,7 +239,6 @@ def words(first: dict[str, list[float]]) -> str:
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
     offer_device(parser)
     offer_processor_time(parser)

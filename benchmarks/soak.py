@@ -86,7 +86,6 @@ class Soak:
 
 
 def main() -> None:
-    """Command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

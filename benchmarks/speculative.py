@@ -227,7 +227,6 @@ def ratios_of(measured: list[Job]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="one or two rounds, one path only")
     offer_device(parser)
     options = parser.parse_args()

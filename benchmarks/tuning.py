@@ -179,7 +179,6 @@ def measure_ray(
 
 
 def main() -> None:
-    """Command line."""
     parser = command_line(__doc__, quick="every sixth prompt, 8 seeds instead of 32, one round")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -55,11 +55,7 @@ def sampling(a: Side, active: bool) -> None:
     choice, left, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with choice:
         named = st.segmented_control(
-            "Match by",
-            list(BUDGETS),
-            default=next(iter(BUDGETS)),
-            key="diff_budget",
-            required=True,
+            "Match by", list(BUDGETS), default=next(iter(BUDGETS)), key="diff_budget", required=True
         )
     budget = BUDGETS[named or next(iter(BUDGETS))]
     count = independent_config(a.run, budget).max_paths

@@ -16,7 +16,6 @@ SECONDS: Final = 120
 
 
 def main() -> None:
-    """Ask, and tell."""
     with TemporaryDirectory() as folder:
         asked = Path(folder) / "requirements.txt"
         # The database knows versions without the label of a build.

@@ -167,11 +167,7 @@ def count_tests(file: Path) -> dict[str, Any]:
         for reason in (*case.iter("failure"), *case.iter("error"))
     }
     skipped = sum(case.find("skipped") is not None for case in cases)
-    return {
-        "passed": len(cases) - skipped - len(failed),
-        "skipped": skipped,
-        "failed": failed,
-    }
+    return {"passed": len(cases) - skipped - len(failed), "skipped": skipped, "failed": failed}
 
 
 def tests_sentence(counted: Mapping[str, Any]) -> str:

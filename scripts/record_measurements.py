@@ -93,10 +93,7 @@ Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
 
 
 def measure_variants(
-    compared: VariantRuns,
-    folder: Path,
-    model: HuggingFaceModel,
-    events: Iterable[VariantEvent],
+    compared: VariantRuns, folder: Path, model: HuggingFaceModel, events: Iterable[VariantEvent]
 ) -> Measured:
     """A run file per variant, and the times of the repeats; RunsError if their tokens differ."""
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}

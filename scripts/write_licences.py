@@ -20,7 +20,6 @@ LONGEST: Final = 60  # characters of a licence's name; some packages have its wh
 
 
 def main() -> None:
-    """Replace the table."""
     text = PAGE.read_text(encoding="utf-8")
     before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
     PAGE.write_text(before + table() + after, encoding="utf-8")

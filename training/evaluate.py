@@ -159,7 +159,6 @@ def report(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Measure, print, write."""
     parser = argparse.ArgumentParser(
         description="Measure the embedded models and write the quality report."
     )

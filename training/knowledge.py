@@ -97,21 +97,9 @@ MONTHS = [
 ]  # fmt: skip
 SEASONS = ["spring", "summer", "autumn", "winter"]
 NAMES = [
-    "Tom",
-    "Lily",
-    "Ben",
-    "Mia",
-    "Sam",
-    "Anna",
-    "Max",
-    "Sue",
-    "Tim",
-    "Lucy",
-    "Jack",
-    "Emma",
-    "Leo",
+    "Tom", "Lily", "Ben", "Mia", "Sam", "Anna", "Max", "Sue", "Tim", "Lucy", "Jack", "Emma", "Leo",
     "Sara",
-]
+]  # fmt: skip
 
 # (question, full sentence, short answer as it reads inside a sentence)
 GENERAL_FACTS = (

@@ -234,7 +234,6 @@ def documents(seed: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print samples."""
     parser = argparse.ArgumentParser(description="Print samples of the synthetic documents.")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -198,7 +198,6 @@ def _finished(folder: Path) -> LlamaForCausalLM:
 
 
 def main() -> None:
-    """Parse the options, train, export."""
     parser = argparse.ArgumentParser(description="Train the small language model.")
     parser.add_argument("--data", type=Path, required=True, help="folder with the texts")
     parser.add_argument(

@@ -94,10 +94,7 @@ class BatchedRuns:
             if model not in self._schedulers:
                 self._schedulers[model] = self._scheduler(model)
             handle = self._schedulers[model].submit(
-                request,
-                owner=live.owner,
-                draft=draft,
-                should_stop=live.is_over,
+                request, owner=live.owner, draft=draft, should_stop=live.is_over
             )
             self._lives[handle] = live
         self._submitted = []

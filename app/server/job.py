@@ -19,21 +19,17 @@ class Folded(Protocol):
     @property
     def ended(self) -> RunEnded | None:
         """The last event; None while more are to come."""
-        ...
 
     @property
     def progress(self) -> Progressed:
         """How far it is."""
-        ...
 
     @property
     def made(self) -> str:
         """What it has so far, such as "12 steps"."""
-        ...
 
     def apply(self, event: Any) -> None:
         """Fold one more event."""
-        ...
 
 
 State = TypeVar("State", bound=Folded)

@@ -29,22 +29,18 @@ class Watched(Protocol):
     @property
     def active(self) -> int:
         """See ACTIVE."""
-        ...
 
     @property
     def waiting(self) -> int:
         """See WAITING."""
-        ...
 
     @property
     def kv_bytes(self) -> int:
         """See KV_BYTES."""
-        ...
 
     @property
     def kv_limit_bytes(self) -> int:
         """See KV_LIMIT."""
-        ...
 
 
 def watch(worker: Watched) -> None:

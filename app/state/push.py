@@ -58,12 +58,7 @@ def of_this_fragment() -> Push:
     context, fragment = get_script_run_ctx(), ThreadState.get().fragment_id
     assert context is not None
     assert fragment is not None
-    return Push(
-        context.session_id,
-        fragment,
-        context.page_script_hash,
-        context.query_string,
-    )
+    return Push(context.session_id, fragment, context.page_script_hash, context.query_string)
 
 
 def session_id() -> str:

@@ -42,11 +42,7 @@ class WhatIfView:
 
 
 def ask(
-    recorded: OpenRun,
-    key: str,
-    threshold: float | None,
-    r: str | int | None,
-    board: str = EXPLORE,
+    recorded: OpenRun, key: str, threshold: float | None, r: str | int | None, board: str = EXPLORE
 ) -> None:
     """Show the run with another threshold (nats) or growth step, for a callback of the board; None
     is as recorded. Nothing happens if `key` is that of another run. Each board has its own what-if.

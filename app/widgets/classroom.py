@@ -25,8 +25,7 @@ ATTEND_SECONDS: Final = (
 _KEY: Final = "class_board"
 _DRAWINGS: Final = count()
 _mount: Final[Callable[..., Any]] = st.components.v2.component(
-    "eab_class",
-    js=(Path(__file__).parent / "static" / "class.js").read_text(encoding="utf-8"),
+    "eab_class", js=(Path(__file__).parent / "static" / "class.js").read_text(encoding="utf-8")
 )
 
 

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from eab.analysis.answers import Answers
 
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
-_SAME_ANSWER: Final = {
-    "exact": "Equal",
-    "spelling": "Similar spelling",
-    "content": "Same content",
-}
+_SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
     "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: also "
     "accents, and one letter in long words. Same content: words of the prompt may be missing, "
@@ -225,10 +221,7 @@ def _files(opened: OpenRun, run: Run) -> list[_Helped]:
             ("Replay (HTML)", "run.html", lambda: to_html(run)),
             "The board as an HTML page that works without network and Python.",
         ),
-        (
-            ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run)),
-            "For Gephi, yEd, networkx.",
-        ),
+        (("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
         (csv_file("Texts", "texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
         *_table_files("Tokens", tokens_table, run, "One row per token"),
         *_table_files("Steps", steps_table, run, "One row per decode step"),

@@ -14,11 +14,7 @@ from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
 
 # Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
 START: Final = BranchingConfig(
-    **PRESETS["balanced"].settings,
-    temperature=0.5,
-    top_p=0.9,
-    max_new_tokens=48,
-    kv_limit_mib=1024,
+    **PRESETS["balanced"].settings, temperature=0.5, top_p=0.9, max_new_tokens=48, kv_limit_mib=1024
 )
 _THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
     "nats": 0.65,

@@ -18,8 +18,7 @@ DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 
 
 def draw(
-    on_suggestion: Callable[[dict[str, Any]], None],
-    on_open: Callable[[history.PastRun], None],
+    on_suggestion: Callable[[dict[str, Any]], None], on_open: Callable[[history.PastRun], None]
 ) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead."""
     live, drawn = tab.current().live, st.session_state[DRAWN]
@@ -99,9 +98,7 @@ def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
 
 
 def _take(
-    suggestion: Suggestion,
-    current: tab.OpenRun,
-    run_with: Callable[[dict[str, Any]], None],
+    suggestion: Suggestion, current: tab.OpenRun, run_with: Callable[[dict[str, Any]], None]
 ) -> None:
     """Show the tree at once where it is known; otherwise a new run makes it."""
     if suggestion.what_if is None:

@@ -132,12 +132,7 @@ def choose_ranges() -> None:
     ):
         declared = SETTINGS[name]
         st.pills(
-            declared.label,
-            values,
-            selection_mode="multi",
-            key=key,
-            help=declared.help,
-            **KEPT,
+            declared.label, values, selection_mode="multi", key=key, help=declared.help, **KEPT
         )
     st.markdown("**For all settings**")
     st.slider(

@@ -19,9 +19,7 @@ _SHOWN_BEFORE: Final = "threshold_shown_before"  # what the slider showed before
 
 
 def draw(
-    defaults: dict[str, object],
-    shown: OpenRun | None = None,
-    probe: Sequence[float] | None = None,
+    defaults: dict[str, object], shown: OpenRun | None = None, probe: Sequence[float] | None = None
 ) -> None:
     """Draw the slider, and below it where the threshold stands among entropies of this model.
 
