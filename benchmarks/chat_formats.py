@@ -84,7 +84,7 @@ def ways() -> tuple[dict[str, Way], dict[str, str]]:
 
 
 def loading(way: Way) -> Measure:
-    """Seconds to load the model; the one before is gone from memory by then."""
+    """Seconds to load the model; the previous one is no longer in memory."""
     load = timed(way.load)
 
     def measure() -> float:

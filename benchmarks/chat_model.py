@@ -1,10 +1,10 @@
-"""A real chat model, SmolLM2-135M-Instruct in a GGUF file of four bits: answers as a tree beside
+"""A real chat model, SmolLM2-135M-Instruct in a GGUF file of four bits: answers as a tree against
 independent ones, and the ways to hold its weights.
 
     python benchmarks/chat_model.py [--part tree|formats] [--paths 8 16] [--quick] [--json FILE] [--table FILE]
 
 The other benchmarks of the engine have random weights, and texts of a fixed length. Here texts end
-where the model ends them. So a job's seconds stand beside the seconds per 1,000 tokens.
+where the model ends them. So the tables have the seconds of a job and the seconds per 1,000 tokens.
 
 `tree`: a short question and a text to be summarized, through the chat template; at most 8 and 16
 texts of 48 tokens. The tree has the settings that the page starts with for such a model.

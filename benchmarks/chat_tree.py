@@ -1,4 +1,4 @@
-"""A tree of answers beside as many independent ones, by transformers and by llama.cpp."""
+"""A tree of answers against as many independent ones, by transformers and by llama.cpp."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -121,7 +121,7 @@ def ask(lecturer: RawSession, seats: Sequence[Seat], number: int) -> None:
 def memory_after_questions(
     lecturer: RawSession, seats: Sequence[Seat], server: psutil.Process, questions: int
 ) -> tuple[float, float]:
-    """Bytes that the server holds before and after so many questions."""
+    """Bytes that the server holds before and after these questions."""
     for number in range(1, WARM_UP + 1):
         ask(lecturer, seats, number)
     before = server.memory_info().rss
@@ -139,7 +139,7 @@ def settle(lecturer: RawSession, server: psutil.Process) -> None:
 
 
 def busy_share(lecturer: RawSession, server: psutil.Process, duration: float) -> float:
-    """The share of one core that the server takes for so many seconds, while nobody acts."""
+    """The share of one core that the server takes for this many seconds, while nobody acts."""
 
     def seconds() -> float:
         times = server.cpu_times()

@@ -26,7 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from explorer_server import free_port, serving
+from explorer_server import free_port, serving  # noqa: E402
 
 STEPS = 40
 BOARD = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"

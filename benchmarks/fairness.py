@@ -1,4 +1,4 @@
-"""Thirty small visitors beside a greedy one: how much longer they wait than without it.
+"""Thirty small visitors and a greedy one: how much longer they wait than without it.
 
     python benchmarks/fairness.py --json fairness.json
 
@@ -185,7 +185,7 @@ def newcomer_seconds(
 
 
 def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
-    """Measure a newcomer beside the crowd, and publish what was found."""
+    """Measure a newcomer in the crowd, and publish the result."""
     seeds = range(3 if options.quick else 9)
     found = [newcomer_seconds(model, clock, seed, options.kv_mib) for seed in seeds]
     waited = {name: [times[name] for times in found] for name in NEWCOMERS}
@@ -230,7 +230,7 @@ def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[flo
 
 
 def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
-    """Measure answers by the number of visitors, and publish what was found."""
+    """Measure answers by the number of visitors, and publish the result."""
     found = {
         visitors: [
             answer_times(model, clock, visitors) for _ in range(1 if options.quick else MIN_REPEATS)

@@ -44,7 +44,7 @@ def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Conne
 
 
 class LlamaCpp:
-    """Samples from a llama.cpp server, which computes the prompt anew in each job. `one_request`
+    """Samples from a llama.cpp server, which computes the prompt again in each job. `one_request`
     asks once for all samples, which then share the prompt's computation; otherwise each is asked
     for, all at the same time.
     """

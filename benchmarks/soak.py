@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def soaked(visitors: int, seconds: float) -> Soak:
-    """Keep a server busy for so many seconds."""
+    """Keep a server busy for these seconds."""
     soak = Soak()
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"

@@ -62,7 +62,7 @@ def cells_of(
 
 
 def independent(model: LanguageModel, prompt: TuningPrompt, texts: int, seeds: range) -> list[Cell]:
-    """The cells of so many independent texts."""
+    """The cells of this many independent texts."""
     config = BranchingConfig(
         policy="independent", max_paths=texts, max_new_tokens=TREE.max_new_tokens
     )
@@ -147,7 +147,7 @@ def resimulated_share(
 def ray_seconds(
     workers: int, prompts: Sequence[TuningPrompt], seeds: range, repeats: int
 ) -> list[float]:
-    """What a sweep takes with so many workers, without their start and without the first."""
+    """Seconds of each sweep but the first with this many workers, without their start."""
     from eab.labs.tuning.ray_actors import RayActors
 
     grid, found = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds), []

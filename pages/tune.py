@@ -34,7 +34,7 @@ VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
 WORTH_TAB: Final = "Finding wrong answers"
 TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value in the URL
-REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
+REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
 and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the

@@ -1,7 +1,7 @@
 """Ask pip-audit whether the packages of requirements.lock have known vulnerabilities.
 
 Fails if one has. Where the database cannot be asked, or knows none of the packages, it says so:
-that is no proof of anything.
+that proves nothing.
 """
 
 import json

@@ -247,7 +247,7 @@ def _page(url: str) -> Iterator[Page]:
         page.goto(url)
         page.locator(".eab .box.path").first.wait_for()
         page.add_style_tag(content=_PAGE_STYLE)
-        page.wait_for_timeout(2500)  # the board measures itself anew
+        page.wait_for_timeout(2500)  # the board measures itself again
         page.locator(".eab").scroll_into_view_if_needed()
         page.locator(".eab").evaluate(_POINTER)
         page.clock.pause_at(page.evaluate("Date.now()") + 1000)

@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--run", action="store_true", help="print one run, without the page")
     parser.add_argument("--port", type=int, default=8501, help="port of the page")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it ends both
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end is the end of both
     with suppress(KeyboardInterrupt), TemporaryDirectory() as folder:
         file = Path(folder) / "embedded.gguf"
         write_gguf(file)

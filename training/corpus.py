@@ -2,7 +2,7 @@
 over everything.
 
 A pass holds every TinyStories document once, a part of the other stories, and synthetic documents
-that are generated anew each time and so never repeat. The shares of a pass are counted in tokens.
+that are generated again each time and so never repeat. The shares of a pass are counted in tokens.
 """
 
 import hashlib

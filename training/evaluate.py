@@ -1,4 +1,4 @@
-"""Measure the embedded models and write the quality report beside them.
+"""Measure the embedded models and write the quality report next to them.
 
     python -m training.evaluate --data DATA --draft assets/draft --peer FOLDER
 

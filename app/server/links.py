@@ -58,7 +58,7 @@ def to_query(link: Link) -> str:
 
 
 def what_it_opens(link: Link) -> str:
-    """What somebody who follows this link will see, in a sentence."""
+    """A sentence about what this link will show."""
     if max(len(link.prompt or ""), len(_messages_text(link))) > MAX_PROMPT:
         return (
             f"The prompt is too long for a link: more than {MAX_PROMPT:,} characters. Download "

@@ -129,7 +129,7 @@ class LiveTask(Generic[State]):
             self._count_end(self.state.ended.reason)
 
     def _count_end(self, reason: str) -> None:
-        if self.job.kind != "probe":  # it is no run that anybody asked for
+        if self.job.kind != "probe":  # nobody asked for it
             metrics.RUNS.labels(reason).inc()
 
     def _count_token(self) -> None:

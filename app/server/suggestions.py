@@ -12,7 +12,7 @@ from eab.formatting import counted
 from eab.run import Run, fold
 
 EARLY: Final = 1 / 3  # of the steps
-ROOM: Final = 0.4  # so many of the allowed branches are expected by then, at most
+ROOM: Final = 0.4  # the share of the allowed branches that may be expected by then
 _MOST_GROWTH: Final = 50.0  # a power of e beyond any path limit
 
 
@@ -97,7 +97,7 @@ def _fewer_forks(run: Run, events: Sequence[Event], first: int) -> list[Suggesti
 
 
 def expected_paths(run: Run, threshold: float, steps: int) -> float:
-    """How many paths the run would have after so many steps at another threshold (nats), without a
+    """How many paths the run would have after these steps at another threshold (nats), without a
     path limit.
 
     Where a share p of the tokens reaches the threshold, and each fork has k branches, the number of

@@ -123,7 +123,7 @@ class Worker:
                 check_and_calibrate(model, request)
             draft = self._models.get(DRAFT) if job.needs_draft else None
             asked = job.begin(Ready(model, draft, job.requests))
-        except BaseException as error:  # a panic in compiled code is no Exception
+        except BaseException as error:  # a panic in compiled code is not an Exception
             live.fail(explain(error))
             return
         with self._wake:

@@ -57,7 +57,7 @@ def active() -> LiveTask[Report] | None:
 
 
 def measurement_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
-    """A measurement, each run of which writes so many KV rows."""
+    """A measurement; `rows` is how many KV rows each of its runs writes."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.bmc.measure import measure

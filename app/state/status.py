@@ -10,7 +10,7 @@ from eab.formatting import human_seconds, ordinal
 
 
 def progress(live: LiveTask[Any]) -> tuple[float, str]:
-    """How far something is, as a share from 0 to 1 and in words."""
+    """The progress of a task, as a share from 0 to 1 and as a text."""
     if (early := _not_running(live)) is not None:
         return early
     with live.lock:

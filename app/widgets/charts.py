@@ -68,7 +68,7 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
 
 
 def origin(began: Began | RunStarted | None, live: bool, more: str = "") -> None:
-    """Draw a caption that says where what is shown was measured."""
+    """Draw a caption that says where the results come from."""
     if began is None:
         return
     if isinstance(began, RunStarted):

@@ -62,7 +62,7 @@ def _ask_about_token(room: Classroom, about: tuple[Run, Token, bool] | None) -> 
 
 
 def lecturer(room: Classroom, asked: Asked) -> None:
-    """The histogram beside the model's probabilities, while it fills in."""
+    """The answers so far, next to the model's probabilities."""
     _result(asked, f"lecturer-{asked.number}")
     with st.container(horizontal=True, key="class_question_lecturer"):
         if not asked.revealed:

@@ -24,7 +24,7 @@ _WORDS: Final = {
     EMBEDDED: "**Story model**, 8 MB: continues very simple stories.",
 }
 _TITLES: Final = {SMOLLM2.name: SMOLLM2.title, EMBEDDED: "Story model, 8 MB"}
-_TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
+_TOP_K_OF_SERVERS: Final = 20  # every server can return this many tokens
 _POLL_SECONDS: Final = 0.5
 _LISTED: Final = "model_on_this_machine"
 

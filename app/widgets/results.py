@@ -174,7 +174,7 @@ def _performance(_: OpenRun, run: Run) -> None:
 
 
 def _data(table: "DataFrame") -> None:
-    """A table with headings in words and a format for each unit."""
+    """Draw a table with readable headings and a format for each unit."""
     from eab.figures.tables import readable
 
     table = readable(table)

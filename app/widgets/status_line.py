@@ -35,7 +35,7 @@ def draw(
 
 
 def draw_progress(live: LiveRun) -> None:
-    """The progress of the run; the page is drawn anew when its status changes."""
+    """The progress of the run; the page is drawn again when its status changes."""
     live.mark_watched()
     drawn = st.session_state[DRAWN]
     if live.status != drawn and drawn in POLL_SECONDS:
