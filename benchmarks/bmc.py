@@ -62,8 +62,6 @@ Steps = Mapping[str, Timing]  # by competitor
 
 @dataclass(frozen=True)
 class Case:
-    """One measured situation."""
-
     paths: int
     context: int  # rows that each path sees
     whole: bool  # time the model's whole step, not the KV part alone
@@ -212,7 +210,6 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def table(timings: Steps, case: Case) -> str:
-    """A Markdown table with one row per competitor."""
     kind = "whole step" if case.whole else "KV update and attention"
     paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
     words = f"{kind}, {paths}, context {case.context}: milliseconds per step (quartiles)"
@@ -240,7 +237,6 @@ def sweep_table(report: Report) -> str:
 
 
 def sweep(shape: KVShape, rows: int, repeats: int) -> Report:
-    """Measure the overhead by r."""
     report = Report()
     with console.status("r over a grid") as status:
         for event in sensitivity_to_r(shape, rows, repeats):

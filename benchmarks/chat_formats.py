@@ -50,7 +50,6 @@ class Way:
     layout: str = AUTO
 
     def load(self) -> HuggingFaceModel:
-        """The chat model, from its file."""
         names = {"weights": self.weights, "layout": self.layout}
         return load_model(SMOLLM2.name, device="cpu", dtype="float32", **names)
 
@@ -152,7 +151,6 @@ def table(
     firsts: Mapping[str, Timing],
     agreement: Mapping[str, Agreement],
 ) -> str:
-    """One row per way, as Markdown."""
     heads = ["weights", "bytes", "seconds to load (quartiles)", "as long as float32"]
     heads += ["seconds of a process with one token", "as long"]
     heads += ["same next token", "same answers", "KL, nats"]

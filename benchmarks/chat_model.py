@@ -42,7 +42,6 @@ QUICK_TOKENS: Final = 12
 
 
 def origin() -> str:
-    """The machine, the versions, the model, and the command."""
     try:
         peer = f"xllamacpp {version('xllamacpp')}"
     except PackageNotFoundError:

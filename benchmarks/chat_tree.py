@@ -100,7 +100,6 @@ class Chat(Engine):
 def field_of(
     pair: Pair, job: Job, prompt: str, llama: Mapping[str, Connection]
 ) -> list[Competitor]:
-    """All competitors; the tree first."""
     found: list[Competitor] = [
         Chat("tree", pair.ours, job, prompt, TREE),
         Chat("independent texts", pair.ours, job, prompt, INDEPENDENT),
@@ -142,7 +141,6 @@ def figures_of(competitor: Competitor) -> dict[str, Timing]:
 
 
 def table(competitors: Sequence[Competitor]) -> str:
-    """One row per competitor, as Markdown."""
     heads = ["", "seconds (quartiles)", "as long as the tree", "texts", "new tokens"]
     heads += ["seconds per 1,000 new tokens", "as long", "per 1,000 tokens of the texts", "as long"]
     heads += ["KV bytes held", "peak"]
@@ -160,7 +158,6 @@ def table(competitors: Sequence[Competitor]) -> str:
 
 
 def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
-    """Ratios of medians: each competitor over the tree."""
     tree = figures_of(competitors[0])
     return {
         f"{job}: {way.name}, {name} over the tree": timing.median / tree[name].median

@@ -48,7 +48,6 @@ class Seat:
         self.session.until(lambda: self._leaving, seconds=3600)
 
     def close(self) -> None:
-        """Leave."""
         self._leaving = True
         self._thread.join()
         self.session.close()
@@ -56,7 +55,6 @@ class Seat:
 
 @contextmanager
 def a_class(address: str) -> Iterator[tuple[RawSession, list[Seat]]]:
-    """A lecturer and thirty students."""
     lecturer = RawSession(address)
     lecturer.press("class_start")
     lecturer.until(lambda: bool(lecturer.code))

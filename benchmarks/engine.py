@@ -56,7 +56,6 @@ class Pair:
 
 
 def load(shape: str, placement: Placement) -> Pair:
-    """The pair of this shape."""
     plain = plain_model(shape, placement)
     return Pair(shape, plain, engine_model(plain, shape))
 
@@ -129,7 +128,6 @@ def warm_up(pair: Pair, job: Job) -> None:
 
 
 def timing_of(competitor: Competitor) -> Timing:
-    """Of the whole job, over the rounds."""
     return Timing(tuple(competitor.measured.seconds))
 
 
@@ -196,7 +194,6 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 
 
 def table(competitors: Sequence[Competitor]) -> str:
-    """One row per competitor, as Markdown."""
     heads = ["", "seconds (quartiles)", "as long as the tree", "tokens through the model"]
     heads += ["KV rows", "KV bytes held", "peak", "allocated, peak", "reserved, peak"]
     rows = []

@@ -127,7 +127,6 @@ def opened(address: str) -> Iterator[Page]:
 
 
 def one_word() -> float:
-    """Time until Streamlit shows anything at all."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "word.py"
         script.write_text("import streamlit\nstreamlit.write('ready')\n", encoding="utf-8")
@@ -137,7 +136,6 @@ def one_word() -> float:
 
 
 def measure() -> dict[str, Any]:
-    """All measurements."""
     bare = one_word()
     with server() as (address, process), opened(address) as page:
         found: dict[str, Any] = {

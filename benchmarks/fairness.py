@@ -141,7 +141,6 @@ def appended(handle: Handle) -> bool:
 
 
 def p95(seconds: list[float]) -> float:
-    """The 95th percentile."""
     return statistics.quantiles(seconds, n=20)[-1]
 
 

@@ -39,7 +39,6 @@ def seconds_to_the_first_token(worker: Worker, question: str, seed: int) -> floa
 
 
 def main() -> None:
-    """Measure, and print medians with quartiles and the slowest."""
     worker = Worker(ModelCache())
     seconds_to_the_first_token(worker, QUESTIONS[0], 0)  # loads the model
     model = worker.model(SMOLLM2.name)

@@ -47,7 +47,6 @@ class Placement:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Self:
-        """What the options ask for."""
         return cls(options.device, getattr(torch, options.dtype))
 
     @property
@@ -86,7 +85,6 @@ def where(dtype: str, device: str = "cpu") -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
     lines = [f"| {' | '.join(map(str, cells))} |" for cells in (heads, *rows)]
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
 
@@ -97,7 +95,6 @@ def mib(count: int | None) -> str:
 
 
 def ratio_lines(ratios: Mapping[str, float]) -> str:
-    """One line per ratio."""
     return "\n".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
 
 

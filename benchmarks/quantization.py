@@ -57,8 +57,6 @@ console = Console(stderr=True)
 
 @dataclass
 class Stored:
-    """One model in one format."""
-
     model: HuggingFaceModel
     linear_bytes: int  # of its linear layers, the output layer included, biases not
     loaded_bytes: int  # of the same layers as loaded
@@ -137,7 +135,6 @@ class Peer:
         return float(self._answer())
 
     def close(self) -> None:
-        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

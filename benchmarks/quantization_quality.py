@@ -30,15 +30,11 @@ from training.probe import Prober
 
 
 class Int4Group64(Int4Linear):
-    """Groups of 64."""
-
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear, 64)
 
 
 class Int4Group128(Int4Linear):
-    """Groups of 128."""
-
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear, 128)
 

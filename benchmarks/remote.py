@@ -56,7 +56,6 @@ class Way:
     runs: dict[int, tuple[Run, int]]
 
     def work(self) -> None:
-        """Run each prompt once."""
         for seed, prompt in enumerate(self.prompts):
             request = Request(prompt, replace(self.config, seed=seed))
             events = list(generate(self.model, request))
@@ -105,7 +104,6 @@ def measure(
 
 
 def table(found: dict[str, tuple[dict[str, Timing], dict[str, float]]]) -> str:
-    """Medians with their spreads (seconds), and the ratios, as Markdown."""
     ways = (LOCAL, PLAIN, AHEAD)
     heads = ["most paths, delay", *ways, "run ahead is", "requests, one by one over run ahead"]
     rows = []
@@ -132,7 +130,6 @@ def ratios_of(cases: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Start the server, measure, and publish."""
     parser = command_line(__doc__, "one prompt, one round and few tokens, to try it")
     parser.set_defaults(threads=1)
     options = parser.parse_args()

@@ -132,8 +132,6 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways to serve the same requests."""
-
     slower: Way
     faster: Way
     requests: list[Request]
@@ -157,7 +155,6 @@ def comparisons(models: Models) -> dict[str, Comparison]:
 
 
 def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clock) -> float:
-    """How long a way takes."""
     start = clock()
     way(model, asked)
     return clock() - start

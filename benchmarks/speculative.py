@@ -150,7 +150,6 @@ def shape_135m(placement: Placement) -> Models:
 
 
 def jobs(quick: bool, placement: Placement) -> list[Job]:
-    """The jobs to measure."""
     small, large = embedded(placement), shape_135m(placement)
     one = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=2)
     tree = BranchingConfig(
@@ -177,14 +176,12 @@ def jobs(quick: bool, placement: Placement) -> list[Job]:
 
 
 def measure(job: Job) -> None:
-    """All competitors in turn."""
     console.print(f"{job.name}: {job.repeats} repeats ...")
     measures = {label: timed(run) for label, run in job.competitors().items()}
     job.timings = take_turns(measures, job.repeats)
 
 
 def table(job: Job) -> str:
-    """One row per competitor, as Markdown."""
     heads = ["", "time (quartiles)", "against plain", "passes", "draft tokens accepted"]
     heads.append("tokens per pass and path")
     rows = []
@@ -209,7 +206,6 @@ def _counts(run: Run | None) -> list[str]:
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:
-    """The ratios for which the project has targets."""
     adaptive = [
         job.ratio(label) for job in measured for label in job.timings if label.endswith("adaptive")
     ]

@@ -70,7 +70,6 @@ def independent(model: LanguageModel, prompt: TuningPrompt, texts: int, seeds: r
 
 
 def tokens_of(cells: Sequence[Cell]) -> float:
-    """Their mean."""
     return statistics.mean(cell.tokens for cell in cells)
 
 

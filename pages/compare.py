@@ -94,7 +94,6 @@ def how_matched(a: Side) -> str:
 
 
 def budget_sentence(a: Side, budget: Budget, count: int) -> str:
-    """Why there are this many independent texts."""
     if budget == "texts":
         return f"A has {counted(count, 'text')}, so independent sampling makes the same number."
     prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
@@ -106,7 +105,6 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
 
 
 def results(a: Side, b: Side) -> None:
-    """One tree of both runs, and the table of their costs."""
     from eab.board.diff import diff_message
     from eab.figures.diff import NOTE, diff_rows, diff_table, takeaway_sentence
     from eab.figures.tables import text_table

@@ -23,7 +23,6 @@ PAGES = {
 
 
 def choose() -> None:
-    """Open the lesson that was chosen in the list."""
     messages.clear()
     learning.choose(lesson_shelf.find(st.session_state.lesson_list))
 
@@ -37,7 +36,6 @@ def upload() -> None:
 
 
 def choice(lesson: Lesson) -> None:
-    """The list of lessons."""
     titles = {each.id: f"{number}. {each.title}" for number, each in enumerate(lessons(), start=1)}
     titles.setdefault(lesson.id, lesson.title)
     done = learning.solved()
@@ -83,7 +81,6 @@ def next_button(label: str, on_click: Callable[..., None], goal: int | Lesson) -
 
 
 def next_lesson(lesson: Lesson) -> Lesson | None:
-    """The lesson after this one, if there is one."""
     ids = [each.id for each in lessons()]
     number = ids.index(lesson.id) + 1 if lesson.id in ids else len(ids)
     return lessons()[number] if number < len(ids) else None
@@ -107,7 +104,6 @@ def numbers(lesson: Lesson) -> None:
 
 
 def own_lesson() -> None:
-    """A lesson of somebody else's."""
     with st.expander("Open a lesson file"):
         st.file_uploader(
             "Lesson (Markdown)",

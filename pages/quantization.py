@@ -40,7 +40,6 @@ quantization* also rounds the scales.
 
 
 def choose(names: Sequence[str]) -> tuple[str, Grid]:
-    """The widgets of the matrix and its grid, in one line."""
     matrix_column, method_column, bits_column, share_column = st.columns([4, 3, 2, 3])
     with matrix_column:
         name = st.selectbox("Weight matrix", names, key="matrix")
@@ -67,7 +66,6 @@ def choose(names: Sequence[str]) -> tuple[str, Grid]:
 
 
 def one_matrix(model_name: str) -> None:
-    """A matrix of the model, the grid, and what rounding does."""
     with st.spinner("Loading the model ..."):
         names = weight_matrix.names(model_name)
     if st.session_state.get("matrix") not in names:
@@ -100,7 +98,6 @@ def one_matrix(model_name: str) -> None:
 
 
 def whole_model(displayed: Entry[FormatReport]) -> None:
-    """Every weight format: what it takes, and what it changes."""
     from eab.figures.tables import text_table
     from eab.labs.quantization import pictures
 
@@ -193,7 +190,6 @@ def start_run(run: Run) -> None:
 
 
 def difference(a: Run, b: Run, key: str) -> None:
-    """Both runs as one tree, and what moved."""
     from eab.board.diff import diff_message
     from eab.figures.tables import text_table
     from eab.labs.quantization import fork_diff_picture as fork_diff

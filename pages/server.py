@@ -10,7 +10,6 @@ from eab.formatting import human_bytes
 
 @st.fragment(run_every=2.0)
 def now() -> None:
-    """The numbers that change."""
     made = worker()
     columns = st.columns(3)
     columns[0].metric("Running or waiting", made.active)
@@ -23,7 +22,6 @@ def now() -> None:
 
 
 def allowed() -> None:
-    """The rules, with the key hidden."""
     st.header("Rules")
     current = rules.current()
     rows = [

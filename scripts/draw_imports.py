@@ -19,13 +19,11 @@ LIBRARY = ("eab", "app")
 
 
 def main() -> None:
-    """Put the graph of today's imports into the page."""
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(_with_graph(text), encoding="utf-8")
 
 
 def is_current() -> bool:
-    """Whether the page shows today's imports."""
     text = PAGE.read_text(encoding="utf-8")
     return _with_graph(text) == text
 

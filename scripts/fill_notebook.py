@@ -15,7 +15,6 @@ NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 
 
 def main() -> None:
-    """Execute the notebook in an empty folder, and write it with its outputs."""
     os.environ["PYTHONPATH"] = str(ROOT)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:

@@ -33,8 +33,6 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the report."""
-
     question: str
     # after `python`; `{device}`, `{dtype}` and `{seconds}`, two thirds of the limit, are filled
     # in
@@ -45,8 +43,6 @@ class Part:
 
 @dataclass
 class Outcome:
-    """What came of a part."""
-
     command: str  # as it ran
     status: str  # `done`, `failed`, `too long` or `left out`
     seconds: float
@@ -108,7 +104,6 @@ TARGETS: Final = (
 
 
 def run_part(part: Part, options: argparse.Namespace) -> Outcome:
-    """Run a part in a process of its own."""
     filled_in = vars(options) | {"seconds": f"{options.limit * 2 / 3:.0f}"}
     words = [word.format(**filled_in) for word in part.command]
     words += ["--quick"] if options.quick and part.quick else []
@@ -185,7 +180,6 @@ def _device_gib(device: str) -> float:
 
 
 def describe(options: argparse.Namespace) -> dict[str, str]:
-    """The device, the versions, and how it is measured."""
     device = options.device
     versions = {
         "dtype": options.dtype,
@@ -216,7 +210,6 @@ def _first_line(*command: str) -> str:
 
 
 def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str:
-    """The report."""
     lines = ["# GPU report", "", "Written by `python scripts/gpu_report.py`.", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]
     lines += ["", "| part | question | outcome | minutes |", "|---|---|---|---|"]
@@ -232,7 +225,6 @@ def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str
 
 
 def target_rows(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """The targets whose figures are there, as rows of a table."""
     rows = [
         (target, outcomes[target.part].result["ratios"][target.ratio])
         for target in TARGETS
@@ -290,7 +282,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(folder: Path, machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> None:
-    """Write both files."""
     held = {"machine": machine, "parts": {name: asdict(one) for name, one in outcomes.items()}}
     (folder / "gpu-report.json").write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
     (folder / "gpu-report.md").write_text(markdown(machine, outcomes), encoding="utf-8")

@@ -31,7 +31,6 @@ Then start this again: it keeps the PyTorch that it finds.
 
 
 def main() -> None:
-    """Choose the build of PyTorch, then install everything."""
     torch = re.search(r"^torch==\S+", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
     assert torch is not None, "requirements.txt pins no torch"
     chosen = _cpu_build(torch[0]) if sys.platform == "linux" and not _nvidia_driver() else []

@@ -120,7 +120,6 @@ class Recorder:
 
 
 def main() -> None:
-    """Record the animation and write it, unless it is too large."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUTPUT)
     parser.add_argument("--example", default=EXAMPLE, help="file name of a bundled run")

@@ -82,8 +82,6 @@ Watch = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Measured(NamedTuple):
-    """A measurement that may be recorded."""
-
     sentence: str  # what its page says of it
     claims: Sequence[Claim]  # the comparisons in that sentence
     write: Callable[[], None]  # replaces the recording
@@ -212,7 +210,6 @@ def publish(name: str, measured: Measured) -> bool:
 
 
 def main() -> None:
-    """Measure what is named, or everything, and write what may be written."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ", ".join(MEASUREMENTS)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {names}")

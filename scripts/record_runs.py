@@ -21,8 +21,6 @@ from eab.run import fold
 
 
 class Example(NamedTuple):
-    """A bundled run."""
-
     file: str
     title: str
     teaches: str  # the idea that it shows, in a few words
@@ -308,7 +306,6 @@ EXAMPLES = [
 
 
 def main() -> None:
-    """Write all run files and the catalogue."""
     model = load_model(EMBEDDED, "cpu", "float32")
     record_runs(model)
     if SMOLLM2.is_here:

@@ -22,7 +22,6 @@ from eab.models.loading import load_model
 
 
 def main() -> None:
-    """Make the sweep, and write its cells."""
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
     model = load_model("embedded", device="cpu", dtype="float32")
     report = TuningReport()

@@ -34,7 +34,6 @@ RUN = (
 
 
 def main() -> int:
-    """Start the server, then the explorer or a run on it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", action="store_true", help="print one run, without the page")
     parser.add_argument("--port", type=int, default=8501, help="port of the page")

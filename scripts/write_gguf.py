@@ -32,7 +32,6 @@ _OF_A_LAYER = {
 
 
 def write_gguf(target: Path) -> None:
-    """Write the embedded model to this file."""
     config = json.loads((EMBEDDED_FOLDER / "config.json").read_text())
     writer = gguf.GGUFWriter(target, "llama")
     writer.add_name("embedded")

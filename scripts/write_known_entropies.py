@@ -15,7 +15,6 @@ from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 
 
 def main() -> None:
-    """Write each prompt with the entropy of the first token of its next word."""
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     known = {}
     for prompt, words in known_distributions(FIXED_CHOICES).items():

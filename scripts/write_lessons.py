@@ -25,7 +25,6 @@ def written(text: str) -> str:
 
 
 def is_current() -> bool:
-    """Whether the page holds these lists."""
     text = FILE.read_text(encoding="utf-8")
     return text == written(text)
 

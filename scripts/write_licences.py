@@ -34,7 +34,6 @@ def locked() -> Iterator[tuple[Requirement, list[str]]]:
 
 
 def table() -> str:
-    """One row per package."""
     needed = [
         package
         for package, _ in locked()

@@ -92,7 +92,6 @@ def stories() -> Iterator[dict[str, Any]]:
 
 
 def write(file: Path, prompts: Iterable[dict[str, Any]]) -> None:
-    """Write a file of JSON lines."""
     lines = [json.dumps(prompt, ensure_ascii=False) for prompt in prompts]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -39,7 +39,6 @@ the first one on your own machine, the second one with `--public`. See [a public
 
 
 def rules_page() -> str:
-    """The whole of docs/server-rules.md."""
     groups = dict.fromkeys(declared.group for declared in RULES.values())
     return "\n".join([_ABOUT_RULES, *(_rules(group) for group in groups)])
 
@@ -57,7 +56,6 @@ def _rule(name: str, declared: Setting) -> str:
 
 
 def settings_page() -> str:
-    """The whole of docs/settings.md."""
     groups = dict.fromkeys(declared.group for declared in SETTINGS.values())
     return "\n".join([_INTRODUCTION, _presets(), *(_group(group) for group in groups)])
 

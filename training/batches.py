@@ -20,7 +20,6 @@ class Batch:
     mask: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
         return Batch(self.inputs.to(device), self.targets.to(device), self.mask.to(device))
 
 

@@ -31,7 +31,6 @@ class Choice:
         return self.endings.get(word) or self.endings["*"]
 
     def sample(self, rng: random.Random) -> str:
-        """Draw one complete document."""
         word = rng.choices(list(self.words), list(self.words.values()))[0]
         after = self.after(word)
         if isinstance(after, Choice):

@@ -48,7 +48,6 @@ class Corpus:
 
 
 def read_documents(path: Path) -> list[str]:
-    """The documents of one file, in order."""
     parts = path.read_text(encoding="utf-8").split(END_OF_TEXT)
     return [text for part in parts if (text := part.strip())]
 

@@ -126,7 +126,6 @@ def table(columns: Mapping[str, Column]) -> str:
 
 
 def write_stories(path: Path, texts: Sequence[str]) -> None:
-    """The stories, numbered, as the model wrote them."""
     head = (
         f"# Fifty stories, unselected\n\nAfter the prompt {measures.STORY_PROMPT!r}, temperature 1, seed {SEED}, "
         "written by `python -m training.evaluate`. None was left out.\n"

@@ -157,7 +157,6 @@ def forks_per_100_tokens(prober: Prober, stories: Stories, threshold: float) -> 
 
 
 def texts_of(prober: Prober, stories: Stories) -> list[str]:
-    """The stories as text."""
     return [prober.decode(list(ids)) for ids in stories.ids]
 
 

@@ -217,7 +217,6 @@ def _conversation(rng: random.Random) -> str:
 
 
 def document(rng: random.Random) -> str:
-    """Draw one synthetic document."""
     kind = rng.random()
     if kind < CHOICE_SHARE:
         return rng.choices(CHOICES, [choice.weight for choice in CHOICES])[0].sample(rng)

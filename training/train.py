@@ -106,7 +106,6 @@ class Run:
         self.checkpoint_path = CACHE / f"checkpoint-{out.name}.pt"
 
     def resume(self) -> None:
-        """Go on where the last checkpoint stopped."""
         self.progress, place = checkpoint.load(self.checkpoint_path, self.model, self.optimizers)
         self.reader = PassReader(self.corpus, self.tokenizer, self.seed, *place)
 
