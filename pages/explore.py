@@ -17,7 +17,7 @@ from app.widgets import (
     conversation,
     history,
     model_choice,
-    openable,
+    open_menu,
     results,
     status_line,
 )
@@ -49,7 +49,7 @@ def run() -> None:
         chat = controls.messages()
         probe.stop()
         tab.start(controls.prompt(), config, model_choice.name(), chat)
-        openable.clear_choices()
+        open_menu.clear_choices()
         conversation.keep(chat)
 
 
@@ -57,7 +57,7 @@ def grow(address: tab.TokenAddress) -> None:
     with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
         tab.grow(address, config, model_choice.name())
-        openable.clear_choices()
+        open_menu.clear_choices()
     st.session_state[NOTIFIED] = bool(messages.message())
 
 
@@ -82,7 +82,7 @@ def apply_suggestion(widgets: dict[str, Any]) -> None:
 
 
 def draw_status() -> None:
-    status_line.draw(apply_suggestion, openable.open_again)
+    status_line.draw(apply_suggestion, open_menu.open_again)
 
 
 def draw_board() -> None:
@@ -144,14 +144,14 @@ def message_of(drawn: OpenRun, grafted: bool) -> dict[str, Any]:
 def draw_name_and_open() -> None:
     """What stands before the prompt: what this is, and the runs that can be opened."""
     st.html(BRAND)
-    openable.draw(active)
+    open_menu.draw(active)
 
 
 current, displayed = tab.current(), tab.displayed()
 note_in_url(current.details.link_ids if current.live is not None else {})
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    openable.fill_in_first()
+    open_menu.fill_in_first()
 controls.ensure_defaults()
 now = current.live.status if current.live is not None else ""
 active = now in POLL_SECONDS
@@ -166,5 +166,5 @@ with st.sidebar:
     controls.sidebar(on_screen=displayed)
 if not active:
     past_runs.note(displayed)
-    history.draw(displayed.key, openable.open_again)
+    history.draw(displayed.key, open_menu.open_again)
 polling.draw_fragments()

@@ -78,13 +78,10 @@ def _group(group: str) -> str:
 
 def _row(name: str, declared: Setting) -> str:
     option = f"`--{(declared.option or name).replace('_', '-')}`"
-    allowed = _thresholds() if name == "entropy_threshold" else str(declared.values)
+    thresholds = "; ".join(f"{unit}: {scale.values}" for unit, scale in THRESHOLD_SCALES.items())
+    allowed = thresholds if name == "entropy_threshold" else str(declared.values)
     meaning = f"{declared.help} {declared.more}".strip()
     return f"| `{name}` | {option} | {_default(declared.default)} | {allowed} | {meaning} |"
-
-
-def _thresholds() -> str:
-    return "; ".join(f"{unit}: {scale.values}" for unit, scale in THRESHOLD_SCALES.items())
 
 
 def _default(value: object) -> str:

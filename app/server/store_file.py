@@ -124,14 +124,11 @@ class StoreFile:
                     f"the file of saved {self._kind.many} {self._path} is damaged ({error}). "
                     f"Move it away, and a new one begins. {self._kind.elsewhere}"
                 ) from error
+            reason = getattr(error, "strerror", None) or error
             raise StoreError(
-                f"the saved {self._kind.many} in {self._path} cannot be {done}: {_reason(error)}. "
+                f"the saved {self._kind.many} in {self._path} cannot be {done}: {reason}. "
                 f"{self._kind.elsewhere}"
             ) from error
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
 
 
 def _owner_and_version(db: sqlite3.Connection) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The runs that were started or opened in this tab, and which two of them are pinned."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import streamlit as st
 
@@ -101,11 +101,7 @@ def toggle_pin(key: str) -> None:
 
 def differing_settings() -> list[str]:
     """The settings in which the runs differ from each other."""
-    return [name for name in SETTINGS if len({_setting(past, name) for past in runs()}) > 1]
-
-
-def _setting(past: PastRun, name: str) -> Any:
-    return getattr(past.config, name)
+    return [name for name in SETTINGS if len({getattr(past.config, name) for past in runs()}) > 1]
 
 
 def _pinned_keys() -> list[str]:

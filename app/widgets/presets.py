@@ -20,7 +20,8 @@ def draw() -> None:
     """Draw the choice of a preset; one is chosen while the settings are those that it sets."""
     st.session_state[_CHOSEN] = chosen()
     words = [f"{name}: {PRESETS[preset].help}" for name, preset in _NAMES.items()]
-    own = [f"{_OWN}: {shown}" for shown in [_recommendation()] if shown]
+    recommended = listed([f"{name} {value:g}" for name, value in _recommended().items()])
+    own = [f"{_OWN}: {recommended}"] if recommended else []
     st.segmented_control(
         "Preset",
         _offered(),
@@ -34,10 +35,6 @@ def draw() -> None:
 def _recommended() -> dict[str, float]:
     """What the model recommends, without loading it."""
     return model_cache.recommended(model_choice.name(), models().peek(model_choice.name()))
-
-
-def _recommendation() -> str:
-    return listed([f"{name} {value:g}" for name, value in _recommended().items()])
 
 
 def chosen() -> str | None:

@@ -99,10 +99,11 @@ def _heat_map(
         if shown[number].config in place:
             sweep_cells.choose(place[shown[number].config])
 
+    same = [name for name in varying(point.config for point in every) if name not in (across, down)]
     with chart:
         draw(
             "",
-            tuning_words.heat_sentence(shown, gain, _same(every, (across, down))),
+            tuning_words.heat_sentence(shown, gain, same),
             tuning.heat_figure(shown, gain, across, down),
             "heat-map",
             f"{key}-{across}-{down}-{len(shown)}-{shown[0].config if shown else ''}",
@@ -125,11 +126,6 @@ def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[Se
             fixed = _fixed(name, values, menu)
             shown = [point for point in shown if getattr(point.config, name) == fixed]
     return across, down, shown
-
-
-def _same(points: Sequence[SettingPoint], axes: tuple[str, str]) -> list[str]:
-    """The settings that vary and are on no axis."""
-    return [name for name in varying(point.config for point in points) if name not in axes]
 
 
 def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
