@@ -103,7 +103,7 @@ def workload(table: pd.DataFrame) -> Workload:
 
 def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
     """The rows of the table. Raises ConfigError if a row is not complete."""
-    rows = []
+    asked = []
     rows = table[["prompt", "new_tokens"]].itertuples(index=False)
     for number, (prompt, new_tokens) in enumerate(rows, start=1):
         if pd.isna(prompt) or pd.isna(new_tokens):
@@ -111,5 +111,5 @@ def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
                 f"request {number} is incomplete; give a prompt and a number of new tokens, or "
                 "delete the row"
             )
-        rows.append(Asked(str(prompt), int(new_tokens)))
-    return tuple(rows)
+        asked.append(Asked(str(prompt), int(new_tokens)))
+    return tuple(asked)
