@@ -15,9 +15,8 @@ MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 
 
 def test_generate_gives_samples_whose_weights_sum_to_one_heaviest_first():
-    samples = EntropyAdaptiveBranching(
-        MODEL, entropy_threshold=0.4, max_paths=6, max_new_tokens=8
-    ).generate("0")
+    settings = {"entropy_threshold": 0.4, "max_paths": 6, "max_new_tokens": 8}
+    samples = EntropyAdaptiveBranching(MODEL, **settings).generate("0")
     weights = [sample.weight for sample in samples]
     assert sum(weights) == pytest.approx(1)
     assert weights == sorted(weights, reverse=True)
@@ -27,20 +26,16 @@ def test_generate_gives_samples_whose_weights_sum_to_one_heaviest_first():
 def test_the_names_and_places_of_the_first_settings_are_kept():
     explorer = EntropyAdaptiveBranching(MODEL, 0.9, 2, 7, max_new_tokens=3)
     started = next(iter(explorer.stream("0")))
+    settings = {"entropy_threshold": 0.9, "branch_factor": 2, "max_paths": 7}
     assert isinstance(started, RunStarted)
-    assert started.config == BranchingConfig(
-        entropy_threshold=0.9, branch_factor=2, max_paths=7, max_new_tokens=3
-    )
+    assert started.config == BranchingConfig(**settings, max_new_tokens=3)
 
 
 def test_a_setting_of_one_call_does_not_stay():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    configs = [
-        explorer.run("0", **settings).started.config
-        for settings in ({"seed": 5, "max_paths": 2}, {})
-    ]
-    assert (configs[0].seed, configs[0].max_paths) == (5, 2)
-    assert configs[1] == BranchingConfig(max_new_tokens=3)
+    for settings in ({"seed": 5, "max_paths": 2}, {}):
+        config = explorer.run("0", **settings).started.config
+        assert config == BranchingConfig(max_new_tokens=3, **settings)
 
 
 def test_run_keeps_the_tree_and_stream_gives_the_events_of_the_same_run():
@@ -57,11 +52,9 @@ def test_a_stream_can_be_left_at_any_time():
 
 
 def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called():
-    with pytest.raises(ConfigError, match="branch_factor is 1"):
-        EntropyAdaptiveBranching(MODEL, branch_factor=1)
-    with pytest.raises(
-        ConfigError, match="there is no setting 'beam'; the settings are: entropy_threshold"
-    ):
+    with pytest.raises(ConfigError, match="branch_factor is 1"):  # before a model is loaded
+        EntropyAdaptiveBranching("no-such-owner/no-such-model", branch_factor=1)
+    with pytest.raises(ConfigError, match="there is no setting 'beam'; the settings are:"):
         EntropyAdaptiveBranching(MODEL, beam=4)
     explorer = EntropyAdaptiveBranching(MODEL)
     for call in (explorer.generate, explorer.run, explorer.stream):
@@ -69,50 +62,34 @@ def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called(
             call("0", threshold=0.3)
 
 
-def test_bad_settings_are_refused_before_a_model_is_loaded():
-    with pytest.raises(ConfigError):
-        EntropyAdaptiveBranching("no-such-owner/no-such-model", max_paths=0)
-
-
 def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, make_model, words):
     wrapped = twins("llama").ours
     raw = wrapped._model
-    for explorer in (
+    made = [
         EntropyAdaptiveBranching((raw, words), max_new_tokens=4),
         EntropyAdaptiveBranching(raw, tokenizer=words, max_new_tokens=4),
         EntropyAdaptiveBranching(wrapped, max_new_tokens=4),
-    ):
-        assert explorer.generate("w5 w6")[0].token_ids == explorer.generate("w5 w6")[0].token_ids
-        assert explorer.model.card.family == "llama"
+    ]
+    assert {explorer.model.card.family for explorer in made} == {"llama"}
+    assert len({explorer.generate("w5 w6")[0].token_ids for explorer in made}) == 1
+    with pytest.raises(ModelError, match="tokenizer="):
+        EntropyAdaptiveBranching(twins("llama").plain)
 
 
 @pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])
 def test_what_is_no_model_is_refused_with_what_is_one(model):
     with pytest.raises(ModelError, match=r"a name, a folder or a \(model, tokenizer\) pair"):
         EntropyAdaptiveBranching(model)
-
-
-def test_a_pair_that_is_no_model_and_tokenizer_is_refused():
     with pytest.raises(ModelError):
         EntropyAdaptiveBranching((3, 4))
 
 
-def test_a_model_without_its_tokenizer_is_refused(twins):
-    with pytest.raises(ModelError, match="tokenizer="):
-        EntropyAdaptiveBranching(twins("llama").plain)
-
-
-def test_bad_prompts_raise_before_the_first_event():
-    with pytest.raises(PromptError):
-        EntropyAdaptiveBranching(MODEL).generate(" ")
-
-
 def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
-    table = random_table(2, 5, concentration=5.0)
-    heavy = TableModel(table)
-    explorer = EntropyAdaptiveBranching(
-        heavy, 0.0, max_paths=200, max_new_tokens=4000, kv_limit_mib=1, r=4000
-    )
+    heavy = TableModel(random_table(2, 5, concentration=5.0))
+    limit = {"max_paths": 200, "max_new_tokens": 4000, "kv_limit_mib": 1, "r": 4000}
+    explorer = EntropyAdaptiveBranching(heavy, 0.0, **limit)
+    with pytest.raises(PromptError):
+        explorer.generate(" ")
     with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
         explorer.generate("0")
     *_, last = explorer.stream("0")

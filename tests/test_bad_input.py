@@ -31,6 +31,7 @@ import math
 
 import pytest
 import torch
+from made_runs import events_of, run_of
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
@@ -41,20 +42,23 @@ from eab.events import RunEnded
 from eab.run import fold
 from eab.settings import MAX_TEXT
 
+MODEL = TableModel(random_table(1, 4))
+
 
 def first_event(model, prompt: str, **settings: object) -> object:
     return next(generate(model, Request(prompt, BranchingConfig(**settings))))
 
 
-@pytest.mark.parametrize("prompt", ["", " ", "\n\t \u00a0", "\u3000"])
-def test_an_empty_prompt_is_refused(twins, prompt):
-    with pytest.raises(PromptError, match="the prompt is empty; write a few words"):
-        first_event(twins("llama").ours, prompt)
-
-
-@pytest.mark.parametrize("prompt", [None, 3, b"w5", ["w5"]], ids=repr)
-def test_a_prompt_that_is_no_text_is_refused(twins, prompt):
-    with pytest.raises(PromptError, match=r"the prompt is .*; give a text"):
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        *((empty, "is empty; write a few words") for empty in ("", " ", "\n\t \u00a0", "\u3000")),
+        *((other, r"is .*; give a text") for other in (None, 3, b"w5", ["w5"])),
+    ],
+    ids=repr,
+)
+def test_a_prompt_that_is_empty_or_no_text_is_refused(twins, prompt, why):
+    with pytest.raises(PromptError, match=f"the prompt {why}"):
         first_event(twins("llama").ours, prompt)
 
 
@@ -66,40 +70,26 @@ def test_a_token_that_the_model_does_not_have_is_refused(twins, token):
 
 
 def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monkeypatch):
-    model = TableModel(random_table(1, 4))
-    monkeypatch.setattr(model, "encode", lambda *_: pytest.fail("it was tokenised"))
-    with pytest.raises(
-        PromptError, match="the prompt has 200,001 characters; at most 200,000 are allowed"
-    ):
-        first_event(model, "w" * (MAX_TEXT + 1))
+    monkeypatch.setattr(MODEL, "encode", lambda *_: pytest.fail("it was tokenised"))
+    with pytest.raises(PromptError, match="200,001 characters; at most 200,000 are allowed"):
+        first_event(MODEL, "w" * (MAX_TEXT + 1))
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):
     model = twins("llama").ours
     prompt = " ".join(["w5"] * 100)
     assert first_event(model, prompt, max_new_tokens=28)
-    with pytest.raises(PromptError) as error:
+    with pytest.raises(PromptError, match=r"100 tokens and max_new_tokens is 29, .* 128 tokens"):
         first_event(model, prompt, max_new_tokens=29)
-    assert str(error.value) == (
-        "the prompt has 100 tokens and max_new_tokens is 29, but the context of llama is 128 tokens. "
-        "Shorten the prompt or lower max_new_tokens"
-    )
-
-
-def test_the_whole_context_can_be_used(twins):
-    config = BranchingConfig(max_new_tokens=28, entropy_threshold=20.0)
-    for seed in range(3):
-        [sample] = fold(
-            generate(twins("llama").ours, Request(" ".join(["w5"] * 100), config))
-        ).samples()
-        assert sample.finish_reason in ("stop", "length"), seed
+    for seed in range(3):  # the whole context can be used
+        run = run_of(model, prompt, max_new_tokens=28, entropy_threshold=20.0, seed=seed)
+        assert run.samples()[0].finish_reason in ("stop", "length"), seed
 
 
 def test_a_prompt_without_any_token_is_refused(monkeypatch):
-    model = TableModel(random_table(1, 4))
-    monkeypatch.setattr(model, "encode", lambda *_: ())
+    monkeypatch.setattr(MODEL, "encode", lambda *_: ())
     with pytest.raises(PromptError, match="returns no tokens for this prompt"):
-        first_event(model, "?")
+        first_event(MODEL, "?")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +106,7 @@ def test_a_prompt_without_any_token_is_refused(monkeypatch):
     ],
 )
 def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
-    config = BranchingConfig(max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
-    run = fold(generate(embedded, Request(prompt, config)))
-    assert run.started is not None
+    run = run_of(embedded, prompt, max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
     assert run.started.prompt == prompt
     assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
 
@@ -130,18 +118,13 @@ def test_a_prompt_that_is_no_unicode_text_is_refused_in_words(embedded, prompt):
 
 
 def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
-    config = BranchingConfig(
-        entropy_threshold=0.0, max_paths=40, max_new_tokens=100, kv_limit_mib=1
-    )
-    events = list(
-        generate(twins("llama").ours, Request("w5", config))
-    )  # 1,536 bytes a row: 682 rows
+    limit = {"max_paths": 40, "max_new_tokens": 100, "kv_limit_mib": 1}
+    # 1,536 bytes a row: 682 rows.
+    events = events_of(twins("llama").ours, "w5", entropy_threshold=0.0, **limit)
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"
-    assert "kv_limit_mib allows 1" in events[-1].message
-    assert (
-        "Use fewer paths or new tokens, a smaller r, or a higher kv_limit_mib" in events[-1].message
-    )
+    for words in ("kv_limit_mib allows 1", "a smaller r, or a higher kv_limit_mib"):
+        assert words in events[-1].message
     run = fold(events)
     assert events[-1].step == len(run.steps) > 10
     assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
@@ -150,17 +133,13 @@ def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
 
 def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
     model = TableModel(random_table(2, 5), context=200_000)
-    config = BranchingConfig(max_new_tokens=1, kv_limit_mib=1)
-    events = list(generate(model, Request("1 " * 70_000, config)))
+    events = events_of(model, "1 " * 70_000, max_new_tokens=1, kv_limit_mib=1)
     assert [type(event).__name__ for event in events] == ["RunStarted", "RunEnded"]
     assert events[-1].reason == "failed"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
-    model = TableModel(random_table(1, 4))
-    monkeypatch.setattr(model, "_logits", torch.full((4, 4), value, dtype=torch.float64))
-    with pytest.raises(
-        ModelError, match="logits that are not numbers at step 0; try dtype float32"
-    ):
-        list(generate(model, Request("0", BranchingConfig())))
+    monkeypatch.setattr(MODEL, "_logits", torch.full((4, 4), value, dtype=torch.float64))
+    with pytest.raises(ModelError, match="not numbers at step 0; try dtype float32"):
+        events_of(MODEL, "0")

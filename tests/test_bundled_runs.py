@@ -4,7 +4,7 @@ the idea.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import pytest
@@ -27,10 +27,6 @@ def shares(run: Run, path: int = 0) -> dict[str, int]:
 
 def forks(run: Run) -> list[Path]:
     return [path for path in run.paths if path.status == "forked"]
-
-
-def fork_step(run: Run, path: Path) -> int:
-    return run.paths[path.children[0]].born
 
 
 def fork_entropy(run: Run, path: int = 0) -> float:
@@ -70,8 +66,26 @@ def likely_after(run: Run, words: str) -> tuple[int, float]:
     return sum(share >= 5 for share in shares(run, path.id).values()), fork_entropy(run, path.id)
 
 
-def weights(samples: Sequence[Sample]) -> list[int]:
-    return [round(100 * sample.weight) for sample in samples]
+def weights(run: Run) -> list[int]:
+    """Those of the texts in percent, the heaviest first."""
+    return [round(100 * sample.weight) for sample in run.samples()]
+
+
+def fork_steps(run: Run) -> list[int]:
+    return [run.paths[path.children[0]].born for path in forks(run)]
+
+
+def some_text_has(run: Run, words: str) -> bool:
+    return any(words in text for text in texts(run))
+
+
+def first(run: Run) -> Token:
+    """The first token of a run that does not fork there."""
+    return run.paths[0].tokens[0]
+
+
+def highest_entropy(run: Run) -> float:
+    return max(token.entropy for token in tokens(run))
 
 
 def caches_ratio(run: Run, step: int) -> float:
@@ -81,12 +95,10 @@ def caches_ratio(run: Run, step: int) -> float:
     return separate_bytes(run.started, kv) / kv.bytes_held
 
 
-def greatest_ratio_at(run: Run) -> int:
-    return max(range(len(run.steps)), key=lambda step: caches_ratio(run, step))
-
-
-def of_jobs(run: Run) -> list[int]:
-    return [shares(run)[job] for job in ("doctor", "teacher", "pilot", "farmer", "sing")]
+def is_product_of_three_shares(run: Run, sample: Sample) -> bool:
+    product = math.prod(run.paths[path].share for path in sample.lineage)
+    weight = run.paths[sample.lineage[-1]].weight
+    return math.isclose(weight, product, rel_tol=1e-6) and len(sample.lineage) == 4
 
 
 # What each sentence claims, piece by piece.
@@ -108,27 +120,19 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "one bit, which is 0.69 nats": lambda run: round(math.log(2), 2) == 0.69,
     },
     "bent.eab": {
-        "Heads has 91 %": lambda run: round(100 * run.paths[0].tokens[0].candidates[0][2]) == 91,
-        "0.31 nats": lambda run: round(run.paths[0].tokens[0].entropy, 2) == 0.31,
+        "Heads has 91 %": lambda run: round(100 * first(run).candidates[0].probability) == 91,
+        "0.31 nats": lambda run: round(first(run).entropy, 2) == 0.31,
         "below the threshold of 0.65, so there is no fork": lambda run: (
             run.started.threshold_nats == 0.65 and not forks(run)
         ),
         "below 0.31 to see where there would be one": lambda run: (
-            max(token.entropy for token in tokens(run)) == run.paths[0].tokens[0].entropy
+            highest_entropy(run) == first(run).entropy
         ),
     },
     "coins.eab": {
-        "Every coin forks every path": lambda run: (
-            [fork_step(run, path) for path in forks(run)] == [0, 2, 2, 4, 4, 4, 4]
-        ),
+        "Every coin forks every path": lambda run: fork_steps(run) == [0, 2, 2, 4, 4, 4, 4],
         "the product of the shares at its three forks": lambda run: all(
-            math.isclose(
-                run.paths[sample.lineage[-1]].weight,
-                math.prod(run.paths[path].share for path in sample.lineage),
-                rel_tol=1e-6,
-            )
-            and len(sample.lineage) == 4
-            for sample in run.samples()
+            is_product_of_three_shares(run, sample) for sample in run.samples()
         ),
         "8 texts, each with 11 to 15 %": lambda run: (
             len(run.samples()) == 8
@@ -140,7 +144,8 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             truth("When I grow up I want to be a") == [30, 30, 20, 10, 10]
         ),
         "The model gives them 40, 23, 20, 11 and 7 %": lambda run: (
-            of_jobs(run) == [40, 23, 20, 11, 7]
+            [shares(run)[job] for job in ("doctor", "teacher", "pilot", "farmer", "sing")]
+            == [40, 23, 20, 11, 7]
         ),
     },
     "bag.eab": {
@@ -172,29 +177,27 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     "count.eab": {
         "nearly a toss-up, 54 to 46": lambda run: shares(run) == {"loses": 54, "finds": 46},
         "the number at the end has to follow from it": lambda run: (
-            [sample.text for sample in run.samples()]
+            texts(run)
             == [" loses one of them. Now Ben has three.", " finds one more. Now Ben has five."]
         ),
     },
     "wording.eab": {
         "Two ways to say one answer": lambda run: (
-            shares(run).keys() == {"It", "The"}
-            and all("Rome." in sample.text for sample in run.samples())
+            shares(run).keys() == {"It", "The"} and all("Rome." in text for text in texts(run))
         ),
         "The other fork": lambda run: len(forks(run)) == 2,
         "whether the conversation goes on": lambda run: (
-            {sample.text for sample in run.samples()} >= {" It is Rome.", " It is Rome.\nUser:"}
+            {*texts(run)} >= {" It is Rome.", " It is Rome.\nUser:"}
         ),
     },
     "capital.eab": {
         "Paris has 99.8 %": lambda run: (
-            round(run.paths[0].tokens[0].candidates[0].probability, 3) == 0.998
-            and run.paths[0].tokens[0].text == " Paris"
+            round(first(run).candidates[0].probability, 3) == 0.998 and first(run).text == " Paris"
         ),
         "so there is no fork before it. The only fork comes after the full stop": lambda run: (
             [path.tokens[-1].text for path in forks(run)] == ["."]
         ),
-        "another question": lambda run: any("Question" in one.text for one in run.samples()),
+        "another question": lambda run: some_text_has(run, "Question"),
     },
     "rare.eab": {
         "2.47 nats at its first syllable": lambda run: fork_entropy(run) == 2.47,
@@ -217,16 +220,16 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "From then on each path weighs less than the 10 % that a fork needs, so none forks": (
             lambda run: (
                 run.started.config.min_fork_weight == 0.1
-                and max(fork_step(run, path) for path in forks(run)) <= 3
+                and max(fork_steps(run)) <= 3
                 and max(leaf.weight for leaf in run.leaves()) < 0.1
             )
         ),
         "although the model stays unsure": lambda run: len(unforked(run)) > 100,
     },
     "original.eab": {
-        "All texts count equally": lambda run: set(weights(run.samples())) == {8},
+        "All texts count equally": lambda run: set(weights(run)) == {8},
         "all 12 texts begin with “a big tree”": lambda run: (
-            [sample.text[:11] for sample in run.samples()] == [" a big tree"] * 12
+            [text[:11] for text in texts(run)] == [" a big tree"] * 12
         ),
     },
     "long.eab": {
@@ -235,7 +238,8 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             and max(len(sample.token_ids) for sample in run.samples()) == 100
         ),
         "10.9× as much at step 5": lambda run: (
-            greatest_ratio_at(run) == 5 and round(caches_ratio(run, 5), 1) == 10.9
+            max(range(len(run.steps)), key=lambda step: caches_ratio(run, step)) == 5
+            and round(caches_ratio(run, 5), 1) == 10.9
         ),
         "1.9× at step 65": lambda run: (
             run.peak_step() == 65 and round(caches_ratio(run, 65), 1) == 1.9
@@ -247,31 +251,30 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             texts(run)[0].endswith("is Canberra.") and int(100 * run.samples()[0].weight) == 54
         ),
         "the Northern Territory, or in New South Wales": lambda run: (
-            any("Northern Territory" in text for text in texts(run))
-            and any("New South Wales" in text for text in texts(run))
+            some_text_has(run, "Northern Territory") and some_text_has(run, "New South Wales")
         ),
     },
     "banana.eab": {
         "Two wrong answers": lambda run: len(run.leaves()) == 2,
         "“Red” with 71 % and “Amaranthum” with 29 %": lambda run: (
             ["Red" in texts(run)[0], "Amaranthum" in texts(run)[1]] == [True, True]
-            and [round(100 * sample.weight) for sample in run.samples()] == [71, 29]
+            and weights(run) == [71, 29]
         ),
-        "yellow is in no text": lambda run: not any("yellow" in one.lower() for one in texts(run)),
+        "yellow is in no text": lambda run: "yellow" not in "".join(texts(run)).lower(),
         "1.97 nats": lambda run: fork_entropy(run) == 1.97,
     },
     "tomato.eab": {
         "A fruit, a vegetable, or both: 8 texts": lambda run: (
             len(run.leaves()) == 8
             and all("fruit" in text for text in texts(run))
-            and any("vegetable" in text for text in texts(run))
+            and some_text_has(run, "vegetable")
         ),
         "The entropy is as high as where the model is wrong": lambda run: (
-            max(token.entropy for token in tokens(run)) >= 1.97
+            highest_entropy(run) >= 1.97
         ),
     },
     "riddle.eab": {
-        "no text has it": lambda run: not any("river" in text.lower() for text in texts(run)),
+        "no text has it": lambda run: "river" not in "".join(texts(run)).lower(),
         "none has more than 19 %": lambda run: 0.18 < run.samples()[0].weight < 0.19,
         "The first word is already open (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
     },
@@ -287,7 +290,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "5.3× as much at the last step": lambda run: (
             round(caches_ratio(run, len(run.steps) - 1), 1) == 5.3
         ),
-        "which no text says": lambda run: not any("furniture" in text for text in texts(run)),
+        "which no text says": lambda run: not some_text_has(run, "furniture"),
     },
 }
 
@@ -341,11 +344,8 @@ def test_the_page_offers_every_setting_of_an_example(run: Run) -> None:
             assert steps == pytest.approx(round(steps)), name
 
 
-def test_where_a_replay_rests_sharing_never_holds_more_than_separate_caches(run: Run) -> None:
+def test_most_of_the_time_and_where_a_replay_rests_sharing_holds_less(run: Run) -> None:
     assert caches_ratio(run, run.peak_step()) >= 1.0
-
-
-def test_most_of_the_time_sharing_holds_less(run: Run) -> None:
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
     assert more <= 0.25 * len(run.steps)
 

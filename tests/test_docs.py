@@ -1,7 +1,6 @@
 """The README and the pages in docs/ are true: their Python runs, and what they name exists."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from places import ROOT
 
 import eab
 from eab.cli.commands import app
-from eab.config import BranchingConfig
 from eab.models.sources import EMBEDDED_FOLDER
 from scripts.draw_imports import is_current
 
 README = ROOT / "README.md"
 # The report of scripts/gpu_report.py is no page that somebody wrote.
 DOCS = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "gpu-report.md"})
-SETTINGS = ROOT / "docs" / "settings.md"
 CARDS = [ROOT / name / "README.md" for name in ("training", "assets/model", "assets/draft")]
 PAGES = [README, *DOCS, *CARDS]
 NOT_COMMITTED = "training/cache"
@@ -53,20 +50,20 @@ def each(pages: list[Path]) -> Any:
 
 
 @each([page for page in PAGES if blocks(page, "python")])
+@pytest.mark.usefixtures("embedded")
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_the_embedded_model()
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for snippet in blocks(page, "python"):
         exec(compile(snippet, page.name, "exec"), namespace)
 
 
+@pytest.mark.usefixtures("embedded")
 def test_the_output_in_the_readme_is_that_of_its_six_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    needs_the_embedded_model()
     [snippet], [shown] = blocks(README, "python"), blocks(README, "text")
     assert len(snippet.splitlines()) == 6
     exec(snippet, {})
@@ -77,29 +74,16 @@ def test_the_output_in_the_readme_is_that_of_its_six_lines(
     assert weights[0] == pytest.approx(weights[1], abs=0.15), "percent; machines round differently"
 
 
-def needs_the_embedded_model() -> None:
-    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
-        pytest.skip("the embedded model is not in assets/model")
+# ---- names, files, commands, links
 
 
 @each(PAGES)
-def test_every_name_of_the_library_exists(page: Path) -> None:
+def test_every_name_file_and_make_target_on_a_page_exists(page: Path) -> None:
     names = {name for span in code_spans(page) for name in re.findall(r"\beab\.(\w+)\(", span)}
     assert names <= {*eab.__all__, *dir(eab.EntropyAdaptiveBranching)}
-
-
-# ---- files, commands, links
-
-
-@each(PAGES)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     spans = " ".join([*code_spans(page), *blocks(page, "sh")])
     for path in re.findall(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]+\w)", spans):
         assert (ROOT / path).exists() or path.startswith(NOT_COMMITTED), path
-
-
-@each(PAGES)
-def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     makefile = text_of(ROOT / "Makefile")
     for line in shell_lines(page):
         for target in re.findall(r"^make (\w+)", line):
@@ -108,15 +92,12 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
 
 @each(PAGES)
 def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
-    commands = {name: options(command) for name, command in group().commands.items()}
-    elsewhere = "".join(
-        text_of(file)
-        for file in [
-            ROOT / "pyproject.toml",
-            *(ROOT / "benchmarks").glob("*.py"),
-            *(ROOT / "training").glob("*.py"),
-        ]
-    )
+    commands = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in typer.main.get_command(app).commands.items()
+    }
+    scripts = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "training").glob("*.py")]
+    elsewhere = "".join(map(text_of, [ROOT / "pyproject.toml", *scripts]))
     for line in shell_lines(page):
         given = set(re.findall(r"(?<!\S)--[a-z][\w-]*", line))
         if match := re.match(r"eab ([a-z-]+)", line):
@@ -127,30 +108,16 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
             assert all(option in known or option in elsewhere for option in given), line
 
 
-def group() -> Any:
-    return typer.main.get_command(app)
-
-
-def options(command: Any) -> set[str]:
-    return {option for parameter in command.params for option in parameter.opts}
-
-
 @each(PAGES)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(page)):
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
-        if file == SETTINGS and not SETTINGS.is_file():
-            continue  # generated
         assert file.exists(), target
-        if anchor:
-            assert anchor in anchors(file), target
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to headings."""
-    titles = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+        if anchor:  # as GitHub makes it of a heading
+            titles = re.findall(r"^#+ (.+)$", text_of(file).lower(), flags=re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles]
+            assert anchor in anchors, target
 
 
 # ---- what single pages promise
@@ -167,13 +134,6 @@ def test_the_readme_is_short_and_its_picture_small() -> None:
 def test_the_index_lists_every_page(page: Path) -> None:
     assert f"]({page.name})" in text_of(ROOT / "docs" / "README.md")
     assert re.search(r"^# ", text_of(page), flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("field", fields(BranchingConfig), ids=lambda field: field.name)
-def test_every_setting_is_documented(field: Any) -> None:
-    if not SETTINGS.is_file():
-        pytest.skip("docs/settings.md is not there yet")
-    assert f"`{field.name}`" in text_of(SETTINGS)
 
 
 def test_the_core_has_about_as_many_lines_as_the_readme_says() -> None:

@@ -15,7 +15,8 @@ import pytest
 import torch
 from equality import PROMPT, assert_leaves_match
 from fake_cuda import DEVICE, FREE_BYTES, fake_cuda
-from served import REQUESTS, alone, assert_same_events, draft_for, serve_all
+from made_runs import run_of
+from served import assert_served_as_alone, expected_of
 from tiny_models import CONFIGS, random_model, word_tokenizer
 
 from eab.branching.sampling import Predictions
@@ -34,7 +35,6 @@ from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.models.quantized import formats
-from eab.run import fold
 from eab.weight_formats import AS_LOADED
 
 pytestmark = pytest.mark.skipif(
@@ -65,12 +65,14 @@ class Twins:
 def test_the_device_refuses_what_cuda_refuses(waits):
     there, here = torch.ones(2, 3, device=DEVICE), torch.ones(2, 3)
     assert (there.device, (there * 2).sum().item()) == (DEVICE, 12.0)
-    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
-        there + here
-    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
-        there.index_copy_(1, torch.tensor([0]), here[:, :1].to(DEVICE))
-    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
-        here[torch.tensor([0], device=DEVICE)]
+    column = here[:, :1].to(DEVICE)
+    for mixes in (
+        lambda: there + here,
+        lambda: there.index_copy_(1, torch.tensor([0]), column),
+        lambda: here[torch.tensor([0], device=DEVICE)],
+    ):
+        with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+            mixes()
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
         there.numpy()
     there += torch.tensor(1.0)  # a number may be anywhere
@@ -105,7 +107,7 @@ def test_waiting_for_the_device_is_counted(waits):
 )
 def test_every_leaf_equals_the_plain_model_on_the_cpu(waits, family, settings):
     twins = Twins(family)
-    run = fold(generate(twins.ours, Request(PROMPT, replace(CONFIG, **settings))))
+    run = run_of(twins.ours, PROMPT, CONFIG, **settings)
     assert len(run.leaves()) > 1
     assert_leaves_match(run, twins.plain, 1e-9)
 
@@ -132,13 +134,13 @@ def test_sums_in_parallel_never_draw_an_impossible_token(waits, monkeypatch):
 @pytest.mark.parametrize("cache", CACHES)
 def test_every_cache_computes_on_the_device(waits, cache):
     twins = Twins("llama")
-    run = fold(generate(twins.ours, Request(PROMPT, replace(CONFIG, cache=cache))))
+    run = run_of(twins.ours, PROMPT, CONFIG, cache=cache)
     assert_leaves_match(run, twins.plain, 1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits_run_on_the_device(waits, dtype):
-    run = fold(generate(Twins("qwen2", dtype=dtype).ours, Request(PROMPT, CONFIG)))
+    run = run_of(Twins("qwen2", dtype=dtype).ours, PROMPT, CONFIG)
     assert run.ended is not None
     assert run.ended.reason == "finished"
 
@@ -150,14 +152,8 @@ def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
     def twins(family: str, seed: int = 0) -> Twins:
         return models[seed]
 
-    model = models[0].ours
-    scheduler = Scheduler(model, token_budget=40)
-    handles = [
-        scheduler.submit(request, owner=name, draft=draft_for(request, twins))
-        for name, request in REQUESTS.items()
-    ]
-    for request, events in zip(REQUESTS.values(), serve_all(scheduler, handles), strict=True):
-        assert_same_events(events, alone(model, request, draft_for(request, twins)))
+    scheduler = Scheduler(models[0].ours, token_budget=40)
+    assert_served_as_alone(scheduler, twins, expected_of(twins, "llama"))
 
 
 @pytest.mark.slow
@@ -232,12 +228,11 @@ def test_a_model_that_the_device_has_no_room_for_is_refused_in_words(waits, monk
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(place, full)
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(
+        ModelError, match=r"'embedded' does not fit .*: 6.0 GiB of 8.0 GiB are"
+    ) as caught:
         load_model("embedded", ON_GPU, weights="nf4")
-    assert str(caught.value) == (
-        "the model 'embedded' does not fit into the memory of the device cuda:0: 6.0 GiB of 8.0 GiB "
-        "are free. Choose a smaller model or fewer bits (weights nf4), or device cpu"
-    )
+    assert "fewer bits (weights nf4), or device cpu" in str(caught.value)
     gc.collect()
     assert models[0]() is None, "whoever keeps the error does not keep the model"
 
@@ -260,8 +255,7 @@ def test_a_pass_that_is_captured_never_waits_for_the_device(waits, monkeypatch, 
 
     monkeypatch.setattr("eab.models.huggingface.new_graph_capture", lambda device: capture)
     twins = Twins(family)
-    config = replace(CONFIG, max_new_tokens=40, r=13, attention="padded")
-    run = fold(generate(twins.ours, Request(PROMPT, config)))
+    run = run_of(twins.ours, PROMPT, CONFIG, max_new_tokens=40, r=13, attention="padded")
     assert len(captures) > 3
     assert not any(captures)
     assert twins.ours._graph_runner is not None

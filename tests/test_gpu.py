@@ -14,6 +14,7 @@ from itertools import zip_longest
 import pytest
 import torch
 from equality import PROMPT, assert_leaves_match, decisions
+from made_runs import run_of
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -46,10 +47,8 @@ pytestmark = [
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
 def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cache, dtype):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda", dtype), words, family)
-    config = BranchingConfig(
-        max_new_tokens=14, entropy_threshold=1.5, max_paths=12, r=3, cache=cache
-    )
-    run = fold(generate(on_gpu, Request(PROMPT, config)))
+    settings = {"max_new_tokens": 14, "entropy_threshold": 1.5, "max_paths": 12, "r": 3}
+    run = run_of(on_gpu, PROMPT, cache=cache, **settings)
     assert len(run.leaves()) > 1
     rounded = deepcopy(twins(family).plain).to(dtype).to(torch.float64)
     assert_leaves_match(run, rounded, NEAR[dtype])
@@ -97,25 +96,16 @@ def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
     config = BranchingConfig(
         max_new_tokens=30, r=8, attention="padded", max_paths=4, entropy_threshold=1.5
     )
+    requests = [Request(PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)]
     for _ in range(3):
-        runs, most = (
-            [
-                generate(on_gpu, Request(PROMPT, replace(config, seed=seed)))
-                for seed in range(STREAMS + 2)
-            ],
-            0,
-        )
-        collected = []
+        runs, most, collected = [generate(on_gpu, one) for one in requests], 0, []
         for events in zip_longest(*runs):  # event by event, alternately
             collected.append(events)
             most = max(most, len(runner._replays))
         assert most > 1
-        for run in zip(*collected, strict=True):
-            assert_leaves_match(
-                fold(event for event in run if event is not None),
-                twins("llama").plain,
-                NEAR[torch.float64],
-            )
+        for events in zip(*collected, strict=True):
+            run = fold(event for event in events if event is not None)
+            assert_leaves_match(run, twins("llama").plain, NEAR[torch.float64])
         del runs
         gc.collect()
         assert len(free) == STREAMS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equality import PROMPT
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -37,22 +38,21 @@ def test_every_page_with_times_is_recorded_by_this_script() -> None:
     }
 
 
-def test_what_holds_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "recording"
-    measured = Measured("It is faster.", [Claim("a", QUIET, SLOWER)], file.touch)
-    assert publish("caches", measured)
-    assert file.exists()
-    assert "It is faster." in capsys.readouterr().out
-
-
-def test_a_claim_inside_the_spread_is_refused_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("other", "holds", "words"),
+    [
+        (QUIET, True, "It is faster."),
+        (NOISY, False, "caches is not recorded. c against b: the spread"),
+    ],
+)
+def test_what_holds_is_written_and_a_claim_inside_the_spread_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: Timing, holds: bool, words: str
 ) -> None:
     file = tmp_path / "recording"
-    claims = [Claim("a against b", QUIET, SLOWER), Claim("c against b", NOISY, QUIET)]
-    assert not publish("caches", Measured("It is faster.", claims, file.touch))
-    assert not file.exists()
-    assert "caches is not recorded. c against b: the spread" in capsys.readouterr().out
+    claims = [Claim("a against b", QUIET, SLOWER), Claim("c against b", other, QUIET)]
+    assert publish("caches", Measured("It is faster.", claims, file.touch)) == holds
+    assert file.exists() == holds
+    assert words in capsys.readouterr().out
 
 
 def slowed(events: Iterable[Any]) -> Iterator[Any]:
@@ -70,7 +70,7 @@ def test_a_recorded_comparison_opens_as_it_was_measured(
     twins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, compared = twins("qwen2").ours, cache_variants()
-    events = run_variants(model, Request("w5 w9 w33 w2", CONFIG), compared.variants)
+    events = run_variants(model, Request(PROMPT, CONFIG), compared.variants)
     measured = measure_variants(compared, tmp_path / "caches", model, slowed(events))
     assert "deep-copy 3×" in measured.sentence
     assert publish("caches", measured)
@@ -82,10 +82,8 @@ def test_a_recorded_comparison_opens_as_it_was_measured(
 
 
 def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path) -> None:
-    model, compared = twins("qwen2").ours, cache_variants()
-    events = list(
-        run_variants(model, Request("w5 w9 w33 w2", CONFIG), compared.variants, repeats=0)
-    )
+    model, compared, request = twins("qwen2").ours, cache_variants(), Request(PROMPT, CONFIG)
+    events = list(run_variants(model, request, compared.variants, repeats=0))
     first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
     broken = [
         replace(one, entropy=one.entropy + 1.0)

@@ -57,16 +57,10 @@ def test_words_are_drawn_as_often_as_their_known_distribution_says(choice: Choic
         reached = [text for text in documents if text.startswith(prompt + " ")]
         counts = Counter(_word_after(prompt, text, words) for text in reached)
         assert set(counts) <= set(words)
-        for (
-            word,
-            p,
-        ) in (
-            words.items()
-        ):  # 4.5 standard deviations: wrong once in 100,000 draws of a right generator
-            assert (
-                abs(counts[word] - p * len(reached))
-                <= 4.5 * math.sqrt(len(reached) * p * (1 - p)) + 1e-9
-            )
+        for word, p in words.items():
+            # 4.5 standard deviations: wrong once in 100,000 draws of a right generator.
+            noise = 4.5 * math.sqrt(len(reached) * p * (1 - p)) + 1e-9
+            assert counts[word] == pytest.approx(p * len(reached), abs=noise)
 
 
 def _word_after(prompt: str, text: str, words: dict[str, float]) -> str:
@@ -79,12 +73,8 @@ def test_a_chain_knows_the_distribution_behind_every_turn() -> None:
     coins = [prompt for prompt in known if prompt.startswith("I tossed three coins:")]
     assert len(coins) == 1 + 2 + 4
     assert all(entropy_bits(known[prompt]) == pytest.approx(1) for prompt in coins)
-    assert known["Grandma went to the market and bought some flour. With the flour she made"] == {
-        "bread": 1.0
-    }
-
-
-def test_every_distribution_sums_to_one() -> None:
+    flour = "Grandma went to the market and bought some flour. With the flour she made"
+    assert known[flour] == {"bread": 1.0}
     for prompt, words in known_distributions(CHOICES).items():
         assert math.fsum(words.values()) == pytest.approx(1), prompt
 
@@ -133,19 +123,15 @@ def test_a_widened_model_computes_the_same_function() -> None:
     for name, weight in narrow.named_parameters():
         if "norm" in name:
             weight.data.uniform_(0.5, 1.5)
-    narrow.model.embed_tokens.weight.data.mul_(
-        20
-    )  # as after training: the norms' epsilon hardly counts
+    # As after training: the norms' epsilon hardly counts.
+    narrow.model.embed_tokens.weight.data.mul_(20)
     ids = torch.randint(4096, (2, 20), generator=torch.Generator().manual_seed(0))
     wide = widened(narrow, 96, seed=2)
     assert wide.config.hidden_size == 96
     with torch.no_grad():
         torch.testing.assert_close(wide(ids).logits, narrow(ids).logits, rtol=1e-3, atol=1e-3)
-
-
-def test_a_model_is_not_narrowed() -> None:
     with pytest.raises(ValueError, match="cannot widen a model of width 64 to 32"):
-        widened(build_model(64, 1, seed=1), 32, seed=2)
+        widened(narrow, 32, seed=2)
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 20), (2, 20, 8)])
@@ -171,12 +157,10 @@ def run_in(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: py
     monkeypatch.setattr(train.Run, "_print_readings", lambda self: None)
 
     def make(seed: int = 1, **settings: object) -> train.Run:
-        run = train.Run(
-            build_model(32, 1, seed), tokenizer, corpus, 1.0, tmp_path / "model", 0, **settings
-        )
-        run.progress.seconds = (
-            30.0  # the middle of the schedule: the clock stands still between steps
-        )
+        model, folder = build_model(32, 1, seed), tmp_path / "model"
+        run = train.Run(model, tokenizer, corpus, 1.0, folder, 0, **settings)
+        # The middle of the schedule: the clock stands still between steps.
+        run.progress.seconds = 30.0
         return run
 
     return make
@@ -256,26 +240,19 @@ def prober(probabilities: list[float], tokenizer: Tokenizer | None = None) -> me
 
 def test_drafts_are_accepted_as_often_as_the_two_distributions_overlap() -> None:
     p, q, count = [0.6, 0.3, 0.1], [0.2, 0.3, 0.5], 4000
-    accepted = acceptance.accepted_lengths(
-        prober(p), prober(q), [[0], [1, 2]] * (count // 2), 4, seed=1
-    )
+    prompts = [[0], [1, 2]] * (count // 2)
+    accepted = acceptance.accepted_lengths(prober(p), prober(q), prompts, 4, seed=1)
     overlap = sum(map(min, p, q))  # 0.6 (Leviathan et al. 2023, theorem 3.5)
     for length in range(1, 5):
         expected = sum(overlap**k for k in range(1, length + 1)) / length
-        assert acceptance.acceptance_rate(accepted, length) == pytest.approx(
-            expected, abs=4.5 * 0.5 / math.sqrt(count)
-        )
+        rate = acceptance.acceptance_rate(accepted, length)
+        assert rate == pytest.approx(expected, abs=4.5 * 0.5 / math.sqrt(count))
 
 
-def test_a_model_accepts_everything_from_itself() -> None:
-    same = prober([0.5, 0.5])
+def test_a_model_accepts_everything_from_itself_and_nothing_impossible() -> None:
+    same, sure, other = prober([0.5, 0.5]), prober([1.0, 0.0]), prober([0.0, 1.0])
     assert acceptance.accepted_lengths(same, same, [[0, 1], [1]], 8, seed=1) == [8, 8]
-
-
-def test_a_draft_of_impossible_tokens_is_never_accepted() -> None:
-    assert acceptance.accepted_lengths(
-        prober([1.0, 0.0]), prober([0.0, 1.0]), [[0]], 3, seed=1
-    ) == [0]
+    assert acceptance.accepted_lengths(sure, other, [[0]], 3, seed=1) == [0]
 
 
 def test_a_uniform_model_costs_ln_v_per_token(tokenizer: Tokenizer) -> None:

@@ -1,42 +1,40 @@
 """What the board is told about the forks of a finished run."""
 
+from typing import Any
+
 import pytest
+from made_runs import bundled
 
 from eab.analysis.answers import group_answers
 from eab.board.deciding_forks import deciding_forks
 from eab.board.diff import diff_message
 from eab.board.messages import Feed
-from eab.events import Event, RunEnded
-from eab.lessons import bundled_runs
+from eab.events import RunEnded
 from eab.run import Run, fold
 
 
-def events_of(name: str) -> list[Event]:
-    recording = next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
-    return list(bundled_runs.events_of(recording))
-
-
-def run_of(name: str) -> Run:
-    return fold(events_of(name))
+def found_in(name: str) -> tuple[Run, dict[str, Any]]:
+    """A bundled run, and what is said about its forks."""
+    run = fold(bundled(name))
+    found = deciding_forks(run)
+    assert found is not None
+    return run, found
 
 
 @pytest.mark.parametrize("name", ["pet", "ball", "rare"])
 def test_the_shares_add_up_to_the_whole_and_the_first_is_named(name: str) -> None:
-    found = deciding_forks(run_of(name))
-    assert found is not None
+    run, found = found_in(name)
     shares = [share for _, share, _ in found["forks"]]
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
     assert shares == sorted(shares, reverse=True)
     assert f"{shares[0]:.0%} of the semantic entropy" in found["sentence"]
-    assert all(
-        ("wording" in words) == (share < 0.0005 / group_answers(run_of(name), "sentence").entropy)
-        for _, share, words in found["forks"]
-    )
+    entropy = group_answers(run, "sentence").entropy
+    for _, share, words in found["forks"]:
+        assert ("wording" in words) == (share < 0.0005 / entropy)
 
 
 def test_a_fork_after_the_answer_decides_the_wording_only() -> None:
-    found = deciding_forks(run_of("bridge"))
-    assert found is not None
+    _, found = found_in("bridge")
     first, *others = found["forks"]
     assert first[:2] == [0, 1.0]
     assert first[2].startswith("decides the first sentence")
@@ -45,16 +43,13 @@ def test_a_fork_after_the_answer_decides_the_wording_only() -> None:
 
 
 def test_one_answer_in_two_wordings_leaves_nothing_to_decide() -> None:
-    found = deciding_forks(run_of("capital"))
-    assert found is not None
+    _, found = found_in("capital")
     assert [share for _, share, _ in found["forks"]] == [0.0]
     assert found["sentence"].startswith("All texts give one answer")
 
 
 def test_the_answers_of_several_texts_name_their_paths() -> None:
-    run = run_of("market")
-    found = deciding_forks(run)
-    assert found is not None
+    run, found = found_in("market")
     assert found["answers"] == [
         [answer.text, list(answer.leaves)]
         for answer in group_answers(run, "sentence").ranked
@@ -63,14 +58,14 @@ def test_the_answers_of_several_texts_name_their_paths() -> None:
 
 
 def test_nothing_is_said_before_the_end_or_without_a_fork() -> None:
-    events = events_of("pet")
+    events = bundled("pet")
     assert isinstance(events[-1], RunEnded)
     assert deciding_forks(fold(events[:-1])) is None
-    assert deciding_forks(run_of("bent")) is None, "it has no fork"
+    assert deciding_forks(fold(bundled("bent"))) is None, "it has no fork"
 
 
 def test_the_message_has_it_at_the_end_and_two_runs_in_one_tree_do_not() -> None:
-    events, feed = events_of("pet"), Feed()
+    events, feed = bundled("pet"), Feed()
     live = feed.message(fold(events[: len(events) // 2]), "one", "live")
     assert live["deciding"] is None
     run = fold(events)

@@ -51,22 +51,11 @@ def trees(draw: st.DrawFn) -> Run:
     return tree(list(zip(parents, lengths, strict=True)))
 
 
-@given(trees())
-def test_no_two_boxes_overlap(run: Run) -> None:
-    layout = tidy(run)
-    boxes = sorted(zip(layout.y, layout.x, layout.box_widths, strict=True))
-    for index, (y, x, width) in enumerate(boxes):
-        for other_y, other_x, other_width in boxes[index + 1 :]:
-            if other_y - y >= ROW * 0.9:
-                break
-            assert other_x >= x + width or x >= other_x + other_width
+INVENTED = st.builds(invented_run, st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 40))
 
 
-@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 40))
-def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(
-    seed: int, steps: int, paths: int
-) -> None:
-    run = fold(invented_run(seed, steps, paths))
+@given(st.one_of(trees(), INVENTED.map(fold)))
+def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(run: Run) -> None:
     layout = tidy(run)
     boxes = [(0.0, layout.prompt_width, layout.y[0], BOX_HEIGHT)]
     for path, x, width, y in zip(run.paths, layout.x, layout.box_widths, layout.y, strict=True):
@@ -89,9 +78,8 @@ def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None
     layout = tidy(run)
     for path in run.paths:
         for child in path.children:
-            assert layout.x[child] == pytest.approx(
-                layout.x[path.id] + layout.box_widths[path.id] + GAP
-            )
+            right = layout.x[path.id] + layout.box_widths[path.id]
+            assert layout.x[child] == pytest.approx(right + GAP)
         if path.children:
             ends = [layout.y[child] for child in path.children]
             assert layout.y[path.id] == pytest.approx((ends[0] + ends[-1]) / 2)
@@ -104,9 +92,8 @@ def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) ->
     leaves = [layout.y[path.id] for path in run.paths if not path.children]
     assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
     assert layout.height == len(leaves) * ROW
-    assert (
-        max(x + width for x, width in zip(layout.x, layout.box_widths, strict=True)) <= layout.width
-    )
+    boxes = zip(layout.x, layout.box_widths, strict=True)
+    assert max(x + width for x, width in boxes) <= layout.width
 
 
 def test_an_empty_run_has_no_boxes() -> None:
@@ -117,27 +104,16 @@ def test_an_empty_run_has_no_boxes() -> None:
 def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:
     shape = [(-1, 1)]
     for _ in range(3000):
-        shape += [
-            (len(shape) - 2 if len(shape) > 2 else 0, 1),
-            (len(shape) - 2 if len(shape) > 2 else 0, 1),
-        ]
+        shape += [(max(0, len(shape) - 2), 1)] * 2
     assert tidy(tree(shape)).height > ROW
 
 
 def test_two_thousand_tokens_are_laid_out_in_a_moment() -> None:
-    run = fold(
-        bundled_runs.events_of(
-            max(
-                bundled_runs.recordings(),
-                key=lambda recording: len(bundled_runs.events_of(recording)),
-            )
-        )
-    )
+    run = fold(max(map(bundled_runs.events_of, bundled_runs.recordings()), key=len))
     start = time.perf_counter()
     tidy(run)
-    assert (
-        time.perf_counter() - start < 0.5
-    )  # some milliseconds; the bound only catches a wrong order of growth
+    # Some milliseconds; the bound only catches a wrong order of growth.
+    assert time.perf_counter() - start < 0.5
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, invented_run
+from made_runs import run_of
 
 from eab.analysis.separate_caches import separate_bytes
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import EntropyBounds, Predicted, RunStarted, StepTimed, TokenAppended
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
@@ -75,8 +74,7 @@ def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lo
             messages.append(board_message(run, max(0, len(run.steps) - 6)))
     arrived = [message for index, message in enumerate(messages) if index % 3 != 1]
     arrived += [messages[3], board_message(run, max(0, len(run.steps) - 6))]  # late, and the last
-    whole = as_browser([board_message(run)])
-    assert as_browser(arrived) == whole
+    assert as_browser(arrived) == as_browser([board_message(run)])
 
 
 @given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
@@ -97,9 +95,8 @@ def test_split_characters_add_up_too(seed: int, steps: int, back: int) -> None:
         run.apply(event)
         if isinstance(event, StepTimed):
             messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
-    assert as_browser(
-        [*messages, board_message(run, max(0, len(run.steps) - 1 - back))]
-    ) == as_browser([board_message(run)])
+    messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
+    assert as_browser(messages) == as_browser([board_message(run)])
 
 
 def test_a_message_about_the_last_steps_is_small() -> None:
@@ -158,8 +155,7 @@ def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
 def test_a_run_without_forks_says_what_the_threshold_should_be_below(
     embedded: HuggingFaceModel,
 ) -> None:
-    config = BranchingConfig(entropy_threshold=15.0, max_new_tokens=6)
-    run = fold(generate(embedded, Request("Once upon a time", config)))
+    run = run_of(embedded, "Once upon a time", entropy_threshold=15.0, max_new_tokens=6)
     highest = max(token.entropy for token in run.paths[0].tokens)
     assert f"highest entropy was {highest:.2f} nats" in tree_sentence(run)
 

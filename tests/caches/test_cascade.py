@@ -8,18 +8,15 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from made_runs import run_of
 from plain_logits import plain_logits
 
 from eab.caches import cascade
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.errors import MemoryLimitError
 from eab.events import Growth
-from eab.run import fold
 
 ROOM = 2**30
 LONGEST = 60
@@ -86,9 +83,10 @@ class Story:
         with torch.inference_mode():
             logits = self.pair.ours.forward([batch])
         self.rows.append(self.cache._rows.tolist())
-        for path, new, last in zip(paths, tokens, logits, strict=True):
+        for path, new in zip(paths, tokens, strict=True):
             self.texts[path] = self.texts[path] + new
-            assert (last - plain_logits(self.pair, self.texts[path])).abs().max().item() < EXACT
+        expected = plain_logits(self.pair, [self.texts[path] for path in paths])
+        assert (logits - expected).abs().max().item() < EXACT
 
     def note(self, growths: tuple[Growth, ...]) -> None:
         used = self.cache._suffixes
@@ -104,9 +102,10 @@ class Story:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
-def test_shared_prefix_attention_equals_the_model_without_a_cache(twins, eager, family):
+@pytest.mark.parametrize("seeds", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_shared_prefix_attention_equals_the_model_without_a_cache(twins, eager, family, seeds):
     seen: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(seeds):
         story = Story(twins(family), seed)
         story.run(45)
         seen += story.seen
@@ -137,17 +136,11 @@ def test_rows_of_a_released_suffix_are_reused_before_the_memory_limit_is_reached
 
 
 def test_a_run_decides_the_same_with_and_without_suffix_blocks(twins, monkeypatch):
-    config = BranchingConfig(
-        max_new_tokens=30, entropy_threshold=1.5, min_fork_weight=0.1, max_paths=9
-    )
+    tree = {"entropy_threshold": 1.5, "min_fork_weight": 0.1, "max_paths": 9}
 
     def texts() -> list[tuple[int, ...]]:
-        return [
-            sample.token_ids
-            for sample in fold(
-                generate(twins("qwen2").ours, Request("w5 w9 w33 w2", config))
-            ).samples()
-        ]
+        run = run_of(twins("qwen2").ours, "w5 w9 w33 w2", max_new_tokens=30, **tree)
+        return [sample.token_ids for sample in run.samples()]
 
     plain = texts()
     monkeypatch.setattr(cascade, "CALL_COST", 0)
@@ -177,17 +170,12 @@ def private(paths: int, steps: int, before: int) -> tuple[list[SuffixBlock], np.
     return [block], visible
 
 
+NOT_YET, PAYS = [(1, 500), (4, 40), (20, 5), (20, 40)], [(20, 200), (64, 40), (64, 200)]
+
+
 @pytest.mark.parametrize(
     ("paths", "steps", "pays"),
-    [
-        (1, 500, False),
-        (4, 40, False),
-        (20, 5, False),
-        (20, 40, False),
-        (20, 200, True),
-        (64, 40, True),
-        (64, 200, True),
-    ],
+    [*((*one, False) for one in NOT_YET), *((*one, True) for one in PAYS)],
 )
 def test_suffix_blocks_pay_off_for_many_paths_with_long_private_suffixes(paths, steps, pays):
     blocks, visible = private(paths, steps, before=300)
@@ -211,11 +199,9 @@ def test_the_queries_of_a_forked_path_share_its_suffix():
 
 def test_a_block_continues_only_with_the_same_paths_directly_behind_it():
     first = extend_blocks([], 10, (1, 2))
+    assert first == [SuffixBlock(10, (1, 2), 1)]
     assert extend_blocks(first, 12, (1, 2)) == [SuffixBlock(10, (1, 2), 2)]
-    assert extend_blocks(first, 12, (2, 1)) == [
-        SuffixBlock(10, (1, 2), 1),
-        SuffixBlock(12, (2, 1), 1),
-    ]
+    assert extend_blocks(first, 12, (2, 1)) == [*first, SuffixBlock(12, (2, 1), 1)]
     assert extend_blocks(first, 13, (1, 2)) == [SuffixBlock(13, (1, 2), 1)]
 
 

@@ -43,22 +43,20 @@ def test_the_closed_form_is_exact_where_r_divides_the_length(
     assert overhead(costs, work, r * kept) == pytest.approx(counted.seconds(costs, kept), rel=1e-9)
 
 
-def test_counts_of_hand_written_runs() -> None:
-    assert count_growths(Workload(4), 1) == GrowthCounts(
-        growths=4, rows_copied=0 + 1 + 2 + 3, spare_visits=0
-    )
-    assert count_growths(Workload(4), 2) == GrowthCounts(
-        growths=2, rows_copied=0 + 2, spare_visits=1 + 0 + 1 + 0
-    )
-    assert count_growths(Workload(4), 4) == GrowthCounts(
-        growths=1, rows_copied=0, spare_visits=3 + 2 + 1 + 0
-    )
-    assert count_growths(Workload(3, prompt=10), 2) == GrowthCounts(
-        growths=2, rows_copied=10 + 12, spare_visits=1 + 0 + 1
-    )
-    assert count_growths(Workload(6, prompt=5, kept=3), 1) == GrowthCounts(
-        growths=2, rows_copied=5 + 8, spare_visits=0
-    )
+@pytest.mark.parametrize(
+    ("work", "r", "growths", "rows_copied", "spare_visits"),
+    [
+        (Workload(4), 1, 4, 0 + 1 + 2 + 3, 0),
+        (Workload(4), 2, 2, 0 + 2, 1 + 0 + 1 + 0),
+        (Workload(4), 4, 1, 0, 3 + 2 + 1 + 0),
+        (Workload(3, prompt=10), 2, 2, 10 + 12, 1 + 0 + 1),
+        (Workload(6, prompt=5, kept=3), 1, 2, 5 + 8, 0),
+    ],
+)
+def test_counts_of_hand_written_runs(
+    work: Workload, r: int, growths: int, rows_copied: int, spare_visits: int
+) -> None:
+    assert count_growths(work, r) == GrowthCounts(growths, rows_copied, spare_visits)
 
 
 @settings(max_examples=25)
@@ -71,10 +69,8 @@ def test_counts_of_hand_written_runs() -> None:
 def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
     rows: int, prompt: int, ratio: float, allocation: float
 ) -> None:
-    costs, work = (
-        CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0),
-        Workload(rows, prompt),
-    )
+    costs = CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0)
+    work = Workload(rows, prompt)
     least = min(overhead(costs, work, r) for r in range(1, rows + 1))
     assert overhead(costs, work, best_r(costs, work)) <= least * 1.01
     steps = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}

@@ -16,15 +16,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from made_runs import events_of
 from plain_logits import plain_logits
 from table_model import TableModel, random_table
 
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.config import BranchingConfig
-from eab.engine.loop import generate
-from eab.engine.request import Request
-from eab.errors import MemoryLimitError
 from eab.events import KvMeasured, RowsAllocated
 from eab.run import Run
 
@@ -86,26 +83,24 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.ever_used = max(self.ever_used, *(row + 1 for row in rows))
         given = iter(rows)
-        for path, tokens, last in zip(paths, new, logits, strict=True):
+        for path, tokens in zip(paths, new, strict=True):
             self.paths[path] = self.paths[path] + [(token, next(given)) for token in tokens]
-            expected = plain_logits(self.pair, [token for token, _ in self.paths[path]])
-            assert (last - expected).abs().max().item() < EXACT
+        texts = [[token for token, _ in self.paths[path]] for path in paths]
+        assert (logits - plain_logits(self.pair, texts)).abs().max().item() < EXACT
 
     @rule(data=st.data(), count=st.integers(2, 4))
     @precondition(lambda self: len(self.paths) < 8)
     def fork(self, data: st.DataObject, count: int) -> None:
         path = data.draw(st.sampled_from(list(self.paths)))
-        addresses = [tensor.data_ptr() for tensor in tensors(self.cache)]
-        contents = [tensor.clone() for tensor in tensors(self.cache)]
+        before = [(tensor.data_ptr(), tensor.clone()) for tensor in tensors(self.cache)]
         children = range(self.next_path, self.next_path + count)
         self.next_path += count
         self.cache.fork(path, children)
         text = self.paths.pop(path)
         self.paths |= {child: list(text) for child in children}
-        assert [tensor.data_ptr() for tensor in tensors(self.cache)] == addresses
-        assert all(
-            torch.equal(old, new) for old, new in zip(contents, tensors(self.cache), strict=True)
-        )
+        for (address, content), tensor in zip(before, tensors(self.cache), strict=True):
+            assert tensor.data_ptr() == address
+            assert torch.equal(tensor, content)
 
     @rule(data=st.data())
     @precondition(lambda self: len(self.paths) > 1)
@@ -144,9 +139,13 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox"])
-def test_random_forks_batches_releases_and_trims_equal_the_model_without_a_cache(twins, family):
+@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_random_forks_batches_releases_and_trims_equal_the_model_without_a_cache(
+    twins, family, examples
+):
     machine = type("Machine", (CacheMachine,), {"pair": twins(family)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40))
+    each = settings(max_examples=examples, stateful_step_count=40)
+    run_state_machine_as_test(machine, settings=each)
 
 
 class SiblingsSeeEachOther(TreeCache):
@@ -183,14 +182,12 @@ def worst_error(cache: TreeCache, pair) -> float:
     logits_through(cache, pair, [0], [texts[0]])
     cache.fork(0, [1, 2])
     texts = {1: [*texts[0], 7], 2: [*texts[0], 8]}
-    found = [*logits_through(cache, pair, [1, 2], [[7], [8]])]
-    expected = [plain_logits(pair, texts[path]) for path in (1, 2)]
+    first = logits_through(cache, pair, [1, 2], [[7], [8]]) - plain_logits(pair, [*texts.values()])
     cache.trim(1, 4)
-    texts[1] = [*texts[1][:4], 50, 51]
-    texts[2] = [*texts[2], 52]
-    found += [*logits_through(cache, pair, [2, 1], [[52], [50, 51]])]
-    expected += [plain_logits(pair, texts[path]) for path in (2, 1)]
-    return max((one - two).abs().max().item() for one, two in zip(found, expected, strict=True))
+    texts = {2: [*texts[2], 52], 1: [*texts[1][:4], 50, 51]}
+    second = logits_through(cache, pair, [*texts], [[52], [50, 51]])
+    second = second - plain_logits(pair, [*texts.values()])
+    return max(first.abs().max().item(), second.abs().max().item())
 
 
 def test_the_comparison_notices_a_cache_that_is_broken(twins):
@@ -234,11 +231,8 @@ def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
     assert cache.prepare([0], [[1, 2, 3]]).growths[0].rows == max(3, r)
     for tensor in tensors(cache):
         tensor.copy_(torch.randn_like(tensor))
-    before, bytes_before, rows = (
-        [tensor.clone() for tensor in tensors(cache)],
-        cache.bytes_held,
-        cache.rows,
-    )
+    before = [tensor.clone() for tensor in tensors(cache)]
+    bytes_before, rows = cache.bytes_held, cache.rows
     cache.fork(0, [1, 2])
     growth = cache.prepare([1, 2], [[5] * 20, [6] * 20]).growths[0]
     assert growth.rows == cache.rows == max(43, rows + 2 * r)
@@ -258,38 +252,27 @@ def test_r_counts_decode_steps_of_all_paths(r, growths):
     assert sum(cache.prepare([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
 
 
-def test_a_cache_refuses_to_grow_past_its_limit_and_stays_usable():
-    cache = TreeCache(SHAPE, 1, byte_limit=10 * SHAPE.row_bytes)
-    fill(cache, [0], 10)
-    with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
-        cache.prepare([0], [[1]])
-    cache.trim(0, 9)
-    assert fill(cache, [0], 1) == [9]
-
-
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     model = TableModel(random_table(3, 7), stop_ids=[6])
-    config = BranchingConfig(entropy_threshold=0.5, max_paths=9, max_new_tokens=20, r=2, seed=4)
-    events, prompt = generate(model, Request("2 5 1", config)), [2, 5, 1]
-    run = Run(next(events))
+    settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
+    started, *events = events_of(model, "2 5 1", **settings)
+    run = Run(started)
     for event in events:
         if isinstance(event, KvMeasured):
-            texts = [
-                [*prompt, *(token.token for token in run.tokens(rows.path))]
+            means = [
+                np.mean([2, 5, 1, *(token.token for token in run.tokens(rows.path))])
                 for rows in event.usage.paths
             ]
-            assert model.seen[event.step] == pytest.approx(
-                [np.mean(text) for text in texts], abs=1e-12
-            )
+            assert model.seen[event.step] == pytest.approx(means, abs=1e-12)
         run.apply(event)
     assert len(model.seen) == len(run.steps) == 20
 
 
 def test_the_bytes_in_the_events_are_those_of_the_rows():
     model = TableModel(random_table(1, 6))
-    config = BranchingConfig(entropy_threshold=0.5, max_paths=8, max_new_tokens=15, r=3)
+    settings = {"entropy_threshold": 0.5, "max_paths": 8, "max_new_tokens": 15, "r": 3}
     rows = 0
-    for event in generate(model, Request("0 1 2 3", config)):
+    for event in events_of(model, "0 1 2 3", **settings):
         if isinstance(event, RowsAllocated):
             assert event.growth.rows_copied == rows
             assert event.growth.bytes_copied == rows * model.kv_shape.row_bytes
@@ -303,6 +286,6 @@ def test_the_bytes_in_the_events_are_those_of_the_rows():
 
 
 def test_with_r_at_its_maximum_the_rows_are_allocated_once():
-    config = BranchingConfig(entropy_threshold=0.3, max_paths=6, max_new_tokens=12, r=12)
-    events = list(generate(TableModel(random_table(1, 6)), Request("0 1", config)))
+    settings = {"entropy_threshold": 0.3, "max_paths": 6, "max_new_tokens": 12, "r": 12}
+    events = events_of(TableModel(random_table(1, 6)), "0 1", **settings)
     assert sum(isinstance(event, RowsAllocated) for event in events) == 1

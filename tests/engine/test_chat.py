@@ -59,11 +59,8 @@ def decisions(run: Run) -> list[Any]:
 def test_a_prompt_and_a_system_message_are_the_same_as_their_messages(
     eab: EntropyAdaptiveBranching,
 ) -> None:
-    for prompt, settings, messages in [
-        ("w5 w6", {}, [USER]),
-        ("w5 w6", {"system": "w9"}, [SYSTEM, USER]),
-    ]:
-        written, chat = eab.run(prompt, **settings), eab.run(messages=messages)
+    for settings, messages in ({}, [USER]), ({"system": "w9"}, [SYSTEM, USER]):
+        written, chat = eab.run("w5 w6", **settings), eab.run(messages=messages)
         assert decisions(written) == decisions(chat)
         assert chat.started.beginning == written.started.beginning == "w5 w6"
     more = eab.run(messages=[USER, ANSWER, USER], system="w9").started.prompt_tokens

@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+from made_runs import events_of, run_of
 from policies import FORKING
 from table_model import TableModel, random_table
 
@@ -17,7 +18,8 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ModelError, PromptError, RecordError
-from eab.events import PathFinished, Predicted, RunStarted, StepTimed
+from eab.events import Event, PathFinished, Predicted, StepTimed
+from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
@@ -26,48 +28,50 @@ CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 @pytest.fixture(scope="module")
 def run(twins) -> Run:
     """It forks at its first step, so its first path has no token."""
-    return fold(generate(twins("llama").ours, Request("w5 w9 w3", CONFIG)))
+    return run_of(twins("llama").ours, "w5 w9 w3", CONFIG)
 
 
-def first_prediction(events) -> Predicted:
-    return next(event for event in events if isinstance(event, Predicted))
+@pytest.fixture(scope="module")
+def model(twins) -> HuggingFaceModel:
+    return twins("llama").ours
 
 
-def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, twins):
-    model = twins("llama").ours
+def grown_from(model: HuggingFaceModel, run: Run, taken: tuple[int, ...]) -> list[Event]:
+    """The events of the run that goes on after these tokens."""
+    return list(generate(model, continue_from(model, run.started, taken, CONFIG)))
+
+
+def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, model):
     places = [(path.id, index) for path in run.paths for index in range(len(path.tokens) - 1)]
     assert len(places) > 15
     for path, index in places[::3]:
-        taken = run.continuation(path, index)
-        found = first_prediction(generate(model, continue_from(model, run.started, taken, CONFIG)))
+        events = grown_from(model, run, run.continuation(path, index))
+        found = next(event for event in events if isinstance(event, Predicted))
         expected = run.paths[path].tokens[index + 1]
         assert found.entropy == pytest.approx(expected.entropy, abs=1e-9)
         assert [c.token for c in found.candidates] == [c.token for c in expected.candidates]
 
 
-def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, twins):
-    model = twins("llama").ours
+def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, model):
     leaf = max(run.leaves(), key=lambda path: len(run.lineage(path.id)))
     assert len(run.lineage(leaf.id)) > 1
     taken = run.continuation(leaf.id, 1, candidate=2)
     own = run.sample(leaf.id).token_ids
     before = len(own) - len(leaf.tokens)
     assert taken == (*own[: before + 1], leaf.tokens[1].candidates[2].token)
-    grown = fold(generate(model, continue_from(model, run.started, taken, CONFIG)))
+    grown = fold(grown_from(model, run, taken))
     assert grown.started.prompt_tokens == run.started.prompt_tokens + taken
     assert grown.started.continued == len(taken)
     assert grown.started.beginning == "w5 w9 w3" + "".join(map(model.text, taken))
     first = next(path for path in grown.paths if path.tokens)
     again = grown.continuation(first.id, 0)
     assert again == (*taken, first.tokens[0].token)
-    twice = fold(generate(model, continue_from(model, grown.started, again, CONFIG)))
+    twice = fold(grown_from(model, grown, again))
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 
 
-def test_what_is_shown_as_python_repeats_a_continued_run(run, twins):
-    model = twins("llama").ours
-    taken = run.continuation(run.paths[0].children[0], 0, 1)
-    grown = fold(generate(model, continue_from(model, run.started, taken, CONFIG)))
+def test_what_is_shown_as_python_repeats_a_continued_run(run, model):
+    grown = fold(grown_from(model, run, run.continuation(run.paths[0].children[0], 0, 1)))
     code = as_python(grown.started)
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
     ids = tuple(int(part) for part in argument.strip("():").split(",") if part.strip())
@@ -88,41 +92,30 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
 
 def test_another_model_is_named_in_words(run, twins):
     with pytest.raises(ModelError, match="Choose the model that made the run"):
-        continue_from(
-            twins("gpt2").ours,
-            run.started,
-            run.continuation(run.paths[0].children[0], 0),
-            CONFIG,
-        )
+        grown_from(twins("gpt2").ours, run, run.continuation(run.paths[0].children[0], 0))
 
 
-def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, twins):
-    taken = run.continuation(run.paths[0].children[0], 0)
-    model = twins("llama").ours
-    events = list(generate(model, continue_from(model, run.started, taken, CONFIG)))
+def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, model):
+    events = grown_from(model, run, run.continuation(run.paths[0].children[0], 0))
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
     fields = json.loads(started)
     del fields["continued"]
-    old = record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
-    assert isinstance(old[0], RunStarted)
-    assert old[0].continued == 0
+
+    def loaded() -> list[Event]:
+        return record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
+
+    assert fold(loaded()).started.continued == 0
     fields["continued"] = len(fields["prompt_tokens"]) + 1
     with pytest.raises(RecordError, match="continued"):
-        record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
+        loaded()
 
 
 @pytest.mark.parametrize("policy", FORKING)
 def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins, policy):
-    config = BranchingConfig(
-        max_new_tokens=14,
-        entropy_threshold=1.0,
-        max_paths=5,
-        branch_factor=3,
-        policy=policy,
-        seed=2,
-    )
-    events = list(generate(twins("qwen2").ours, Request("w5 w9 w3", config)))
+    settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
+    config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
+    events = events_of(twins("qwen2").ours, "w5 w9 w3", config)
     whole, growing = fold(events), Run(events[0])
     assert "forked" in {path.status for path in whole.paths}
     if policy in ("fair", "stochastic-beam"):
@@ -133,7 +126,6 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
             standing = [path for path in whole.paths if path.stands_at(event.step)]
             assert [path.id for path in standing] == [path.id for path in growing.leaves()]
             for path, then in zip(standing, growing.leaves(), strict=True):
-                assert [weight for step, weight in path.weights if step <= event.step][
-                    -1
-                ] == then.weight
+                weights = [weight for step, weight in path.weights if step <= event.step]
+                assert weights[-1] == then.weight
     assert any(isinstance(event, PathFinished) for event in events)

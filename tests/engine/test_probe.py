@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from made_runs import events_of, run_of
 from table_model import TableModel
 
 from eab.branching.presets import PRESETS, with_preset
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
 from eab.engine.probe import PROBED
-from eab.engine.request import Request
 from eab.events import Probed, RunStarted
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, fold
+from eab.run import Run
 from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, threshold_in_nats
 
 PROMPTS = [
@@ -38,7 +37,7 @@ def test_a_prompt_is_probed_once_for_each_sampling_and_the_events_are_the_same(
     asked = [config(seed=0), config(seed=1, max_paths=3), config(temperature=1.0)]
     probes = []
     for one in asked:
-        events = list(generate(embedded, Request("My best friend is", one)))
+        events = events_of(embedded, "My best friend is", one)
         begun = next(i for i, event in enumerate(events) if isinstance(event, RunStarted))
         probes.append(events[:begun])
         assert all(isinstance(event, Probed) for event in events[:begun])
@@ -49,11 +48,9 @@ def test_a_prompt_is_probed_once_for_each_sampling_and_the_events_are_the_same(
 
 def test_a_quantile_lies_between_two_entropies() -> None:
     half = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.5)
-    assert threshold_in_nats(half, 100, [3.0, 1.0]) == 2.0
-    assert threshold_in_nats(half, 100, [1.0, 4.0, 2.0]) == 2.0
-    assert threshold_in_nats(half, 100, [1.5] * 4) == 1.5
-    assert threshold_in_nats(half, 100, [0.0] * 4) == PROBE_FLOOR
-    assert threshold_in_nats(half, 100, []) == PROBE_FLOOR
+    probes = [[3.0, 1.0], [1.0, 4.0, 2.0], [1.5] * 4, [0.0] * 4, []]
+    found = [threshold_in_nats(half, 100, probe) for probe in probes]
+    assert found == [2.0, 2.0, 1.5, PROBE_FLOOR, PROBE_FLOOR]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -70,7 +67,7 @@ def test_presets_give_a_run_where_the_probe_tells_little(
 ) -> None:
     model = TableModel(np.array([row] * 3), stop_ids)
     asked = BranchingConfig.from_settings(with_preset({"preset": preset, "max_new_tokens": 24}))
-    run = fold(generate(model, Request("0", asked)))
+    run = run_of(model, "0", asked)
     assert len(run.probe) == steps
     assert run.ended is not None
     assert run.ended.reason == "finished"
@@ -81,7 +78,7 @@ def test_presets_give_a_run_where_the_probe_tells_little(
 def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:
     prompt = "The cat sat. " * 120
     assert len(embedded.encode(prompt, config())) > 450
-    run = fold(generate(embedded, Request(prompt, config(max_new_tokens=8))))
+    run = run_of(embedded, prompt, config(max_new_tokens=8))
     assert len(run.probe) == 8
     assert run.samples()
 
@@ -95,7 +92,7 @@ def limited_early(run: Run) -> bool:
 @pytest.mark.slow
 def test_balanced_forks_throughout_the_text(embedded: HuggingFaceModel) -> None:
     runs = [
-        fold(generate(embedded, Request(prompt, config(seed=seed, max_new_tokens=48))))
+        run_of(embedded, prompt, config(seed=seed, max_new_tokens=48))
         for prompt in PROMPTS
         for seed in SEEDS
     ]

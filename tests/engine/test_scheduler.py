@@ -1,6 +1,5 @@
 """A run that is served beside others has the events that it has alone, whatever happens to them."""
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -20,12 +19,12 @@ from policies import EVERY
 from served import (
     BASE,
     FAMILIES,
-    REQUESTS,
     alone,
     assert_same_events,
+    assert_served_as_alone,
     chain,
     chain_request,
-    draft_for,
+    expected_of,
     mib_of_rows,
     serve_all,
     untimed,
@@ -38,29 +37,24 @@ from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError, PromptError
-from eab.events import (
-    Event,
-    Forked,
-    KvMeasured,
-    RunEnded,
-    RunStarted,
-    Speculated,
+from eab.events import Event, Forked, KvMeasured, RunEnded, RunStarted, Speculated
+
+
+def budgets(family: str) -> Iterator[object]:
+    """The smaller budget cuts the prompts, and leaves runs out."""
+    yield pytest.param(family, 40, id=f"{family} 40")
+    other = () if family == "llama" else pytest.mark.slow
+    yield pytest.param(family, 512, id=f"{family} 512", marks=other)
+
+
+@pytest.mark.parametrize(
+    ("family", "token_budget"), [one for family in FAMILIES for one in budgets(family)]
 )
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_kind_of_run_has_the_same_events_beside_all_others(twins, family):
-    model = twins(family).ours
-    for token_budget in (512, 40):  # the smaller one cuts the prompts, and leaves runs out
-        scheduler = Scheduler(model, token_budget=token_budget)
-        handles = [
-            scheduler.submit(request, owner=name, draft=draft_for(request, twins))
-            for name, request in REQUESTS.items()
-        ]
-        served = serve_all(scheduler, handles)
-        for request, events in zip(REQUESTS.values(), served, strict=True):
-            assert_same_events(events, alone(model, request, draft_for(request, twins)))
-    kinds = {type(event) for events in served for event in events}
+def test_every_kind_of_run_has_the_same_events_beside_all_others(twins, family, token_budget):
+    expected = expected_of(twins, family)
+    scheduler = Scheduler(twins(family).ours, token_budget=token_budget)
+    assert_served_as_alone(scheduler, twins, expected)
+    kinds = {type(event) for events in expected for event in events}
     assert {Forked, Speculated, RunEnded} <= kinds
 
 
@@ -155,8 +149,8 @@ class ServedInLittleMemory(Served):
 @pytest.mark.parametrize(
     ("machine", "examples"),
     [
-        (Served, 8),
-        (ServedInLittleMemory, 8),
+        (Served, 4),
+        (ServedInLittleMemory, 4),
         pytest.param(Served, 40, marks=pytest.mark.slow),
         pytest.param(ServedInLittleMemory, 40, marks=pytest.mark.slow),
     ],
@@ -172,8 +166,7 @@ def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():
     empty = scheduler.submit(Request(" ", BASE))
     no_draft = scheduler.submit(chain_request(drafter="model"))
     good = scheduler.submit(chain_request())
-    events = list(good)
-    assert_same_events(events, alone(chain(), chain_request()))
+    assert_same_events(list(good), alone(chain(), chain_request()))
     assert isinstance(empty.error, PromptError)
     assert isinstance(no_draft.error, ConfigError)
     with pytest.raises(PromptError, match="the prompt is empty"):
@@ -188,8 +181,7 @@ class Faulty(TableModel):
     """
 
     def __init__(self, how: str, after: int) -> None:
-        twin = chain()
-        super().__init__(twin.table, stop_ids=tuple(twin.stop_ids))
+        super().__init__(chain().table, stop_ids=[*chain().stop_ids])
         self.how, self.after, self.culprit = how, after, None
 
     def forward(self, batches):
@@ -197,9 +189,11 @@ class Faulty(TableModel):
         parts = list(logits.split([len(batch.logits_indices) for batch in batches]))
         broken = [batch.cache is self.culprit for batch in batches]
         self.after -= 1
-        if self.after < 0 and self.how == "shared" and len(batches) > 1:
+        if self.after >= 0:
+            return logits
+        if self.how == "shared" and len(batches) > 1:
             raise torch.OutOfMemoryError("no memory for all of them")
-        if self.after < 0 and any(broken):
+        if any(broken):
             if self.how == "raise":
                 raise RuntimeError("a kernel failed")
             if self.how == "memory":
@@ -259,7 +253,6 @@ def test_a_step_with_nothing_to_do_does_nothing():
 
 
 def test_runs_that_are_submitted_later_join_the_next_pass():
-    random.seed(1)
     scheduler = Scheduler(chain())
     first = scheduler.submit(chain_request(seed=1))
     scheduler.step()

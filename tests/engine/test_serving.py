@@ -16,8 +16,8 @@ def test_every_request_has_the_run_that_it_has_alone(twins):
     model, asked = twins("llama").ours, requests("w5 w9", "w3", "w7 w1 w2")
     for handle, request in zip(eab.serve(model, asked, max_running=2), asked, strict=True):
         served, alone = eab.fold(handle), eab.fold(eab.generate(model, request))
-        assert [sample.text for sample in served.samples()] == [
-            sample.text for sample in alone.samples()
+        assert [one.token_ids for one in served.samples()] == [
+            one.token_ids for one in alone.samples()
         ]
         assert served.ended == alone.ended
         assert handle.ended

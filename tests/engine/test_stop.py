@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 from equality import MEASUREMENTS, PROMPT, assert_same_decisions
+from made_runs import events_of, run_of
 from policies import EVERY
 from rich.console import Console
 from table_model import TableModel, random_table
@@ -20,8 +21,6 @@ from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.cli.commands import app
 from eab.config import BranchingConfig, CacheName, DrafterName
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.events import Event, PathFinished, RunStarted, TokenAppended
 from eab.figures.tables import samples_of_runs_table, samples_table
 from eab.run import Run, fold
@@ -33,16 +32,13 @@ STOP = (" 1 2", "3 3")  # each over two tokens
 CONFIG = BranchingConfig(
     entropy_threshold=0.2, branch_factor=2, max_paths=256, max_new_tokens=7, stop=STOP
 )
+GREEDY = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=7)
 DRAFTERS = [name for name in get_args(DrafterName) if name not in ("none", "run-ahead")]
 
 
 @pytest.fixture
 def table() -> TableModel:
     return TableModel(random_table(3, 5), stop_ids=[4])
-
-
-def events_of(model: Any, config: BranchingConfig, prompt: str = "0 1") -> list[Event]:
-    return list(generate(model, Request(prompt, config), model))
 
 
 def cut(tokens: tuple[int, ...], texts: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
@@ -69,9 +65,9 @@ def weights(run: Run) -> dict[Any, float]:
 @pytest.mark.parametrize("policy", ["fair", "greedy", "independent", "arithmetic"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, seed) -> None:
-    config = replace(CONFIG, policy=policy, seed=seed)
-    stopped = fold(events_of(table, config))
-    plain = fold(events_of(table, replace(config, stop=())))
+    stopped, plain = (
+        run_of(table, "0 1", CONFIG, policy=policy, seed=seed, stop=stop) for stop in (STOP, ())
+    )
     assert weights(stopped) == pytest.approx(weights(plain))
     found = {(one.token_ids, one.text) for one in stopped.samples()}
     assert found == set(weights(plain))
@@ -89,31 +85,30 @@ def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, se
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_same_tokens_with_a_drafter(twins, policy, drafter) -> None:
     model = twins("llama").ours
-    first = BranchingConfig(
-        policy=policy, entropy_threshold=2.0, max_paths=6, max_new_tokens=24, seed=2
-    )
-    text = fold(events_of(model, first, PROMPT)).samples()[0].text
+    settings = {"entropy_threshold": 2.0, "max_paths": 6, "max_new_tokens": 24, "seed": 2}
+    first = BranchingConfig(policy=policy, **settings)
+    text = run_of(model, PROMPT, first).samples()[0].text
     plain = replace(first, stop=(text[len(text) // 2 : len(text) // 2 + 5], text[20:23]))
-    run = fold(events_of(model, plain, PROMPT))
+    run = run_of(model, PROMPT, plain)
     assert any(path.cut for path in run.paths)
     for length in (0, 1, 5):
-        drafting = replace(plain, drafter=drafter, draft_length=length)
-        assert_same_decisions(fold(events_of(model, drafting, PROMPT)), run)
+        drafts = {"drafter": drafter, "draft_length": length}
+        assert_same_decisions(run_of(model, PROMPT, plain, model, **drafts), run)
 
 
 @pytest.mark.parametrize("cache", get_args(CacheName))
 @pytest.mark.parametrize("policy", EVERY)
 def test_the_same_tokens_with_every_cache(table, cache, policy) -> None:
     config = replace(CONFIG, policy=policy, max_paths=9)
-    other = fold(events_of(table, replace(config, cache=cache)))
-    assert_same_decisions(other, fold(events_of(table, config)))
+    other = run_of(table, "0 1", config, cache=cache)
+    assert_same_decisions(other, run_of(table, "0 1", config))
     assert any(path.cut for path in other.paths) or policy == "greedy"
 
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_a_finished_path_holds_no_rows(table, policy) -> None:
     ended: set[int] = set()
-    for event in events_of(table, replace(CONFIG, policy=policy)):
+    for event in events_of(table, "0 1", CONFIG, policy=policy):
         if isinstance(event, PathFinished):
             ended.add(event.path)
         usage = getattr(event, "usage", None)
@@ -127,18 +122,19 @@ def decided(events: Any) -> list[Event]:
 
 @pytest.mark.parametrize("threshold", [0.2, 0.7, 1.1])
 def test_what_if_agrees_with_the_engine(table, threshold) -> None:
-    recorded = events_of(table, CONFIG)
+    recorded = events_of(table, "0 1", CONFIG)
     what_if = resimulate(recorded, threshold)
     assert not what_if.unknowns
-    made = events_of(table, replace(CONFIG, entropy_threshold=threshold))
+    made = events_of(table, "0 1", CONFIG, entropy_threshold=threshold)
     assert [type(one) for one in decided(what_if.events)] == [type(one) for one in decided(made)]
     assert_same_decisions(fold(what_if.events), fold(made))
-    samples = [(one.text, one.finish_reason) for one in fold(made).samples()]
-    assert [(one.text, one.finish_reason) for one in fold(what_if.events).samples()] == samples
+    found, samples = (fold(events).samples() for events in (what_if.events, made))
+    ends = [[(one.text, one.finish_reason) for one in each] for each in (found, samples)]
+    assert ends[0] == ends[1]
 
 
 def test_the_prompt_is_not_searched(table) -> None:
-    run = fold(events_of(table, replace(CONFIG, stop=(" 1",), policy="greedy"), "0 1"))
+    run = run_of(table, "0 1", CONFIG, stop=(" 1",), policy="greedy")
     tokens = run.samples()[0].token_ids
     assert tokens
     assert 1 not in tokens[:-1]
@@ -178,8 +174,7 @@ def chain(*tokens: int) -> Letters:
     ],
 )
 def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, count) -> None:
-    config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=7, stop=stop)
-    run = fold(events_of(chain(*tokens), config, "0"))
+    run = run_of(chain(*tokens), "0", GREEDY, stop=stop)
     [sample] = run.samples()
     assert (sample.text, len(sample.token_ids)) == (kept, count)
     assert sample.finish_reason == ("stop" if count < 7 else "length")
@@ -187,9 +182,7 @@ def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, cou
 
 
 def test_nothing_shows_what_is_cut_off(table) -> None:
-    config = replace(CONFIG, stop=(" 1 2",), seed=1)
-    events = events_of(table, config)
-    run = fold(events)
+    run = run_of(table, "0 1", CONFIG, stop=(" 1 2",), seed=1)
     assert any(path.cut and path.tokens[-1].cut < path.cut for path in run.paths)
     for path in run.paths:
         assert " 1 2" not in "".join(pieces(path))
@@ -212,8 +205,7 @@ def _page_rows(run: Run) -> list[list[str]]:
 
 
 def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> None:
-    config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=7, stop="bbbbbb")
-    run = fold(events_of(chain(3, 3, 3, 3, 3, 3), config, "0"))
+    run = run_of(chain(3, 3, 3, 3, 3, 3), "0", GREEDY, stop="bbbbbb")
     [path] = board_message(run, since_step=5)["paths"]
     assert path["first_token"] == 0
     assert [piece for piece, *_ in path["tokens"]] == [""] * 6
@@ -223,32 +215,23 @@ def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> 
 def test_a_sentence_is_decided_when_no_stop_string_can_cut_it_off(count: int) -> None:
     model = chain(3, 0, 3, 3, 3)
     model.texts = ("a.", "", "", "b", "<x>")
-    settings: dict[str, Any] = {"policy": "greedy", "max_paths": 1, "max_new_tokens": 5}
-    config = BranchingConfig(**settings, stop=("a.bbb", "x"))
-    events = events_of(model, config, "0")
-    run = fold(events)
-    assert [one.text for one in group_answers(run, "sentence").ranked] == ["b"]
+    config = replace(GREEDY, max_new_tokens=5)
+    events = events_of(model, "0", config, stop=("a.bbb", "x"))
+    assert [one.text for one in group_answers(fold(events), "sentence").ranked] == ["b"]
     steps = [one for one in events if getattr(one, "step", -1) < count]
     begun = group_answers(fold(steps), "sentence")
     assert not begun.ranked or count == 5
-    free = fold(events_of(model, replace(config, stop=("a.bbx",)), "0"))
+    free = run_of(model, "0", config, stop=("a.bbx",))
     [answer] = group_answers(free, "sentence").decided
     assert (answer.text, answer.tokens) == ("ba.", (3, 0, 3, 3, 3)[:5])
 
 
-def test_a_run_file_keeps_its_stop_strings(table) -> None:
-    events = events_of(table, CONFIG)
+def test_a_run_file_keeps_its_stop_strings_and_a_token_is_whole_when_it_comes(table) -> None:
+    events = events_of(table, "0 1", CONFIG)
     assert record.loads(record.dumps(events), "a file") == events
-    assert fold(events).started.config.stop == STOP
-
-
-def test_every_prefix_shows_texts_that_only_grow_or_are_cut(table) -> None:
-    run: Run | None = None
-    for event in events_of(table, CONFIG):
-        if isinstance(event, RunStarted):
-            run = Run(event)
-            continue
-        assert run is not None
+    run = Run(events[0])
+    assert run.started.config.stop == STOP
+    for event in events[1:]:
         run.apply(event)
         if isinstance(event, TokenAppended):
             assert run.paths[event.path].tokens[-1].cut == 0

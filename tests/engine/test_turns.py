@@ -1,6 +1,7 @@
 """Who is served next: passes within the budget, turns between owners, newcomers first."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from equality import PROMPT
@@ -8,9 +9,41 @@ from served import BASE, LONG, chain, chain_request, serve_all
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
+from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import StepTimed, TokenAppended
+
+WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
+LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)
+# Its threshold needs a probe of many passes.
+PROBED = Request("0 1", replace(BASE, threshold_unit="quantile", entropy_threshold=0.9))
+
+
+def endless(**settings: Any) -> Scheduler:
+    """A scheduler of a model that has no stop token."""
+    return Scheduler(TableModel(random_table(3, 12)), **settings)
+
+
+def submit(scheduler: Scheduler, config: BranchingConfig, owners: list[str]) -> list[Handle]:
+    """A run for each of these owners, each with a seed of its own."""
+    return [
+        scheduler.submit(Request("0", replace(config, seed=seed)), owner=owner)
+        for seed, owner in enumerate(owners)
+    ]
+
+
+def steps(scheduler: Scheduler, count: int) -> None:
+    for _ in range(count):
+        scheduler.step()
+
+
+def has_new_token(handle: Handle) -> bool:
+    return any(isinstance(event, TokenAppended) for event in handle.new_events())
+
+
+def tokens_of(handles: list[Handle]) -> int:
+    return sum(handle.tokens for handle in handles)
 
 
 def test_nobody_waits_for_a_long_prompt(twins):
@@ -27,9 +60,11 @@ def test_nobody_waits_for_a_long_prompt(twins):
 
 
 def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
-    scheduler = Scheduler(TableModel(random_table(3, 12)), token_budget=20)
-    asked = [(owner, chain_request(seed=seed)) for seed, owner in enumerate("aaaaab")]
-    often = [scheduler.submit(replace_tokens(request, 40), owner=owner) for owner, request in asked]
+    scheduler = endless(token_budget=20)
+    often = [
+        scheduler.submit(chain_request(seed=seed, max_new_tokens=40), owner=owner)
+        for seed, owner in enumerate("aaaaab")
+    ]
     once = often.pop()
     while not once.ended:
         served = scheduler.step()
@@ -50,39 +85,36 @@ def test_whoever_asks_for_much_does_not_make_the_passes_of_the_others_long(paths
     """Beside a greedy owner, thirty others are in every pass, which has at most 64 tokens more on
     average.
     """
-    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
-    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, r=1)
+    scheduler = endless(max_running=40)
     greedy = [
-        scheduler.submit(Request("0", replace(wide, max_paths=width, seed=width)), owner="greedy")
+        scheduler.submit(Request("0", replace(WIDE, max_paths=width, seed=width)), owner="greedy")
         for width in paths
     ]
-    for _ in range(12):  # its trees reach their widths
-        scheduler.step()
+    steps(scheduler, 12)  # its trees reach their widths
     small = [
         scheduler.submit(
-            replace_tokens(chain_request(seed=seed, max_paths=1), 30), owner=f"small {seed}"
+            chain_request(seed=seed, max_paths=1, max_new_tokens=30), owner=f"small {seed}"
         )
         for seed in range(30)
     ]
     scheduler.step()  # their prompts
-    before, passes = sum(handle.tokens for handle in greedy), 0
+    before, passes = tokens_of(greedy), 0
     while not any(handle.ended for handle in small):
         assert set(small) <= set(scheduler.step())
         passes += 1
     assert passes >= 10
-    assert sum(handle.tokens for handle in greedy) - before <= 64 * (passes + 1)
+    assert tokens_of(greedy) - before <= 64 * (passes + 1)
     serve_all(scheduler, [*greedy, *small])
     assert all(handle.ended for handle in greedy)
 
 
 def test_owners_who_left_are_forgotten():
-    scheduler = Scheduler(TableModel(random_table(3, 12)))
+    scheduler = endless()
     scheduler.submit(chain_request(max_new_tokens=200, max_paths=1), owner="stays")
     known = []
     for number in range(30):
-        short = scheduler.submit(
-            chain_request(max_new_tokens=2, max_paths=1, seed=number), owner=str(number)
-        )
+        request = chain_request(max_new_tokens=2, max_paths=1, seed=number)
+        short = scheduler.submit(request, owner=str(number))
         while not short.ended:
             scheduler.step()
         known.append(len(scheduler._served.owners))
@@ -92,12 +124,9 @@ def test_owners_who_left_are_forgotten():
 
 def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
     """Their passes have one of the greedy owner's runs, not all of them."""
-    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
-    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
-    for seed in range(3):
-        scheduler.submit(Request("0", replace(wide, seed=seed)), owner="greedy")
-    for _ in range(12):
-        scheduler.step()
+    scheduler = endless(max_running=40)
+    submit(scheduler, WIDE, ["greedy"] * 3)
+    steps(scheduler, 12)
     assert len(scheduler.step()) == 3, "alone, it has the whole pass"
     small = [scheduler.submit(chain_request(seed=seed), owner=f"small {seed}") for seed in range(5)]
     served = scheduler.step()
@@ -105,20 +134,15 @@ def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
     assert [handle.owner for handle in served].count("greedy") == 1
 
 
-def replace_tokens(request: Request, new_tokens: int) -> Request:
-    return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
-
-
 def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
     row = chain().kv_shape.row_bytes
     scheduler = Scheduler(chain(), max_running=2)
-    for owner in "aaab":
-        scheduler.submit(chain_request(), owner=owner)
+    submit(scheduler, BASE, [*"aaab"])
     scheduler.step()
     assert [handle.owner for handle in scheduler.running] == ["a", "b"]
     assert [handle.owner for handle in scheduler.waiting] == ["a", "a"]
-    steps = 2**20 // row // 256
-    large = chain_request(max_paths=256, max_new_tokens=steps, r=steps)  # 1 MiB, all at once
+    length = 2**20 // row // 256
+    large = chain_request(max_paths=256, max_new_tokens=length, r=length)  # 1 MiB, all at once
     scheduler = Scheduler(TableModel(random_table(3, 12), context=2**20), kv_limit_mib=1)
     first, second = scheduler.submit(large), scheduler.submit(large)
     scheduler.step()
@@ -130,18 +154,14 @@ def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
 
 
 def test_who_comes_new_has_a_token_while_others_hold_all_slots():
-    model = TableModel(random_table(3, 12))
-    scheduler = Scheduler(model, max_running=2, newcomers_first=True)
-    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
-    for number in range(8):
-        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number % 4))
-    for _ in range(20):
-        scheduler.step()
+    scheduler = endless(max_running=2, newcomers_first=True)
+    submit(scheduler, WIDE, [*"01230123"])
+    steps(scheduler, 20)
     assert sorted(handle.owner for handle in scheduler.running) == list("0123")
     assert len(scheduler.waiting) == 4, "their second runs wait"
     new = scheduler.submit(chain_request(), owner="new")
     scheduler.step()
-    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    assert has_new_token(new)
     again = scheduler.submit(chain_request(), owner="new")
     scheduler.step()
     assert again in scheduler.waiting
@@ -149,55 +169,39 @@ def test_who_comes_new_has_a_token_while_others_hold_all_slots():
 
 def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
     scheduler = Scheduler(chain(), token_budget=16, newcomers_first=True)
-    long = "0 1 " * 200
     for number in range(8):
-        scheduler.submit(chain_request(long), owner=str(number))
-    for _ in range(12):
-        scheduler.step()
+        scheduler.submit(chain_request("0 1 " * 200), owner=str(number))
+    steps(scheduler, 12)
     assert all(handle.generation.prefilling for handle in scheduler.running)
     new = scheduler.submit(chain_request("0 1 " * 12), owner="new")
-    for _ in range(3):  # 24 tokens, 16 in a pass, and a decode step
-        scheduler.step()
-    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    steps(scheduler, 3)  # 24 tokens, 16 in a pass, and a decode step
+    assert has_new_token(new)
 
 
 def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
     """While others would fill the pass with their paths, up to a quarter of it is left."""
-    scheduler = Scheduler(TableModel(random_table(3, 12)), token_budget=160, newcomers_first=True)
-    wide = BranchingConfig(
-        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=9, r=1
-    )
-    for number in range(24):
-        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number))
-    for _ in range(40):
-        scheduler.step()
+    scheduler = endless(token_budget=160, newcomers_first=True)
+    submit(scheduler, replace(LONG_AND_WIDE, max_paths=9), [*map(str, range(24))])
+    steps(scheduler, 40)
     new = scheduler.submit(chain_request("0 1 " * 20), owner="new")
     scheduler.step()
     assert new.tokens == 40
-    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    assert has_new_token(new)
 
 
 def test_passes_are_short_while_a_newcomer_has_no_token():
-    """Its threshold needs a probe of many passes; those who have tokens share 64 in every fourth."""
-    scheduler = Scheduler(TableModel(random_table(3, 12)), newcomers_first=True)
-    wide = BranchingConfig(
-        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=20, r=1
-    )
-    crowd = [
-        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number))
-        for number in range(12)
-    ]
-    for _ in range(12):
-        scheduler.step()
+    """Those who have tokens share 64 in every fourth pass."""
+    scheduler = endless(newcomers_first=True)
+    crowd = submit(scheduler, replace(LONG_AND_WIDE, max_paths=20), [*map(str, range(12))])
+    steps(scheduler, 12)
 
     def tokens_of_a_pass() -> int:
-        before = sum(handle.tokens for handle in crowd)
+        before = tokens_of(crowd)
         scheduler.step()
-        return sum(handle.tokens for handle in crowd) - before
+        return tokens_of(crowd) - before
 
     assert tokens_of_a_pass() == 240
-    probed = replace(BASE, threshold_unit="quantile", entropy_threshold=0.9)
-    new, of_crowd = scheduler.submit(Request("0 1", probed), owner="new"), []
+    new, of_crowd = scheduler.submit(PROBED, owner="new"), []
     while new.starting:
         of_crowd.append(tokens_of_a_pass())
     assert len(of_crowd) > 10
@@ -207,17 +211,12 @@ def test_passes_are_short_while_a_newcomer_has_no_token():
 
 
 def test_a_wide_run_has_its_turns_while_newcomers_start():
-    scheduler = Scheduler(TableModel(random_table(3, 12)), newcomers_first=True)
-    wide = BranchingConfig(
-        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=100, r=1
-    )
-    run = scheduler.submit(Request("0", wide), owner="wide")
-    for _ in range(12):
-        scheduler.step()
-    probed = replace(BASE, threshold_unit="quantile", entropy_threshold=0.9)
+    scheduler = endless(newcomers_first=True)
+    [run] = submit(scheduler, replace(LONG_AND_WIDE, max_paths=100), ["wide"])
+    steps(scheduler, 12)
     before = run.tokens
     for number in range(5):
-        new = scheduler.submit(Request("0 1", probed), owner=str(number))
+        new = scheduler.submit(PROBED, owner=str(number))
         while new.starting:
             scheduler.step()
     assert run.tokens > before

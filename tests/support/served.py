@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -89,6 +90,25 @@ def draft_for(request: Request, twins: Any) -> Any:
 
 def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
     return list(generate(model, request, draft))
+
+
+@cache
+def expected_of(twins: Any, family: str) -> list[list[Event]]:
+    """The events of each of the REQUESTS alone."""
+    return [alone(twins(family).ours, one, draft_for(one, twins)) for one in REQUESTS.values()]
+
+
+def assert_served_as_alone(
+    scheduler: Scheduler, twins: Any, expected: list[list[Event]]
+) -> list[Handle]:
+    """All REQUESTS at once have the events that each has alone."""
+    handles = [
+        scheduler.submit(request, owner=name, draft=draft_for(request, twins))
+        for name, request in REQUESTS.items()
+    ]
+    for events, own in zip(serve_all(scheduler, handles), expected, strict=True):
+        assert_same_events(events, own)
+    return handles
 
 
 def serve_all(scheduler: Scheduler, handles: Sequence[Handle]) -> list[list[Event]]:
