@@ -32,10 +32,7 @@ def check_part(part: str) -> Part:
 
 
 def reader(part: Part) -> Callable[[str], str | None]:
-    """What finds the answer in a whole text, or None.
-
-    It raises ConfigError if a pattern searches longer than MOST_SECONDS, from now on.
-    """
+    """What finds the answer in a text, or None; ConfigError if a pattern takes MOST_SECONDS."""
     check_part(part)
     if part == AFTER_THINKING:
         return lambda text: text.rpartition(_END_OF_THINKING)[2]

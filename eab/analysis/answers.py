@@ -51,15 +51,11 @@ class Answer:
     """Leaves with the same answer."""
 
     text: str  # the answer in the words of the leaf with the most weight
-    # Estimated probability. Under the policy `original` it is the share of the leaves, which
-    # estimates nothing.
-    weight: float
+    weight: float  # estimated probability; under `original` the share of the leaves
     low: float  # the probability is at least this, for certain
     high: float  # the probability is at most this, for certain
     leaves: tuple[int, ...]  # ids of the paths
-    # False for the leaves in which a pattern finds no answer: they count as one answer, NO_ANSWER,
-    # so that their weight is not lost
-    matched: bool = True
+    matched: bool = True  # False for leaves without a match, which are one answer, NO_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +64,7 @@ class Answers:
 
     ranked: tuple[Answer, ...]  # the answers, the one with the most weight first
     undecided: tuple[int, ...]  # leaves whose answer is not complete, in a run that was stopped
-    # The probability (0 to 1) of all texts seen. With short answers it comes close to 1; with
-    # stories it is close to 0.
-    explored: float
+    explored: float  # probability (0 to 1) of all texts seen
     decided: tuple[LeafAnswer, ...] = ()  # what each of the other leaves says, in order of birth
 
     @property
@@ -143,7 +137,6 @@ def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
 
 
 def _answer_in(run: Run, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
-    """What is read off the whole text of a leaf; None while it is undecided."""
     if leaf.status != "finished":
         return None
     found = read(token_text.join([run.text(leaf.id)]))

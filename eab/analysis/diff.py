@@ -1,9 +1,6 @@
 """Two runs of one prompt as one tree: what they have in common stands once in it.
 
-    both = merge(a, b)
-    both.run.paths, both.sides
-
-Also the settings that give independent sampling the budget of a tree.
+both = merge(a, b)
 """
 
 import math
@@ -31,8 +28,6 @@ class Merged:
 
 @dataclass(slots=True)
 class _Node:
-    """One node of the tree of tokens."""
-
     # one token; several once nodes without a choice are joined; none in the root
     tokens: list[Token] = field(default_factory=list)
     # the nodes that follow, by their first token

@@ -1,10 +1,8 @@
 """A run that was grown from a token of another run, in the tree that it grew from.
 
     grafted = graft(source, grown)
-    grafted.run.paths, grafted.sides
 
-Paths of the source keep their ids, and those that come later get higher ones, so that a picture of
-a run that still grows stays as it is and is added to.
+Paths of the source keep their ids, and later ones get higher ids, so a picture is only added to.
 """
 
 import math
@@ -83,7 +81,6 @@ def _begins_with(path: Path, token: int) -> bool:
 
 
 def _forced(source: Run, place: _Place, token: int) -> Token:
-    """The token that the user put in the place of the source's."""
     path = source.paths[place.path]
     instead = (
         path.tokens[place.kept]

@@ -54,8 +54,7 @@ class KvAllocation:
     block_size: int
     rs: tuple[AllocationStep, ...]  # the growth steps r of the runs, each once
     measured: bool  # whether the tree's bytes were measured; those of a what-if run are computed
-    # for each scheme, the reserved bytes of step 0, 1, 2, ...
-    steps: Mapping[Scheme, tuple[Reserved, ...]]
+    steps: Mapping[Scheme, tuple[Reserved, ...]]  # by scheme and step
 
     def peak(self, scheme: Scheme) -> int:
         """The most bytes reserved in a step."""
@@ -137,7 +136,6 @@ def _steps_of(run: Run, block_size: int) -> Iterator[tuple[int, dict[Scheme, Res
 
 
 def _end_paths(ledger: BlockLedger, run: Run, ended: set[int], now: Mapping[int, int]) -> None:
-    """Fork or release the paths that took no part in this step."""
     for path in ended:
         children = [child for child in run.paths[path].children if child in now]
         if children:

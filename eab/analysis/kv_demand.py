@@ -1,10 +1,8 @@
 """A recorded run at any growth step: which rows the tensors would hold and copy.
 
-The rows are counted from the events of the run, without a model or tensors. Which rows a run needs
-does not depend on r: free rows are reused before the tensors grow, so the tensors must hold the
-most rows that were in use so far. This is exact for the tree cache as long as it uses no suffix
-blocks (see eab.caches.cascade; on a CPU, for many paths with long private suffixes). With suffix
-blocks, rows of ended paths stay unused for a while, and the counts are a lower bound.
+Rows are counted from the events of the run. Which rows it needs does not depend on r: free rows are
+reused before the tensors grow. This is exact for the tree cache without suffix blocks
+(eab.caches.cascade; on a CPU, for many paths with long private suffixes), and else a lower bound.
 """
 
 from collections.abc import Sequence
@@ -69,10 +67,7 @@ class Demand:
 
 
 def demand_of(run: Run) -> Demand | None:
-    """What a run demanded of the tree cache; None without measurements or with another cache.
-
-    Also None with a drafter: rows of rejected draft tokens come and go within a forward pass.
-    """
+    """What a run demanded of the tree cache; None with drafts, whose rows come and go in a pass."""
     if run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None
     needs = tuple(

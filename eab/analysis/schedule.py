@@ -39,9 +39,7 @@ class ScheduledPass(NamedTuple):
     """One shared forward pass, with the decisions of its runs."""
 
     seconds: float  # what it took (measured)
-    # bytes that the KV caches of all begun runs held in it, those of the runs that ended with it
-    # included (measured)
-    kv_bytes: int
+    kv_bytes: int  # in all begun runs, those that ended with it included (measured)
     served: tuple[Served, ...]
 
     @property
@@ -59,9 +57,7 @@ class ScheduleRecorder:
         self._kv_bytes: dict[int, int] = {}
 
     def record(self, seconds: float, events: Mapping[int, Sequence[Event]]) -> ScheduledPass:
-        """The record of a pass, from what happened to each run (by its number) since the pass
-        before.
-        """
+        """The record of a pass, from what happened to each run since the pass before."""
         served = []
         for run, new in events.items():
             self._note_bytes(run, new)

@@ -1,12 +1,8 @@
-"""The bytes that the live paths of a run would hold with separate KV caches.
+"""The bytes that the live paths of a run would hold with separate KV caches, from its events.
 
-A separate cache is a tree cache with a single path: it holds the prompt, and grows by the same r as
-the cache of the run. So both sides of the comparison have reserved rows. With r = auto it grows as
-sliced attention makes a cache grow, by a quarter of its rows: a run file does not hold the measured
-costs that decide for padded attention. The other caches never reserve rows, nor do then the
-separate ones.
-
-Everything is counted from the events of a run (`eab.analysis.kv_demand` counts the growths).
+A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
+both sides have reserved rows. With r = auto it grows by a quarter of its rows, because a run file
+lacks the measured costs of padded attention. The other caches never reserve rows.
 """
 
 from collections.abc import Sequence
@@ -39,7 +35,6 @@ def path_lengths(kv: KVUsage) -> list[int]:
 
 
 def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> int:
-    """Rows that the cache of one path of this length holds."""
     held, new = _held_by_new_tokens(prompt, max_new_tokens, r), length - prompt
     return held[new] if 0 <= new < len(held) else length
 

@@ -29,16 +29,12 @@ class Uncertainty:
     """The scores of one run; entropies in nats."""
 
     semantic: float
-    # of `semantic`, by the jackknife over independent texts; None for a tree, whose texts depend on
-    # each other (see `semantic_entropy_of_runs`)
-    standard_error: float | None
-    # semantic entropy lies between these for certain, if all unseen answers count as one
-    semantic_bounds: tuple[float, float]
+    standard_error: float | None  # by the jackknife over independent texts; None for a tree
+    semantic_bounds: tuple[float, float]  # if all unseen answers count as one
     discrete: float
     rao_blackwellised: float
     predictive: float  # entropy over texts, the weighted mean of -ln p
-    # the weighted mean of -ln p per token (Malinin and Gales, 2021, arXiv 2002.07650)
-    length_normalised: float
+    length_normalised: float  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
     unexplored: float  # the probability (0 to 1) of all texts that were not seen
 
 

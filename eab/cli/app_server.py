@@ -35,10 +35,8 @@ def open_app(
     store: Annotated[
         str,
         typer.Option(
-            help=(
-                "File of the saved runs; a file for sweeps is created next to it. off: none "
-                "(also EAB_STORE)."
-            )
+            help="File of the saved runs; a file for sweeps is created next to it. off: none "
+            "(also EAB_STORE)."
         ),
     ] = "",
 ) -> None:

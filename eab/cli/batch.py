@@ -27,10 +27,8 @@ def batch(
     prompts: Annotated[
         str,
         typer.Argument(
-            help=(
-                "JSON lines: objects with a prompt, an optional id and any settings. Or a .txt "
-                "file with one prompt per line. - reads JSON lines from standard input."
-            )
+            help="JSON lines: objects with a prompt, an optional id and any settings. Or a .txt "
+            "file with one prompt per line. - reads JSON lines from standard input."
         ),
     ],
     out: Annotated[
@@ -76,7 +74,6 @@ class _Made:
 
 
 def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
-    """The lines that this model cannot run, each with the reason."""
     from eab.engine.build import check_and_calibrate
 
     problems: list[str] = []
@@ -114,7 +111,6 @@ def _make(
 
 
 def _finish(run: "RunInWork[BatchLine]", made: _Made, folder: BatchFolder) -> None:
-    """Save a run that has come to its end, or note why it failed."""
     if run.problem:
         made.failures.append(f"{run.tag}: {run.problem}")
     else:

@@ -1,7 +1,6 @@
 """The folder that a batch writes: a run file per finished run, and a table of all samples.
 
-A run file appears only when its run has finished, and as a whole. So the folder says what is left
-to do, whatever ended the batch before.
+A run file appears as a whole when its run has finished, so the folder says what is left to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,11 +63,7 @@ class BatchFolder:
         return run.ended is not None and run.ended.reason == "finished"
 
     def save_table(self) -> int:
-        """Write the samples of all runs, in the order of their names; returns how many there are.
-
-        Raises:
-            RecordError: A run file cannot be read, or the table cannot be written.
-        """
+        """Write the samples of all runs, in the order of their names; returns how many."""
         from eab.figures.tables import samples_of_runs_table
 
         table = samples_of_runs_table(self._runs())
@@ -81,7 +76,6 @@ class BatchFolder:
 
 
 def _other_than_asked(run: Run, line: BatchLine, model: ModelCard) -> list[str]:
-    """What the line asks for and the run was not made with."""
     started, request = run.started, line.request
     own = (started.prompt, started.messages, started.continued, started.what_if)
     other = [] if own == (request.prompt, request.messages, 0, "") else ["prompt"]

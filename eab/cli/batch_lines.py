@@ -29,12 +29,7 @@ class BatchLine:
 
 
 def read_lines(name: str, defaults: BranchingConfig) -> list[BatchLine]:
-    """The runs that a file asks for; `-` reads JSON lines from standard input.
-
-    Raises:
-        RecordError: The file cannot be read.
-        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
-    """
+    """The runs that a file, or `-`, asks for; ConfigError has the reason for each wrong line."""
     return items_of(name, lines_of(name), partial(_line, defaults))
 
 

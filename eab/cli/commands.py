@@ -34,15 +34,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help=(
-        "Entropy-adaptive branching (EAB): a language model continues a prompt as a tree of "
-        "texts that forks where the entropy of the next token is high. Each text has a weight, "
-        "its share of the probability."
-    ),
-    epilog=(
-        "Exit codes: 0 done, 1 an error (explained on stderr), 2 wrong usage, 130 stopped by "
-        "Ctrl-C (the result so far is printed and saved)."
-    ),
+    help="Entropy-adaptive branching (EAB): a language model continues a prompt as a tree of "
+    "texts that forks where the entropy of the next token is high. Each text has a weight, "
+    "its share of the probability.",
+    epilog="Exit codes: 0 done, 1 an error (explained on stderr), 2 wrong usage, 130 stopped by "
+    "Ctrl-C (the result so far is printed and saved).",
 )
 
 
@@ -185,10 +181,8 @@ def evaluate(
     questions: Annotated[
         Path | None,
         typer.Argument(
-            help=(
-                "Questions with known answers, as JSON lines. Default: the questions of the "
-                "embedded model."
-            ),
+            help="Questions with known answers, as JSON lines. Default: the questions of the "
+            "embedded model.",
             show_default=False,
         ),
     ] = None,

@@ -31,11 +31,7 @@ def check_writable(json_file: str, record_file: str = "") -> None:
 
 
 def save(events: list[Event], value: dict[str, Any], json_file: str, record_file: str) -> None:
-    """Write a run as a run file and as JSON, where a name is given.
-
-    Raises:
-        RecordError: A file cannot be written; the other one is written all the same.
-    """
+    """Write a run as a run file and as JSON where named; both are tried before a RecordError."""
     problems: list[str] = []
     if record_file:
         with _collecting(problems):

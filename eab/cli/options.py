@@ -31,21 +31,17 @@ Prompt = Annotated[
 PromptOrNone = Annotated[
     str | None,
     typer.Argument(
-        help=(
-            "The text that the model continues; - reads it from standard input. Leave it out "
-            "with --messages."
-        ),
+        help="The text that the model continues; - reads it from standard input. Leave it out "
+        "with --messages.",
         show_default=False,
     ),
 ]
 Messages = Annotated[
     str,
     typer.Option(
-        help=(
-            "A chat instead of a prompt: a JSON file with a list of messages, each with role and "
-            "content; - reads it from standard input. If the last message is from the assistant, "
-            "the model continues it."
-        ),
+        help="A chat instead of a prompt: a JSON file with a list of messages, each with role and "
+        "content; - reads it from standard input. If the last message is from the assistant, "
+        "the model continues it.",
         show_default=False,
     ),
 ]
@@ -53,11 +49,9 @@ RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record o
 Model = Annotated[
     str,
     typer.Option(
-        help=(
-            "The model: embedded, smollm2, a folder, a GGUF file or an id on the Hugging Face "
-            "Hub; with the prefix llama.cpp: or vllm:, the model of a server (EAB_REMOTE). eab "
-            "models lists the models on this machine."
-        )
+        help="The model: embedded, smollm2, a folder, a GGUF file or an id on the Hugging Face "
+        "Hub; with the prefix llama.cpp: or vllm:, the model of a server (EAB_REMOTE). eab "
+        "models lists the models on this machine."
     ),
 ]
 Draft = Annotated[
@@ -78,11 +72,9 @@ Layout = Annotated[
 AnswerPart = Annotated[
     str,
     typer.Option(
-        help=(
-            "Group equal answers by: text, the whole text; sentence, the first sentence; "
-            "after-thinking, the text after the last </think>; regex:PATTERN, the only group of "
-            "a regular expression."
-        )
+        help="Group equal answers by: text, the whole text; sentence, the first sentence; "
+        "after-thinking, the text after the last </think>; regex:PATTERN, the only group of "
+        "a regular expression."
     ),
 ]
 SameAnswer = Annotated[
@@ -100,10 +92,8 @@ Repeats = Annotated[
     typer.Option(
         min=0,
         max=MAX_REPEATS,
-        help=(
-            "Repeats of each run, alternating, for the times. Times are compared from "
-            f"{MIN_REPEATS} repeats on."
-        ),
+        help="Repeats of each run, alternating, for the times. Times are compared from "
+        f"{MIN_REPEATS} repeats on.",
     ),
 ]
 JsonFile = Annotated[
@@ -122,10 +112,8 @@ PresetName = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help=(
-            "A set of settings for the shape of the tree, with a threshold that fits model and "
-            "prompt. Other options override it. "
-        )
+        help="A set of settings for the shape of the tree, with a threshold that fits model and "
+        "prompt. Other options override it. "
         + "; ".join(f"{name}: {preset.help}" for name, preset in PRESETS.items())
         + ".",
         rich_help_panel=BRANCHING,
@@ -233,15 +221,11 @@ def _option(name: str, declared: Setting) -> Parameter:
 
 
 def _shown_default(name: str, declared: Setting) -> dict[str, Any]:
-    """What help says of an option that a preset may set: it has no value unless it is given."""
     return {"show_default": f"{declared.default}"} if name in OF_PRESETS else {}
 
 
 def config_of(given: dict[str, Any]) -> BranchingConfig:
-    """The config of the options of `with_settings`, or ConfigError.
-
-    An option that is not given leaves what the preset says, or the default.
-    """
+    """The config of the options of `with_settings`; others keep what the preset or default says."""
     return BranchingConfig.from_settings(
         with_preset({name: value for name, value in given.items() if value is not None})
     )
@@ -252,7 +236,6 @@ def _number_or_word(given: Any) -> Any:
 
 
 def _grid_option(name: str, declared: Setting) -> Parameter:
-    """The option of one setting of a grid: a text, of which `grid_of` makes values."""
     if name == "seed" or isinstance(declared.values, Switch | Text | Texts | JsonObject):
         return _option(name, declared)
     ranges = isinstance(declared.values, Whole | Real)

@@ -48,11 +48,9 @@ def sweep(
     prompts: Annotated[
         str,
         typer.Argument(
-            help=(
-                f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
-                "optionally an id, a group, answers or a distribution; .csv with the same "
-                "columns; .txt with one prompt per line; - reads JSON lines from standard input."
-            )
+            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
+            "optionally an id, a group, answers or a distribution; .csv with the same "
+            "columns; .txt with one prompt per line; - reads JSON lines from standard input."
         ),
     ],
     out: Annotated[
@@ -68,10 +66,8 @@ def sweep(
     ray: Annotated[
         str,
         typer.Option(
-            help=(
-                "Run on a Ray cluster: its address, or auto for the running one; auto starts one "
-                "on this machine if there is none."
-            )
+            help="Run on a Ray cluster: its address, or auto for the running one; auto starts one "
+            "on this machine if there is none."
         ),
     ] = "",
     workers: Annotated[

@@ -111,10 +111,7 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
 
 
 def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) -> RenderableType:
-    """The tree, the samples and the cost of a run, for a terminal.
-
-    A `narrow` one has weights and texts only; the `unknown` places are marked with UNKNOWN.
-    """
+    """The tree, the samples and the cost of a run, for a terminal; UNKNOWN marks `unknown`."""
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
     stops = "itself or at a stop string" if run.started.config.stop else "itself"
     legend = _LEGEND.format(stops=stops)
@@ -215,7 +212,6 @@ def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
 
 
 def _sample_list(run: Run, unknown: Collection[Place]) -> Table:
-    """Weight and text of each sample; its end is a mark behind the text, as in the tree."""
     table = Table("weight", "text", box=None, pad_edge=False)
     for sample in run.samples()[:MAX_ROWS]:
         text = Text(token_text.visible(sample.text)).append(f" {_end(sample, _ENDS, unknown)}")
@@ -241,7 +237,6 @@ def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:
 
 
 def _end(sample: Sample, marks: Mapping[str, str], unknown: Collection[Place]) -> str:
-    """How the sample ended, as a mark or in a word; with UNKNOWN if only the model knows it."""
     end = marks.get(sample.finish_reason, sample.finish_reason)
     is_known = {path for path, _ in unknown}.isdisjoint(sample.lineage)
     return end if is_known else f"{end} {UNKNOWN}"

@@ -141,7 +141,6 @@ def _entropy_words(run: Run, highest: Token | None) -> str:
 
 
 def _whole_words(highest: Token) -> str:
-    """What is certain of the entropy of all tokens, where a server named only some."""
     if highest.whole is None:
         return ""
     low, high = highest.whole
@@ -152,7 +151,6 @@ def _whole_words(highest: Token) -> str:
 
 
 def _options(entropy: float, thing: str) -> str:
-    """An entropy (nats) as the number of equally likely things that have it."""
     number = math.exp(entropy)
     if number < 1.05:
         return f"like a single {thing}"

@@ -36,8 +36,7 @@ class RunMeasures(NamedTuple):
     seconds: float | None  # what all steps took; None for a what-if run, which has no times
     held: int  # the most KV bytes held between steps
     peak: int
-    # KV bytes held if each path had a cache of its own, at the step with the most rows in use
-    separate_caches: int
+    separate_caches: int  # KV bytes at the step with the most rows, with a cache per path
     texts: int
     distinct: int
     answers: int  # different first sentences, as `group_answers` counts them

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Reserved, Scheme
+from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
 from eab.figures.charts import BLUE, GREY, NOTHING_YET, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
@@ -89,16 +89,12 @@ def allocation_table(found: KvAllocation) -> pd.DataFrame:
 def allocation_steps_table(found: KvAllocation) -> pd.DataFrame:
     """A row per step and scheme, for download; all bytes."""
     rows = [
-        (step, scheme, *_bytes(reserved), _source(found, scheme))
+        (step, scheme, part.used, part.copied, part.empty, part.total, _source(found, scheme))
         for scheme in SCHEMES
-        for step, reserved in enumerate(found.steps[scheme])
+        for step, part in enumerate(found.steps[scheme])
     ]
     names = ["step", "scheme", "used_bytes", "copied_bytes", "empty_bytes", "reserved_bytes"]
     return pd.DataFrame(rows, columns=[*names, "source"])
-
-
-def _bytes(reserved: Reserved) -> tuple[int, int, int, int]:
-    return reserved.used, reserved.copied, reserved.empty, reserved.total
 
 
 def _share(part: int, whole: int) -> str:

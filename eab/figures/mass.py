@@ -52,7 +52,6 @@ def mass_figure(run: Run) -> go.Figure:
 
 
 def _ink(share: float) -> str:
-    """Black or white, whichever is easier to read at this place of the colour scale."""
     return "white" if share > _DARK else "black"
 
 

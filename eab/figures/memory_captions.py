@@ -71,7 +71,6 @@ def _blocks(kv: KVUsage) -> str:
 
 
 def _prefix_cache_words(kv: KVUsage) -> str:
-    """What the server's prefix cache saved; empty where the server does not say."""
     if not kv.tokens_cached:
         return ""
     return (
@@ -85,7 +84,6 @@ def _saving(ratio: float) -> str:
 
 
 def _reason(run: Run, kv: KVUsage) -> str:
-    """Why the tree cache holds more than separate caches would."""
     config = run.started.config
     if config.r != AUTO and config.r >= config.max_new_tokens:
         return f"r = {config.r} reserves all rows of the run at the start."

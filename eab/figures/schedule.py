@@ -13,6 +13,13 @@ from eab.formatting import counted
 Across = Literal["seconds", "passes"]
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, GOLD)  # of requests; they repeat
 _LABEL_ROOM: Final = 0.02  # of the axis; a number in a shorter bar would cover its neighbours
+CURSOR: Final = {  # of an x axis, through all charts above it
+    "showspikes": True,
+    "spikemode": "across",
+    "spikesnap": "cursor",
+    "spikethickness": 1,
+    "spikedash": "solid",
+}
 _IDLE: Final = {True: "idle while a request waits", False: "idle, nothing waits"}
 
 
@@ -23,8 +30,7 @@ class Lane:
     schedule: Schedule
     axis: str  # the figure's y axis: "y", "y2" and so on
     across: Across  # what the x axis counts
-    # what the runs are called, by their number, for those who point at them
-    names: Mapping[int, str]
+    names: Mapping[int, str]  # of the runs, by their number, in the hover
     labels: Mapping[int, str]  # what stands in their bars
     until: float  # the end of the x axis
     offset: float = 0.0  # where the schedule begins on the x axis

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from eab.analysis.schedule import Schedule, ScheduledPass
 from eab.figures.charts import BLUE, laid_out
-from eab.figures.schedule import Lane, add_steps, add_work
+from eab.figures.schedule import CURSOR, Lane, add_steps, add_work
 from eab.formatting import counted, human_bytes
 
 NOTHING_SERVED: Final = (
@@ -52,10 +52,7 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
 
 
 def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
-    """Slots over the last seconds, and the tokens of each pass below them.
-
-    While `busy`, the picture ends now, else with the last pass.
-    """
+    """Slots and tokens of each pass over the last seconds; while `busy`, it ends now."""
     figure = go.Figure()
     seen = [timed for timed in passes if timed.ended > -WINDOW]
     slots = max([_LEAST_SLOTS, *(part.slot + 1 for timed in seen for part in timed.record.served)])
@@ -85,11 +82,7 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
             "range": [-WINDOW, 0],
             "anchor": "y2",
             "zeroline": False,
-            "showspikes": True,
-            "spikemode": "across",
-            "spikesnap": "cursor",
-            "spikethickness": 1,
-            "spikedash": "solid",
+            **CURSOR,
         },
         yaxis={
             "title": "slot",

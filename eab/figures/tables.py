@@ -1,7 +1,4 @@
-"""Runs, comparisons and measurements as tables: for reading, and for downloads.
-
-Together the tables of a run contain all data of its charts.
-"""
+"""Runs, comparisons and measurements as tables: for reading, and for downloads."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -184,11 +181,7 @@ def tokens_table(run: Run) -> pd.DataFrame:
 
 
 def steps_table(run: Run) -> pd.DataFrame:
-    """A row per decode step: live paths, KV bytes, rows copied, milliseconds.
-
-    Bytes are measured, except `independent_bytes`, those of separate caches, and all bytes of a
-    what-if run, which has no times.
-    """
+    """A row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
     row_bytes = run.started.model.row_bytes
     rows = [
         {

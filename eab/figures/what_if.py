@@ -43,10 +43,7 @@ def tree_change_sentence(recorded: Run, what_if: Run) -> str:
 def exactness_sentence(
     what_if: Run, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
 ) -> str:
-    """Whether a run with the model would give the same tree, and if not, why.
-
-    `how_to_run` tells the reader how to make that run.
-    """
+    """Whether a run with the model (see `how_to_run`) gives the same tree, and if not, why."""
     if what_if.started.what_if == "exact":
         return (
             "Exact: a run with these settings and this seed gives the same tree, up to the "
@@ -76,10 +73,7 @@ def marks(what_if: Run, unknowns: Iterable[Unknown]) -> list[list[Any]]:
 
 
 def _token_at(run: Run, unknown: Unknown) -> tuple[int, int]:
-    """Path and index of the token that was chosen there.
-
-    The path's own token, or the first one of its first child, or else its last one.
-    """
+    """Path and index of its own token there, else of its first child's first, else its last."""
     path = run.paths[unknown.path]
     index = next(
         (index for index, token in enumerate(path.tokens) if token.step == unknown.step), None

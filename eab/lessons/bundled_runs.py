@@ -140,7 +140,6 @@ def tuning() -> TuningReport:
 
 
 def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
-    """The comparison with its runs, from one run file per variant, and the times of its repeats."""
     for name in empty.variants:
         fold_variants(record.load(file_of(name, folder)), empty)
     return fold_variants(

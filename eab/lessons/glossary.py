@@ -1,7 +1,4 @@
-"""The technical words and what they mean, and where they first stand in a text.
-
-A word becomes a Markdown link to `#term-...`, which the page explains on hover, focus and tap.
-"""
+"""The technical words, as links to `#term-...`, where they first stand in a text."""
 
 import re
 import tomllib

@@ -6,10 +6,7 @@ from eab.run import Run
 
 
 def guide(script: Script, run: Run, guide_id: str) -> Guide:
-    """What the board shows, with the nearest step or token where the run lacks one.
-
-    The board follows each `guide_id` once.
-    """
+    """What the board shows, once per `guide_id`: the nearest step or token that the run has."""
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)
     return Guide(guide_id, cursor, token, None if token is not None else script.show)

@@ -131,16 +131,12 @@ class Lesson:
         return next(section for section in self.sections if isinstance(section, Exercise))
 
     def covers(self, stage: int, answered: bool) -> bool:
-        """Whether a stage keeps its picture back until the question is answered; stage 1 is a
-        section.
-        """
+        """Whether a stage keeps its picture back until the question is answered."""
         asked_at = self.sections.index(self.question) + 1
         return not answered and (stage == asked_at or (stage == 0 and asked_at == 1))
 
     def script_at(self, stage: int) -> Script:
-        """What a stage shows (0 is the introduction); the first and the last show the chart beside
-        them.
-        """
+        """What a stage shows; the introduction (0) and the last one repeat the nearest chart."""
         if stage == 0:
             return Script(picture=_script(self.sections[0]).picture)
         section = self.sections[stage - 1]

@@ -118,10 +118,6 @@ def _highest_entropy(run: Run) -> float | None:
     return max((token.entropy for path in run.paths for token in path.tokens), default=None)
 
 
-def _distinct_tokens(run: Run) -> int:
-    return sum(len(path.tokens) for path in run.paths)
-
-
 def _heaviest(run: Run) -> float | None:
     return max((leaf.weight for leaf in run.leaves()), default=None)
 
@@ -154,14 +150,6 @@ def _wasted(run: Run, scheme: Scheme) -> float | None:
         return None
 
 
-def _acceptance_rate(run: Run) -> float | None:
-    return speculation_stats(run).acceptance_rate
-
-
-def _tokens_per_pass(run: Run) -> float | None:
-    return speculation_stats(run).steps_per_pass
-
-
 def _most_likely_first(run: Run) -> float | None:
     tokens = run.paths[0].tokens or [path.tokens[0] for path in run.paths if path.tokens]
     first = tokens[0].candidates if tokens else ()
@@ -172,7 +160,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "steps": Measure(Run, "", lambda run: len(run.steps)),
     "forks": Measure(Run, "", _forks),
     "texts": Measure(Run, "", lambda run: len(run.leaves())),
-    "tokens in the tree": Measure(Run, "", _distinct_tokens),
+    "tokens in the tree": Measure(Run, "", lambda run: sum(len(path.tokens) for path in run.paths)),
     "threshold": Measure(Run, "nats", lambda run: run.started.threshold_nats),
     "entropy at the first fork": Measure(Run, "nats", _entropy_at_first_fork),
     "effective choices at the first fork": Measure(Run, "", _options_at_first_fork),
@@ -190,8 +178,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "waste in slabs": Measure(Run, "share", lambda run: _wasted(run, "slab")),
     "waste in blocks": Measure(Run, "share", lambda run: _wasted(run, "blocks")),
     "waste in the tree": Measure(Run, "share", lambda run: _wasted(run, "tree")),
-    "acceptance rate": Measure(Run, "share", _acceptance_rate),
-    "tokens per forward pass": Measure(Run, "", _tokens_per_pass),
+    "acceptance rate": Measure(Run, "share", lambda run: speculation_stats(run).acceptance_rate),
+    "tokens per forward pass": Measure(Run, "", lambda run: speculation_stats(run).steps_per_pass),
     "answers": Measure(Run, "", lambda run: len(group_answers(run).ranked)),
     "explored": Measure(Run, "share", lambda run: group_answers(run).explored),
     "semantic entropy": Measure(Run, "nats", lambda run: group_answers(run).entropy),

@@ -1,8 +1,4 @@
-"""Read a lesson file: TOML at the top, Markdown sections, and in each a script of TOML.
-
-A lesson may come from anybody: what is not allowed is refused with a message that
-names its section. `docs/lessons.md` describes the format.
-"""
+"""Read a lesson file, which may come from anybody; `docs/lessons.md` describes the format."""
 
 import re
 import tomllib
@@ -44,8 +40,6 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """The top of the file."""
-
     title: Line
     summary: Annotated[str, Meta(min_length=1, max_length=300)]
     run: Line
@@ -54,16 +48,12 @@ class _Front:
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """What a section with a question has besides its script."""
-
     measure: Line
     bounds: Annotated[tuple[Value, ...], Meta(min_length=1, max_length=5)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """A goal of an exercise."""
-
     measure: Line
     at_least: Value | None = None
     at_most: Value | None = None
@@ -72,15 +62,11 @@ class _Goal:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a section with an exercise has besides its script."""
-
     goals: Annotated[tuple[_Goal, ...], Meta(min_length=1, max_length=5)]
     calculator: str = ""
 
 
 class _Part(NamedTuple):
-    """A section of the file: its title, its words around the script, and the script."""
-
     title: str
     before: str
     kind: str

@@ -36,8 +36,7 @@ class Sources:
 
     run: Run
     caches: Callable[[], VariantRuns]  # one run with every cache
-    # one text without drafts, and at several draft lengths
-    draft_lengths: Callable[[], VariantRuns]
+    draft_lengths: Callable[[], VariantRuns]  # one text, also without drafts
     batching: Callable[[], BatchingComparison]  # the same requests served in several ways
     formats: Callable[[], FormatReport]  # a model in every weight format
     matrix: Callable[[], Floats]  # a weight matrix of a model, (out, in)

@@ -58,11 +58,7 @@ def lines_of(name: str) -> Iterator[Line]:
 def items_of(
     name: str, lines: Iterable[Line], make: Callable[[int, dict[str, Any]], Item]
 ) -> list[Item]:
-    """What `make` gives for the number and fields of each line; it raises EabError for wrong ones.
-
-    Raises:
-        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
-    """
+    """What `make` gives for the number and fields of each line; ConfigError for all wrong ones."""
     items: list[Item] = []
     numbers: dict[str, int] = {}
     problems: list[str] = []

@@ -1,7 +1,4 @@
-"""Reports: the results of a measurement, point by point, and their files.
-
-A measurement names its events: a beginning, its points, Progressed and RunEnded.
-"""
+"""Reports: the results of a measurement, point by point, and their files."""
 
 import gzip
 import json

@@ -48,11 +48,7 @@ def load(path: Path | str) -> list[Event]:
 
 
 def dumps(events: Iterable[Event]) -> bytes:
-    """A run file as bytes; the same events give the same bytes.
-
-    Raises:
-        RecordError: There is more than a run with its settings has, or it contains NaN.
-    """
+    """A run file as bytes, the same for the same events; RecordError for too many or NaN."""
     amounts, packed = Amounts("the run"), BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
         amounts.add(header := _line(_HEADER))
@@ -75,10 +71,7 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKENS) -> list[Event]:
-    """The events in the bytes of a run file; RecordError says what is wrong with it.
-
-    A file with more than a run of `most_tokens` tokens has is refused.
-    """
+    """The events in a run file, of a run of at most `most_tokens`; RecordError if it is wrong."""
     return _read(BytesIO(data), name, most_tokens)
 
 

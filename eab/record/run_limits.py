@@ -28,10 +28,7 @@ OF_A_TOKEN: Final = Limits(4096, 16, 200, 2, 64)
 
 
 class Amounts:
-    """Counts the contents of a file, line by line, and refuses files that exceed a limit.
-
-    However many tokens the settings allow, there is room for `most_tokens` only.
-    """
+    """Counts the contents of a file, line by line, and refuses files that exceed a limit."""
 
     def __init__(self, name: str, most_tokens: int = MOST_TOKENS) -> None:
         self.limits = SMALL

@@ -10,10 +10,7 @@ from eab.models.token_bytes import TokenTexts
 from eab.remote.connection import always_wanted
 from eab.remote.dialect import Continuation, Dialect, Served
 
-TOPS: Final = (
-    100,
-    20,
-)  # most likely tokens to ask for: what one's own server grants, and vLLM's default
+TOPS: Final = (100, 20)  # most likely tokens to ask for: of one's own server, and vLLM's default
 PROBE: Final = "A cat, 12 dogs\nand the sea: it's  blue."
 MAX_DIFFERENCE: Final = 0.1  # nats, between two answers to the same text; servers may round
 
@@ -61,11 +58,7 @@ def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
 
 
 def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) -> None:
-    """Check that several texts are answered in order, with ln p as the model has it.
-
-    Raises:
-        ModelError: They are not.
-    """
+    """Check that texts are answered in order, with ln p as the model has it; else ModelError."""
     texts = [probe, probe[:-1]]
     both = _continue(server, texts, top)
     alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]
@@ -89,7 +82,6 @@ def _continue(
 
 
 def _difference(continuation: Continuation, other: Continuation) -> float:
-    """The largest difference of ln p among the likeliest tokens."""
     ours, theirs = continuation.tops[0], other.tops[0]
     likeliest = sorted(ours, key=lambda token: -ours[token])[:2]
     return max(abs(ours[token] - theirs.get(token, -1e9)) for token in likeliest)

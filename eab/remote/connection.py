@@ -135,7 +135,6 @@ async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -
 
 
 def _refuse(status: int, headers: Any, content: bytes) -> None:
-    """Raise what an answer without success means."""
     if status in (401, 403):
         raise ServerError(
             "the server refuses the key; the operator of this program must set another one"

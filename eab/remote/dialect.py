@@ -26,11 +26,9 @@ class Served:
 class Continuation:
     """How a server continues one text."""
 
-    # before each of its tokens, the most likely tokens and their ln p
-    tops: Sequence[Mapping[int, float]]
+    tops: Sequence[Mapping[int, float]]  # before each token, the likeliest and their ln p
     tokens: Sequence[int]
-    # how many tokens of the text it did not have to compute; None if it does not say
-    cached: int | None
+    cached: int | None  # tokens of the text that it did not compute, if it says so
 
 
 class Dialect(Protocol):
@@ -39,9 +37,7 @@ class Dialect(Protocol):
     name: str  # the name before the colon in the name of a model
 
     def served(self) -> Served:
-        """Ask what the server runs; ServerError if it cannot be asked, or is another kind of
-        server.
-        """
+        """Ask what the server runs; ServerError if that fails, or it is another kind."""
         ...
 
     def tokenize(self, text: str) -> list[int]:
@@ -92,11 +88,7 @@ def answers_in_order(entries: Any, count: int) -> list[Any]:
 
 
 def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]:
-    """The `top` most likely tokens and their ln p, as the server names them.
-
-    Raises:
-        ServerError: They are no tokens, no logarithms of probabilities, or too few.
-    """
+    """The `top` most likely tokens and their ln p, or ServerError."""
     found: dict[int, float] = {}
     for token, log_prob in pairs:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:

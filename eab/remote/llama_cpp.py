@@ -37,11 +37,6 @@ class LlamaCpp:
     name = "llama.cpp"
 
     def __init__(self, connection: Connection, harmless: int) -> None:
-        """Speak through this connection.
-
-        Args:
-            harmless: A token that is a whole character.
-        """
         self._connection, self._harmless = connection, harmless
         self._model = ""
 
@@ -59,7 +54,6 @@ class LlamaCpp:
         )
 
     def tokenize(self, text: str) -> list[int]:
-        """See Dialect.tokenize."""
         body = {"content": text, "add_special": True, "parse_special": False}
         tokens: list[int] = field_of(self._connection.post("/tokenize", body), "tokens", list)
         return tokens
@@ -72,7 +66,6 @@ class LlamaCpp:
         given_up: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        """See Dialect.continue_texts."""
         body: dict[str, Any] = {
             "prompt": [list(text) for text in texts],
             "n_predict": length,

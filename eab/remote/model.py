@@ -44,11 +44,7 @@ class RemoteModel:
         config: PreTrainedConfig,
         generation: Any = None,
     ) -> None:
-        """Connect.
-
-        Raises:
-            ModelError: The server cannot serve the engine; see `eab.remote.checks`.
-        """
+        """Check what the server can do; ModelError if that is not enough for the engine."""
         self._server, self._connection, self._tokenizer = server, connection, tokenizer
         self._texts = TokenTexts(tokenizer)
         text_config = config.get_text_config()
@@ -95,11 +91,9 @@ class RemoteModel:
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
     def text(self, token: int) -> str:
-        """See LanguageModel.text."""
         return self._texts[token]
 
     def is_special(self, token: int) -> bool:
-        """See LanguageModel.is_special."""
         return self._texts.is_special(token)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
@@ -196,8 +190,8 @@ def _texts_of(question: Question) -> list[list[int]]:
 
 
 def _predictions(question: Question) -> list[Mapping[int, float]]:
-    """The predictions after a question's known tokens and the server's own. Where the server chose
-    fewer tokens than wanted, the last one is repeated; nothing uses that.
+    """The predictions after a question's known tokens, with the last one repeated as often as
+    needed.
     """
     assert question.answer is not None
     found = [*question.answer.tops[question.at :][: question.ahead + 1]]

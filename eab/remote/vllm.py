@@ -28,11 +28,6 @@ class Vllm:
     name = "vllm"
 
     def __init__(self, connection: Connection, model: str) -> None:
-        """Speak through this connection.
-
-        Args:
-            model: The name of the model there.
-        """
         self._connection, self._model = connection, model
 
     def served(self) -> Served:
@@ -56,7 +51,6 @@ class Vllm:
         return int(found[1]) if found else BLOCK_SIZE
 
     def tokenize(self, text: str) -> list[int]:
-        """See Dialect.tokenize."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": True}
         tokens: list[int] = field_of(self._connection.post("/tokenize", body), "tokens", list)
         return tokens
@@ -69,7 +63,6 @@ class Vllm:
         given_up: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        """See Dialect.continue_texts."""
         body: dict[str, Any] = {
             "model": self._model,
             "prompt": [list(text) for text in texts],

@@ -102,7 +102,6 @@ def _settings_sentence(run: Run) -> str:
 
 
 def _texts(run: Run) -> dict[str, Any]:
-    """The leaves as a table of strings, the one with the most weight first."""
     rows = [
         [
             f"{sample.weight:.1%}",

@@ -1,8 +1,7 @@
 """A lesson in a notebook: the words and the question of `eab.lessons` over the board.
 
-It has the same stages as the page Learn, and reads and computes with the same code. The charts and
-the board are those of the page, too. What needs the page's sliders is left out, and the
-widget says so.
+It has the stages, charts and code of the page Learn. What needs the page's sliders is left out, and
+the widget says so.
 """
 
 from collections.abc import Sequence
@@ -87,7 +86,6 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         )
 
     def _outcome(self, question: Question) -> list[str]:
-        """What is said after the guess."""
         value = question.quantity.value(self._sources)
         if value is None:
             return ["This run does not have this number. Show the lesson without your own run."]
@@ -138,7 +136,6 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         return widgets.VBox([widgets.Label(as_sentence(sentence)), go.FigureWidget(figure)])
 
     def _led_board(self, script: Script) -> BoardWidget:
-        """The board, which is one and the same for all stages."""
         run, more = self._run, {}
         if script.threshold is not None or script.r is not None:
             from eab.what_if.resimulate import resimulate  # needs torch

@@ -1,7 +1,7 @@
 """The board as a widget for notebooks, by anywidget; `eab.share.notebook` imports it when needed.
 
-The widget is sent the same messages as the board of the app. It sends two requests back: for a
-keyframe, which is a message with the whole run, and to stop the run.
+It is sent the messages of the app's board, and sends back two requests: for a keyframe, which is a
+message with the whole run, and to stop the run.
 """
 
 import atexit
@@ -25,11 +25,7 @@ SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 
 
 class BoardWidget(anywidget.AnyWidget):
-    """A finished run, to replay and inspect.
-
-    `message` is what the board is sent, `status` the progress of a live run, and `running` whether
-    it still runs.
-    """
+    """A finished run, to replay and inspect; `message` is what the board is sent."""
 
     _esm = bundle.javascript("widget")
     _css = bundle.stylesheet()

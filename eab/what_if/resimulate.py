@@ -51,8 +51,7 @@ class WhatIf:
     """A resimulated run."""
 
     events: tuple[Event, ...]
-    # where these may differ from those of the engine; none if the result is exact
-    unknowns: tuple[Unknown, ...]
+    unknowns: tuple[Unknown, ...]  # where the engine may differ; none if exact
 
 
 def resimulate(
@@ -126,16 +125,13 @@ class RecordedModel:
         raise NotImplementedError("a recorded run has no tokenizer")
 
     def text(self, token: int) -> str:
-        """See LanguageModel.text."""
         return self._texts[token][0]
 
     def is_special(self, token: int) -> bool:
-        """See LanguageModel.is_special."""
         return self._texts[token][1]
 
 
 def _kv_shape(card: ModelCard) -> KVShape:
-    """The KV shape of the recorded model, on a device where tensors have no content."""
     sizes = (card.layers, card.kv_heads, card.head_dim)
     if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MAX_LAYERS:
         raise RecordError(
@@ -217,14 +213,16 @@ class _Resimulator:
             self.events.append(StepTimed(number, len(batch.ids), 0.0, 0.0))
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
-        """Do what the policy would do here, given what it did in the recorded run."""
         generation = self.generation
         live = generation.live
         self.events += [
             replace(decision.predicted, path=leaf.path)
             for leaf, decision in zip(live, decisions, strict=True)
         ]
-        self.same = self.same and all(map(self._decides_alike, live, decisions))
+        self.same = self.same and all(
+            self._would_fork(leaf, decision) == self._would_have_forked(decision)
+            for leaf, decision in zip(live, decisions, strict=True)
+        )
         by_path = {leaf.path: decision for leaf, decision in zip(live, decisions, strict=True)}
         population: list[Member] = []
         weights: list[float | None] = []
@@ -239,9 +237,6 @@ class _Resimulator:
         committed = generation.paths.commit(population, weights)
         self._follow(committed, by_path)
         self.events += committed
-
-    def _decides_alike(self, leaf: Leaf, decision: Decision) -> bool:
-        return self._would_fork(leaf, decision) == self._would_have_forked(decision)
 
     def _would_fork(self, leaf: Leaf, decision: Decision) -> bool:
         return self._may_fork(decision, leaf.weight, self.started.threshold_nats)
@@ -310,7 +305,6 @@ class _Resimulator:
         return Child(leaf, child.token, child.log_prob, leaf.weight, True)
 
     def _follow(self, committed: Sequence[Event], decisions: Mapping[int, Decision]) -> None:
-        """Note which recorded path each path follows after this step."""
         parent = {
             child: event.path
             for event in committed

@@ -1,8 +1,4 @@
-"""The events of a run as decisions: what each live path saw at a step, and what it became.
-
-`eab.what_if.resimulate` asks a Trace what to do at another threshold, and notes an Unknown where
-the Trace does not say.
-"""
+"""The events of a run as decisions: what each live path saw at a step, and what it became."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -93,7 +89,6 @@ class Trace:
         return self._changes.get((step, path), before)
 
     def _note_before(self, event: Event) -> None:
-        """Note what needs the state before the event."""
         match event:
             case Predicted():
                 if event.path < len(self.run.paths):
@@ -109,7 +104,6 @@ class Trace:
                 )
 
     def _note_after(self, event: Event) -> None:
-        """Note what needs the state after the event."""
         match event:
             case TokenAppended():
                 self._append(event)

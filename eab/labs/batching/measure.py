@@ -1,6 +1,4 @@
-"""Serve the same requests one by one, in static batches and by continuous batching, on the same
-scheduler: the ways differ only in when a request is submitted.
-"""
+"""Serve the same requests in three ways, which differ only in when a request is submitted."""
 
 import time
 from collections.abc import Iterator, Sequence

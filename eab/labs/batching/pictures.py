@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from eab import token_text
 from eab.analysis.schedule import Schedule
 from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
-from eab.figures.schedule import Across, Lane, add_idle, add_steps, add_work
+from eab.figures.schedule import CURSOR, Across, Lane, add_idle, add_steps, add_work
 from eab.formatting import human_bytes
 from eab.labs.batching.results import BatchingComparison, Way
 
@@ -32,8 +32,6 @@ _MIB: Final = 2**20
 
 
 class _Band(NamedTuple):
-    """A horizontal part of the figure, in px from its top."""
-
     title: str
     top: int
     height: int
@@ -143,18 +141,5 @@ def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -
             yanchor="bottom",
             showarrow=False,
         )
-    _share_the_x_axis(figure, _axis(len(bands) - 1))
-
-
-def _share_the_x_axis(figure: go.Figure, last: str) -> None:
-    """One axis for all bands, with a cursor through all of them."""
-    cursor = {
-        "showspikes": True,
-        "spikemode": "across",
-        "spikesnap": "cursor",
-        "spikethickness": 1,
-        "spikedash": "solid",
-    }
-    figure.update_layout(
-        spikedistance=-1, xaxis={"anchor": last, "side": "bottom", "zeroline": False, **cursor}
-    )
+    shared = {"anchor": _axis(len(bands) - 1), "side": "bottom", "zeroline": False, **CURSOR}
+    figure.update_layout(spikedistance=-1, xaxis=shared)

@@ -1,7 +1,4 @@
-"""The same requests served in three ways: one by one, in static batches, by continuous batching.
-
-Pure Python, like `eab.run`; `eab.labs.batching.measure` makes the events.
-"""
+"""The same requests served in three ways: one by one, in static batches, by continuous batching."""
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence

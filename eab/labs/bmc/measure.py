@@ -3,9 +3,8 @@
 A point is one repeat. The settings of an experiment alternate, round by round; the first round is a
 warm-up without points. To stop a measurement, stop iterating.
 
-The first three experiments ask what the paper's experiments ask: the cost of copying compared with
-computing, the sensitivity to r, and speculative decoding with rejected draft tokens end to end. The
-last two ask about other model sizes and memory. No number is taken from the paper.
+The first three experiments repeat questions of the paper, the last two ask about other models and
+memory. No number is taken from the paper.
 """
 
 import math
@@ -97,11 +96,10 @@ def copy_against_compute(
 
 
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
-    cost model predicts, and at a few r with sliced attention.
+    """Experiment 2: writing `rows` rows at many r with padded, and a few r with sliced attention.
 
-    The first calibration predicts r*. It goes on between the repeats, so that predicted and
-    measured times are those of the same minutes.
+    The first calibration predicts r*; it goes on between the repeats, so that predicted and
+    measured times are of the same minutes.
     """
     calibrator, work = Calibrator(shape, rows), Workload(rows)
     calibration = yield from calibrate_first(calibrator, share=0.1)
@@ -123,10 +121,7 @@ def r_grid(rows: int, predicted: int) -> list[int]:
 
 
 def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Open question 1: is the predicted r* good for the shapes of other models?
-
-    Only the KV part is measured, on random numbers.
-    """
+    """Open question 1: the predicted r* for the shapes of other models; the KV part alone."""
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()

@@ -61,7 +61,8 @@ def growth_figure(report: Report) -> go.Figure:
     best = predicted_r(report)
     if best is not None:
         mark_r(figure, best, f"predicted r* = {best}")
-    figure.update_xaxes(title=R_AXIS, type="log", tickvals=_powers_of_two(measured))
+    powers_of_two = [r for r in measured if r & (r - 1) == 0]
+    figure.update_xaxes(title=R_AXIS, type="log", tickvals=powers_of_two)
     return laid_out(figure, y=log_axis("ms of growths and spare rows"))
 
 
@@ -128,7 +129,6 @@ def lengths_figure(report: Report) -> go.Figure:
 
 
 def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
-    """Of each part of a step, by the rows in use."""
     timed = report.of(LengthTimed)
     return {
         "allocate and copy": timings_by((point.rows, point.growth) for point in timed),
@@ -302,10 +302,6 @@ EXPERIMENT_FIGURES: Final[Mapping[Experiment, ExperimentFigure]] = {
     "sizes": ExperimentFigure(sizes_sentence, sizes_figure, size_claims),
     "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure, lambda report: []),
 }
-
-
-def _powers_of_two(values: Mapping[int, Timing]) -> list[int]:
-    return [value for value in values if value & (value - 1) == 0]
 
 
 def _micro(seconds: float) -> str:

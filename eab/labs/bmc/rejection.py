@@ -37,12 +37,11 @@ def rejected_drafts(
     rejections: Sequence[float] = REJECTIONS,
     seed: int = 0,
 ) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS draft tokens are appended and verified in one forward pass, and the
-    rejected ones are trimmed.
+    """Experiment 3: DRAFTS draft tokens are verified in one forward pass, and rejected ones
+    trimmed.
 
-    Which draft tokens are rejected is simulated, by draws at a given rate. Growing, the model's
-    forward pass and trimming are measured; drafting is not part of it. All ways to store K and V
-    process the same numbers of tokens, alternately.
+    Rejections are drawn at a given rate. Growing, the model's pass and trimming are measured,
+    drafting is not. All ways process the same numbers of tokens, alternately.
     """
     rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
     calibration = yield from calibrate_first(Calibrator(model.kv_shape, rows), share=0.1)
@@ -69,10 +68,7 @@ def _time_rejection(
     caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
     rng: random.Random,
 ) -> Iterator[Progressed | RejectionTimed]:
-    """Time all ways at one rejection rate, until each has written `rows` rows.
-
-    Yields progress, and at the end a point for each way.
-    """
+    """Time all ways at one rejection rate; yields progress, and at the end a point for each way."""
     run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
     lengths, passes, paused = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)

@@ -43,9 +43,7 @@ class RTimed:
     padded: bool  # whether attention visited the spare rows
     growth: float  # seconds of the growths
     rest: float  # seconds of everything else
-    # the part of `rest` that spare rows add, measured by running each forward pass once with and
-    # once without them
-    spare: float
+    spare: float  # the part of `rest` that spare rows add
     growths: int
     rows_copied: int
 
@@ -62,10 +60,7 @@ class RTimed:
 
 @dataclass(frozen=True, slots=True)
 class RejectionTimed:
-    """Speculative decoding with one way to store K and V.
-
-    Which draft tokens are rejected is simulated; the time is measured. Drafting is not part of it.
-    """
+    """Measured speculative decoding with simulated rejections, without drafting, in one way."""
 
     rejection: float  # the probability that a draft token is rejected
     way: str  # how K and V are stored
@@ -89,8 +84,7 @@ class SizeTimed:
     row_bytes: int
     rows: int
     predicted: int  # the predicted r*
-    # pairs of r and the measured seconds of growths and spare rows
-    overheads: tuple[tuple[int, float], ...]
+    overheads: tuple[tuple[int, float], ...]  # r, seconds of growths and spare rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,7 @@ def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
 
 
 def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) -> go.Figure:
-    """The overhead of the user's run over r, with a mark at the given r.
-
-    The curve has, by r, the predicted seconds of copies and allocations, and of spare rows.
-    """
+    """The overhead of a run by r: predicted seconds of copies and of spare rows."""
     figure = go.Figure()
     parts = (
         (

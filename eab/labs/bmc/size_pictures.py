@@ -45,9 +45,7 @@ def size_results(report: Report) -> list[SizeResult]:
 
 
 def sizes_figure(report: Report) -> go.Figure:
-    """Overhead as a multiple of that at the best r tried, over r as a multiple of the predicted r*;
-    one line per model. Models whose least overhead is lost in the noise are left out.
-    """
+    """Overhead over r, as multiples of the best and of r*, without models lost in the noise."""
     figure = go.Figure()
     comparable = [result for result in size_results(report) if result.comparable]
     for index, result in enumerate(comparable):

@@ -1,8 +1,4 @@
-"""What moved between two runs of one prompt whose models differ a little, such as in the format of
-their weights: the first other token, forks that appear or vanish, and the weight on other texts.
-
-Pure Python, like `eab.run`.
-"""
+"""How the runs of one prompt differ between two slightly different models: tokens and forks."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,8 +15,7 @@ class ForkChange:
     """A place where only one of the runs forks."""
 
     text: str  # of the tokens before the fork
-    # the entropy (nats) of the next token there in each run; None where that run has no such text
-    a: float | None
+    a: float | None  # entropy (nats) of the next token in each run; None without the text
     b: float | None
 
 
@@ -28,11 +23,8 @@ class ForkChange:
 class Moved:
     """How two runs differ."""
 
-    # the number of the first token, counted from 1, that only one run has; None if the trees have
-    # the same tokens
-    first: int | None
-    # forks of the second run that the first one lacks, the earliest first
-    appeared: tuple[ForkChange, ...]
+    first: int | None  # the first token, from 1, that only one run has, if any
+    appeared: tuple[ForkChange, ...]  # forks of the second run only, in order
     vanished: tuple[ForkChange, ...]  # forks of the first run that the second one lacks
     weight: float  # total variation between the weights of their texts, 0 to 1
 

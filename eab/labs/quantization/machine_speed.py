@@ -19,9 +19,7 @@ class Sizes:
 
     read_bytes: int  # of a matrix; more than the caches of the processor or of the GPU hold
     side: int  # of two square matrices, in numbers
-    # how often each is done per measurement; a GPU would otherwise be done before its call has
-    # returned
-    times: int
+    times: int  # per measurement; a GPU would be done before its call returns
 
 
 SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2**30, 8192, 8)}

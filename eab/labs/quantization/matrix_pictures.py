@@ -160,7 +160,11 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
 
 def error_sentence(errors: Errors, chosen: Rounding) -> str:
     """What smaller groups buy at the chosen number of bits."""
-    same = {grid.share: (size, error) for grid, size, error in errors if _like(grid, chosen.grid)}
+    same = {
+        grid.share: (size, error)
+        for grid, size, error in errors
+        if (grid.bits, grid.double) == (chosen.grid.bits, chosen.grid.double)
+    }
     (coarse_size, coarse), (fine_size, fine) = same[MATRIX], same[SHARES[-1]]
     return (
         f"At {chosen.grid.bits} bits, one scale for the whole matrix gives an error of "
@@ -180,10 +184,6 @@ def _best_sentence(errors: Errors, chosen: Rounding) -> str:
         f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} have a smaller error: "
         f"{error:.1%} at {size:.3f} bytes."
     )
-
-
-def _like(grid: Grid, chosen: Grid) -> bool:
-    return grid.bits == chosen.bits and grid.double == chosen.double
 
 
 def double_sentence(rounding: Rounding) -> str:

@@ -44,12 +44,9 @@ Load = Callable[[str], HuggingFaceModel]  # by weight format
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """What both models read."""
-
     held_out: Sequence[tuple[int, ...]]
     prompt: tuple[int, ...]
-    # token ids of prompts, and their true entropies in bits
-    known: Sequence[tuple[tuple[int, ...], float]]
+    known: Sequence[tuple[tuple[int, ...], float]]  # of prompts; true bits
 
 
 def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
@@ -146,7 +143,6 @@ def _time_steps(
 
 
 def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
-    """One decode step of this many paths, without growths of the cache."""
     steps = repeats + 1
     prompt = max(0, min(PROMPT_ROWS, model.context - steps))
     cache = prefilled_tree(model.kv_shape, prompt, steps, padded=False, paths=paths, steps=steps)
@@ -167,7 +163,6 @@ def read_bytes(model: HuggingFaceModel) -> int:
 
 
 def _parameters(loaded: HuggingFaceModel) -> int:
-    """Of the linear layers, as a step multiplies them."""
     modules = loaded.weight_matrices.values()
     return sum(
         module.weight.numel()  # type: ignore[operator, misc]

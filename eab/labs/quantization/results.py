@@ -26,10 +26,8 @@ class Began(reports.Began):
 class MachineMeasured:
     """The two limits of a processor."""
 
-    # weights read from memory, one repeat each: a matrix that the caches cannot hold times one row
-    bytes_per_second: tuple[float, ...]
-    # multiplications and additions, one repeat each: two large matrices
-    operations_per_second: tuple[float, ...]
+    bytes_per_second: tuple[float, ...]  # of a matrix that caches cannot hold
+    operations_per_second: tuple[float, ...]  # of two large matrices, by repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +55,15 @@ class FormatMeasured:
 
     weights: str
     total_bytes: int  # of all weights
-    # of the weights that a decode step reads: all but the input embedding, unless the output layer
-    # shares it
-    read_bytes: int
-    # numbers in the linear layers of the model as loaded, an output layer that is tied to the
-    # embedding included
-    parameters: int
+    read_bytes: int  # in a decode step, without an input embedding that is not tied
+    parameters: int  # in the linear layers, a tied output layer included
     kept: int  # how many linear layers stayed as loaded
     steps: tuple[StepTimed, ...]  # of several numbers of rows
     nats_per_character: float  # loss on the held-out text
     divergence: float  # from the model as loaded (KL), nats per token of the held-out text
     flipped: float  # share of these tokens at which a fork appears or vanishes
     prompt_divergence: float  # KL (nats) of the token after the prompt
-    # distance from the known entropies, bits, mean; None without such prompts
-    entropy_error: float | None
+    entropy_error: float | None  # mean distance (bits) from the known entropies, if any
 
     def step(self, rows: int) -> StepTimed | None:
         """The step of this many rows, if it was timed."""
@@ -96,11 +89,7 @@ class FormatReport(reports.Report[Began, Point]):
 
     @property
     def formats(self) -> list[FormatMeasured]:
-        """The formats so far, the model as loaded first.
-
-        That one has the steps of all its repeats: the machine may have become faster or slower
-        between formats.
-        """
+        """The formats so far, the model as loaded first; it has the steps of all its repeats."""
         found = self.of(FormatMeasured)
         return [
             _with_all_repeats(measured, found) if measured.weights == AS_LOADED else measured

@@ -1,6 +1,5 @@
 """What bounds a decode step, as a chart and a sentence."""
 
-from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
@@ -16,7 +15,7 @@ from eab.figures.charts import (
     log_axis,
 )
 from eab.formatting import counted, human_bytes, times
-from eab.labs.quantization.results import FormatMeasured, FormatReport
+from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.roofline import RunPoint, bound, ridge
 from eab.weight_formats import AS_LOADED
 
@@ -31,7 +30,8 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
     machine = report.machine
     if machine is None:
         return laid_out(figure)
-    for index, measured in enumerate(_drawn(report)):
+    drawn = [measured for measured in report.formats if measured.weights in _DRAWN]
+    for index, measured in enumerate(drawn):
         style, rows = line_style(index), sorted({*_ROWS, max(1.0, ridge(measured, machine))})
         figure.add_scatter(
             name=f"{measured.weights}: bound",
@@ -88,7 +88,3 @@ def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
     if run is not None:
         words += f" Your run: {run.rows:.1f} tokens per step, {1000 * run.seconds:.1f} ms."
     return words
-
-
-def _drawn(report: FormatReport) -> Sequence[FormatMeasured]:
-    return [measured for measured in report.formats if measured.weights in _DRAWN]

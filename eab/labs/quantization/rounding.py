@@ -1,10 +1,9 @@
 """Round one weight matrix to a grid of few values, as the layers in eab.models.quantized do.
 
     rounding = round_to_grid(weight, Grid("affine", bits=4, share=32))
-    rounding.error, rounding.bytes_per_weight
 
-Weights that share a scale are rounded to the same grid: `zero + scale * unit`, where `unit` are the
-integers of the method, or the 16 values of NF4. No torch is needed here.
+Weights that share a scale are rounded to `zero + scale * unit`, where `unit` are the integers of
+the method, or the 16 values of NF4.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ NLI: Final = "nli:"
 
 
 def check_rule(name: str) -> None:
-    """Check the name of a rule; nothing is loaded."""
+    """Raise ConfigError if there is no rule of this name; nothing is loaded."""
     if name in RULES or (name.startswith(NLI) and _model_of(name)):
         return
     raise ConfigError(

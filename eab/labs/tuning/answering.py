@@ -28,8 +28,7 @@ class Reading:
     answer: str
     right: bool | None  # whether that is a known answer; None where chance decides
     tokens: int  # generated tokens that went through the model
-    # how many of them an independent text is expected to take, by the weights
-    tokens_per_text: float
+    tokens_per_text: float  # that an independent text is expected to take, by the weights
     scores: dict[str, float]  # each score by its name; higher is more uncertain
 
 
@@ -59,8 +58,7 @@ class Answering:
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
         """Answer all questions; yield after each the current way and how many it has answered.
 
-        Each question gets the same number of independent texts, so many that all of them together
-        are expected to take about the tokens of all trees.
+        All independent texts together are expected to take about the tokens of all trees.
         """
         greedy = Way(GREEDY, replace(self.config, policy="greedy"), [])
         tree = Way(TREE, self.config, [])

@@ -33,9 +33,7 @@ class Cell:
     prompt: PromptText
     config: BranchingConfig  # the settings, with the seed
     made: Made  # `run` by the model, or `resimulated` from the run of another cell, exactly
-    # its part of the time of its passes, which it shares with other cells (measured; by tokens);
-    # None if it is resimulated
-    seconds: Seconds | None
+    seconds: Seconds | None  # its part, by tokens, of its passes (measured); None if resimulated
     tokens: Count  # tokens through the model, with the prompt and pruned paths
     forks: Count
     paths: Count  # live and finished paths at the end: the texts
@@ -44,15 +42,12 @@ class Cell:
     distinct_answers: Count
     probability_seen: Share  # probability (0 to 1) of all texts seen that give an answer
     semantic_entropy: Nats  # weighted semantic entropy of the answers, in nats
-    # its standard error; None for a tree, see `eab.analysis.uncertainty.Uncertainty`
-    semantic_entropy_error: Nats | None
+    semantic_entropy_error: Nats | None  # its standard error; None for a tree
     # root mean square difference between the estimated and the known probability of the known
     # answers and of all others together; None if no distribution is known
     distribution_error: Share | None
     correct: Share | None  # weight of the right answers; None if none is known
-    # Brier score of the answers' weights, 0 (best) to 2, see `eab.labs.tuning.scores.brier_score`;
-    # None if no right answer is known
-    brier: Brier | None
+    brier: Brier | None  # of the answers' weights, 0 (best) to 2; None without right answers
     run_file: str | None
 
     @property
@@ -83,11 +78,7 @@ def run_file_name(key: str) -> str:
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
-    """The cell with these columns; None for what older sweeps did not measure.
-
-    Raises:
-        RecordError: A column is missing, or has a value that is not allowed.
-    """
+    """The cell with these columns, None for later ones; RecordError if a value is not allowed."""
     row = _LATER | dict(row)
     missing = [name for name in COLUMNS if name not in row]
     if missing:
@@ -104,9 +95,7 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":
-    """A row per cell, with `COLUMNS`; a setting that is a word or texts in some cells is text in
-    all.
-    """
+    """A row per cell, with `COLUMNS`; settings that are not always numbers are text."""
     import pandas as pd
 
     table = pd.DataFrame([cell.row() for cell in cells], columns=list(COLUMNS))

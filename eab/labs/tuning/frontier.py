@@ -65,15 +65,10 @@ def has_effect(name: str, config: BranchingConfig) -> bool:
 def setting_points(
     cells: Iterable[Cell], cost: Quantity, gain: Quantity, partial: bool = False
 ) -> list[SettingPoint]:
-    """A point per setting, in the order of their values, whatever the order of the cells.
+    """A point per setting, in the order of their values, over the prompts whose gain is known.
 
-    Settings are compared on the same prompts: a seed counts for a setting once each prompt has its
-    cell. A prompt counts if some cell knows its gain, since not every prompt has a known answer. So
-    while a sweep goes on, settings are left out whose cells are still to come.
-
-    Args:
-        cost: Known for every run; time is not where a cell was resimulated.
-        partial: Whether a seed counts before each prompt has its cell: for a picture that fills in.
+    Settings are compared on the same prompts: a seed counts once each prompt has its cell, unless
+    `partial`, for a picture that fills in. Costs must be known for every run.
     """
     found = list(cells)
     prompts = {cell.prompt_id for cell in found if measured(cell, gain) is not None}
@@ -126,10 +121,7 @@ def _average(cells: Sequence[Cell], quantity: Quantity) -> float:
 
 
 def pareto_front(points: Iterable[SettingPoint], gain: Quantity) -> list[SettingPoint]:
-    """The points that none dominates, the cheapest first.
-
-    Means are compared, so a point may be on the front by chance; see `beats`.
-    """
+    """The points that none dominates by their means, the cheapest first; see `beats` for noise."""
     sign = 1.0 if gain.more_is_better else -1.0
     ranked = sorted(points, key=lambda point: (point.cost.value, -sign * point.gain.value))
     front: list[SettingPoint] = []

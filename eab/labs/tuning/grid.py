@@ -99,11 +99,11 @@ class Grid:
 
     def _config(self, number: int) -> BranchingConfig:
         policy, axes, number = self._part_of(number)
-        chosen: dict[str, Any] = {"policy": policy}
+        chosen = {name: getattr(self.base, name) for name in SETTINGS} | {"policy": policy}
         for name in reversed(axes):
             number, place = divmod(number, len(axes[name]))
             chosen[name] = axes[name][place]
-        return BranchingConfig.from_settings(_settings(self.base) | chosen)
+        return BranchingConfig.from_settings(chosen)
 
     def _part_of(self, number: int) -> tuple[str, dict[str, Sequence[Any]], int]:
         """The part that a combination is in, and its number there."""
@@ -112,10 +112,6 @@ class Grid:
                 return policy, axes, number
             number -= _product(axes)
         raise IndexError(number)
-
-
-def _settings(config: BranchingConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in SETTINGS}
 
 
 def _product(axes: Mapping[str, Sequence[Any]]) -> int:

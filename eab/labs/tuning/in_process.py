@@ -1,8 +1,7 @@
 """The items of a sweep in this process: through one scheduler, several in each forward pass.
 
-An item's run at the lowest threshold comes first. The others are resimulated from it where that is
-exact (`eab.what_if.resimulate`): at a higher threshold while no limit acts, and with another r. For
-those where it is not, the model makes the next run, again at the lowest threshold that is left.
+An item's run at the lowest threshold comes first; the others are resimulated from it where that is
+exact (`eab.what_if.resimulate`). For the rest, the model makes the next run in the same way.
 """
 
 from collections.abc import Generator, Sequence
@@ -47,11 +46,7 @@ class _Work:
 
 
 class InProcess:
-    """Runs items with one model; the drafter `model` needs `draft`.
-
-    Raises:
-        ModelError: The NLI model that compares the answers cannot be used.
-    """
+    """Runs items with one model; ModelError if the NLI model of the rule cannot be used."""
 
     def __init__(
         self, model: LanguageModel, measurement: Measurement, draft: LanguageModel | None = None
@@ -61,11 +56,9 @@ class InProcess:
 
     @property
     def card(self) -> ModelCard:
-        """See Executor.card."""
         return self._model.card
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """See Executor.outcomes."""
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft)
         for item in items:
             work = _Work(item, [*item.configs])
@@ -130,7 +123,6 @@ class InProcess:
     def _resimulated(
         self, events: Sequence[Event], config: BranchingConfig
     ) -> Sequence[Event] | None:
-        """The events of a run with these settings; None if only the model knows them."""
         probe = [event.entropy for event in events if isinstance(event, Probed)]
         threshold = threshold_in_nats(config, self.card.vocab_size, probe)
         try:

@@ -1,7 +1,6 @@
 """The folder of a sweep: a journal of finished items, a table of all cells, and run files.
 
-Each line of the journal is on the disk before the next one, so at most the current items are lost.
-The table is made from the journal.
+A line is on the disk before the next one, so at most the current items are lost.
 """
 
 import json
@@ -24,12 +23,7 @@ _FORMAT: Final = {"format": "eab-sweep", "version": 1}
 
 
 class Journal:
-    """The finished cells of the sweeps of one model in one folder.
-
-    Raises:
-        RecordError: The folder cannot be used, the journal is damaged, or its cells are those of
-            another model or were read in another way.
-    """
+    """The finished cells of one model in one folder; RecordError if it is damaged or of another."""
 
     def __init__(self, folder: Path, card: ModelCard, measurement: Measurement) -> None:
         make_folder(folder)

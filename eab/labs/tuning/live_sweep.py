@@ -15,10 +15,7 @@ from eab.models.machine import describe_machine
 def report_sweep(
     model: LanguageModel, prompts: Sequence[TuningPrompt], grid: Grid
 ) -> Iterator[ReportEvent]:
-    """Make all cells of a grid; to stop, stop iterating.
-
-    The end is `failed` if a cell could not be made. Raises ConfigError as `sweep` does.
-    """
+    """Make all cells of a grid, as `sweep`; the end is `failed` if a cell could not be made."""
     failures: list[str] = []
     machine = describe_machine(model.card.device)
     for number, step in enumerate(sweep(model, prompts, grid)):

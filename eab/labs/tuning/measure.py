@@ -25,9 +25,7 @@ class Measurement:
     """How the answers of a run are read; ConfigError if there is no such part or rule."""
 
     part: str = PART  # what of a text is its answer: `text` or `sentence`
-    # the name of the rule that says which texts are the same answer, also for right and wrong; see
-    # `eab.labs.tuning.answer_rule`
-    same_answer: str = SAME_ANSWER
+    same_answer: str = SAME_ANSWER  # rule that compares answers, see `answer_rule`
     keep_runs: bool = False
 
     def __post_init__(self) -> None:

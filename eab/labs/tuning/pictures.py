@@ -23,9 +23,9 @@ _NO_EFFECT: Final = "no effect"
 def heat_figure(
     points: Sequence[SettingPoint], quantity: Quantity, across: str, down: str
 ) -> go.Figure:
-    """A tile per value of two settings, coloured by the mean gain; `down` is "" if one varies.
+    """A tile per value of two settings (`down` may be ""), coloured by the mean gain.
 
-    Above each tile lies a marker that can be clicked. Its customdata is the number of the point.
+    Above each lies a marker to click, whose customdata is the number of the point.
     """
     figure = go.Figure()
     columns, rows = _values(points, across), _values(points, down)
@@ -138,7 +138,6 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
 
 
 def _add_front(figure: go.Figure, front: Sequence[SettingPoint], scale: float) -> None:
-    """The steps of the front: up to the next point's cost, the gain stays."""
     if len(front) > 1:
         figure.add_scatter(
             name="Pareto front",

@@ -1,9 +1,8 @@
 """The prompts of a sweep: bundled sets with known answers, and files of one's own.
 
-A file of JSON lines has an object per line: `prompt`, and perhaps `id`, `group`, and `answers` (a
-list of right texts) or `distribution` (an object from texts to probabilities). A .csv file has
-columns of these names, with `|` between answers, and no distribution. A .txt file has a prompt per
-line.
+A file of JSON lines has objects with `prompt`, and perhaps `id`, `group`, and `answers` (a list of
+right texts) or `distribution` (probabilities by text). A .csv file has columns of these names, with
+`|` between answers, and no distribution. A .txt file has a prompt per line.
 """
 
 import csv

@@ -23,8 +23,7 @@ class Question:
     """A prompt, as a rule one whose answer, or distribution of answers, is known."""
 
     prompt: PromptText  # what the model continues
-    # texts that are right; empty if there is a distribution, or nothing is known
-    answers: tuple[PromptText, ...] = ()
+    answers: tuple[PromptText, ...] = ()  # texts that are right, if known
     # Probability of each answer, where chance decides; they sum to 1. Empty if there are answers,
     # or nothing is known.
     distribution: dict[PromptText, Probability] = field(default_factory=dict)

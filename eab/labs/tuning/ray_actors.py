@@ -28,8 +28,6 @@ WAIT_SECONDS: Final = 0.2
 
 
 class _Worker:
-    """What runs in an actor."""
-
     def __init__(self, load: Callable[[], LanguageModel], measurement: Measurement) -> None:
         self._executor = InProcess(load(), measurement)
 
@@ -46,8 +44,6 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Share:
-    """Items that one worker has."""
-
     worker: Any
     items: dict[str, Item]  # those that it has not finished, by their keys
     results: Any  # references to its outcomes, as they come
@@ -94,7 +90,6 @@ class RayActors:
 
     @property
     def card(self) -> ModelCard:
-        """See Executor.card."""
         return self._card
 
     def close(self) -> None:
@@ -106,7 +101,6 @@ class RayActors:
             self._ray.shutdown()
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """See Executor.outcomes."""
         waiting = deque(items)
         idle = [*self._workers]
         shares: list[_Share] = []
@@ -137,7 +131,6 @@ class RayActors:
         return _Share(worker, {item_key(self._card, item): item for item in items}, results)
 
     def _ready(self, shares: Sequence[_Share]) -> list[_Share]:
-        """Those with a further outcome, an end or an error; after a short while, perhaps none."""
         if not shares:
             return []
         ready, _ = self._ray.wait(
@@ -146,7 +139,6 @@ class RayActors:
         return [share for share in shares if share.results in ready]
 
     def _next(self, share: _Share) -> tuple[Outcome | None, Exception | None]:
-        """The next outcome; or none, if there are no more, or the worker is lost."""
         try:
             outcome: Outcome = self._ray.get(next(share.results))
             return outcome, None

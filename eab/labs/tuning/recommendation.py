@@ -30,8 +30,7 @@ class Prediction:
 
     value: float
     low: float | None  # the mean of other seeds is at least this
-    # at most this, with 95 % confidence; both None after a pilot of one seed
-    high: float | None
+    high: float | None  # at most this, with 95 % confidence; both None for one seed
 
     def contains(self, measured: float) -> bool | None:
         """Whether a measured mean lies in the interval; None if there is none."""
@@ -86,13 +85,10 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
 def recommend(
     pilot: Sequence[Cell], wanted: Wanted, number: float, check_seeds: int = CHECK_SEEDS
 ) -> Recommendation:
-    """The threshold of the pilot whose mean is nearest to what is wanted; of several, the highest.
+    """The threshold of the pilot with the nearest mean; ConfigError if none has all prompts.
 
-    The interval is for the mean over `check_seeds` other seeds and the same prompts, if seeds are
-    about normally distributed.
-
-    Raises:
-        ConfigError: The pilot has no threshold with all prompts.
+    Of several, the highest. The interval is for the mean over `check_seeds` other seeds and the
+    same prompts, if seeds are about normally distributed.
     """
     points = setting_points(pilot, quantity("tokens"), quantity("paths"))
     if not points:

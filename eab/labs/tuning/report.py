@@ -5,7 +5,7 @@ import json
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded
@@ -73,7 +73,7 @@ def loads(data: bytes, name: str) -> TuningReport:
         began, columns = read(content["began"], Began), content["columns"]
         if len(content["cells"]) > MAX_CELLS:
             raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
-        cells = [_cell(row, columns) for row in content["cells"]]
+        cells = [cell_from_row(dict(zip(columns, row, strict=True))) for row in content["cells"]]
     except (
         OSError,
         EOFError,
@@ -105,7 +105,3 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if unpacking.unconsumed_tail:
         raise RecordError(f"the sweep {name} has more than {MAX_BYTES // 2**20} MiB")
     return found
-
-
-def _cell(row: Any, columns: Any) -> Cell:
-    return cell_from_row(dict(zip(columns, row, strict=True)))

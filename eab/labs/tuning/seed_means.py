@@ -71,9 +71,6 @@ def mean(by_seed: Mapping[int, float]) -> Mean:
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
-    """The mean of ours - theirs over the seeds that both have; None if they share none.
-
-    Runs with one seed share random numbers, so the difference spreads less than either.
-    """
+    """The mean of ours - theirs over their common seeds, which share random numbers."""
     shared = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
     return mean(shared) if shared else None

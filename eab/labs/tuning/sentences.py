@@ -69,10 +69,7 @@ def over_words(points: Sequence[SettingPoint]) -> str:
 
 
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
-    """Which setting gains the most, how much the least, and whether that is a difference.
-
-    `fixed` names what varies in the sweep, but not in these points.
-    """
+    """Which setting gains the most and the least; `fixed` varies only outside these points."""
     if not points:
         return NOTHING_YET
     where = f" ({setting_words(points[0].config, fixed)})" if fixed else ""
@@ -198,7 +195,6 @@ def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] 
 
 
 def _averaged(points: Sequence[SettingPoint]) -> Mapping[int, float]:
-    """The mean gain of several settings, by the seeds that all of them have."""
     shared = set.intersection(*(set(point.gains) for point in points))
     return {seed: sum(point.gains[seed] for point in points) / len(points) for seed in shared}
 

@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 class SweepStep:
     """How far a sweep has come, and what is new."""
 
-    # the cells since the last step; in the first step, those that the folder had
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # new ones; in the first step, those of the folder
     failures: tuple[str, ...]  # why cells since the last step could not be made
     done: int
     failed: int  # cells that could not be made so far
     total: int
     resimulated: int  # how many of `done` were made without the model
-    # an estimate, from the tokens that the runs may take; None before anything is done
-    seconds_left: float | None
+    seconds_left: float | None  # an estimate, by tokens; None before anything is done
 
 
 def sweep(
@@ -109,8 +107,6 @@ def _steps(
 
 
 class _Progress:
-    """Counts what is done, and estimates how long the rest takes."""
-
     def __init__(self, items: Sequence[Item], left: Sequence[Item], before: Sequence[Cell]) -> None:
         self._start = time.monotonic()
         self._total = sum(len(item.configs) for item in items)

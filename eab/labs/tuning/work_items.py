@@ -22,8 +22,7 @@ class Item:
     """Cells with the same prompt, seed and settings, except for the threshold and r."""
 
     prompt: TuningPrompt
-    # the settings of its cells, those with the lowest threshold first
-    configs: tuple[BranchingConfig, ...]
+    configs: tuple[BranchingConfig, ...]  # the lowest threshold first
 
     @property
     def most_tokens(self) -> int:
@@ -107,8 +106,5 @@ class Executor(Protocol):
         ...
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """Run the items; to stop, stop iterating.
-
-        Yields each item's outcome, in any order, and several times a second its progress.
-        """
+        """Run the items: yields each item's outcome, in any order, and progress often."""
         ...

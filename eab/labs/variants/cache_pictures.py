@@ -73,7 +73,6 @@ def time_figure(compared: VariantRuns) -> go.Figure:
 
 
 def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
-    """Of each decode step, over the repeats."""
     return timings_by(
         (step, seconds)
         for timed in compared.times(cache)
@@ -213,7 +212,6 @@ def _add_line(
 def _side_by_side(
     compared: VariantRuns, when: str, name: str, verb: str, written: Callable[[Any], str]
 ) -> str:
-    """One measure of all caches, as a multiple of the first."""
     costs = compared.costs()
     if not costs:
         return NOTHING_YET

@@ -89,17 +89,13 @@ def step_claims(compared: VariantRuns) -> list[Claim]:
 
 
 def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
-    """The variants with clearly more than the first, and how many times."""
     first = getattr(costs[0], measure)
     ratios = [(cost.variant, getattr(cost, measure) / first) for cost in costs[1:] if first]
     return [(name, ratio) for name, ratio in ratios if ratio > _CLEARLY_MORE]
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:
-    """All measures of all variants; times also as multiples of the first variant's.
-
-    The last row says how each run ended, if not all of them finished.
-    """
+    """All measures of all variants, times also as multiples; how each ended, unless finished."""
     costs = compared.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
     for measure, name, written in _COUNTS:

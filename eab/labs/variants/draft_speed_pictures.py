@@ -162,9 +162,8 @@ def surface_figure(compared: VariantRuns) -> go.Figure:
             "symbol": "diamond",
             "line": {"color": "black", "width": 1},
         },
-        hovertemplate=(
-            f"{counted(best, 'draft token')} at acceptance rate {alpha:.2f}<extra></extra>"
-        ),
+        hovertemplate=f"{counted(best, 'draft token')} at acceptance rate {alpha:.2f}"
+        "<extra></extra>",
         showlegend=False,
     )
     _add_label(figure, best, alpha, "best here", below=alpha > 0.2)
@@ -174,7 +173,6 @@ def surface_figure(compared: VariantRuns) -> go.Figure:
 
 
 def _add_surface(figure: go.Figure, costs: PassCosts) -> None:
-    """The speed-up as colours, and a line where it is 1."""
     rates = [step / 50 for step in range(51)]
     values = [
         [speed_up(rate, length, costs.draft_token, costs.of_pass) for length in LENGTHS]
@@ -203,7 +201,6 @@ def _add_surface(figure: go.Figure, costs: PassCosts) -> None:
 
 
 def _add_label(figure: go.Figure, x: float, y: float, words: str, below: bool) -> None:
-    """Words with an arrow to a point, readable on every colour."""
     figure.add_annotation(
         x=x,
         y=y,
@@ -228,16 +225,13 @@ def surface_sentence(compared: VariantRuns) -> str:
     here = _best_words(alpha, costs, repeated_costs(compared))
     large = PassCosts(SMALL_DRAFT, further_token=0.0)
     small = _best_words(alpha, large, [large])
+    measured = repeats_words(result.seconds for result in draft_length_results(compared))
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
-        f"token in a pass {costs.further_token:.2f} ({_cost_words(compared)}). "
+        f"token in a pass {costs.further_token:.2f} ({measured}). "
         f"With these costs, {here}; at {SMALL_DRAFT} per draft token and equal costs for longer "
         f"passes, as for a large model on a GPU, {small} (computed)."
     )
-
-
-def _cost_words(compared: VariantRuns) -> str:
-    return repeats_words(result.seconds for result in draft_length_results(compared))
 
 
 def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:

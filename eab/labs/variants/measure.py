@@ -50,7 +50,6 @@ def run_variants(
 def _timed_run(
     model: LanguageModel, name: str, request: Request, draft: LanguageModel | None
 ) -> Iterator[RunTimed | Progressed]:
-    """Make a run without its events; its times, once it has finished."""
     fold = RunFold()
     for event in generate(model, request, draft):
         fold.apply(event)

@@ -1,7 +1,4 @@
-"""One prompt under several settings: a run of each, then repeats that are only timed.
-
-Only settings that do not change the tokens are varied: the KV cache, or the draft length.
-"""
+"""Runs of a prompt that differ in their KV cache or draft length, and repeats to time them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -56,11 +53,7 @@ class Agreement:
 
 
 class VariantRuns:
-    """The runs so far, one per variant, and the times of repeats; grow it with `apply`.
-
-    `variants` has their names and changed settings; `kind` is what varies: "cache" or "draft
-    length".
-    """
+    """The runs of `variants` so far, and their repeats; `kind` ("cache") is what varies."""
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         self.variants, self.kind = dict(variants), kind
@@ -70,9 +63,7 @@ class VariantRuns:
         self._ended: RunEnded | None = None
 
     def apply(self, event: VariantEvent) -> None:
-        """Fold one more event: of the runs of all variants, one after another, then of their
-        repeats.
-        """
+        """Fold one more event, first of the runs of all variants, then of their repeats."""
         if isinstance(event, RunTimed):
             self._repeats[event.variant].append(event)
         elif isinstance(event, Progressed):
@@ -253,10 +244,7 @@ def _choices(run: Run) -> set[tuple[int, int, int]]:
 
 
 def _entropies(run: Run, until: int | None) -> dict[tuple[int, int], float]:
-    """(step, path whose next token was predicted) -> entropy, up to this step.
-
-    The first token of a child was predicted at its parent.
-    """
+    """Up to this step, by step and by the path whose next token was predicted: a child's parent."""
     return {
         (
             token.step,

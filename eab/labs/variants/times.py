@@ -16,8 +16,7 @@ class RunTimed:
     """The times of one run, and counts of its decode steps, those after the first step."""
 
     variant: str
-    # of each step, the first included; None where an earlier pass served it
-    step_seconds: tuple[float | None, ...]
+    step_seconds: tuple[float | None, ...]  # None where an earlier pass served it
     forward_seconds: float  # of the passes of the decode steps
     draft_seconds: float  # what the drafter took in them
     forward_passes: int
