@@ -93,7 +93,6 @@ def _make(
     folder: BatchFolder,
 ) -> None:
     """Make these runs, several at a time; each is saved when it has finished. Ctrl-C ends it."""
-
     from eab.engine.many_runs import ManyRuns
 
     steps_ended = 0

@@ -64,7 +64,7 @@ def add_line(
 
 
 def log_axis(title: str) -> dict[str, Any]:
-    """A logarithmic axis with round numbers. Plotly's own digits overlap those beside them."""
+    """A logarithmic axis with round numbers. Plotly's own digits overlap each other."""
     return {"title": f"{title} (log scale)", "type": "log", "tickvals": _ROUND_NUMBERS}
 
 

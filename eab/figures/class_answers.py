@@ -33,7 +33,7 @@ def answers_sentence(
 def answers_figure(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> go.Figure:
-    """The share of the answers per option, in percent, beside the model's probability."""
+    """The share of the answers per option, in percent, and the model's probability."""
     labels = [text_label(option, _LONGEST_LABEL) for option in options]
     given = sum(counts)
     shares = [100 * count / given if given else 0.0 for count in counts]

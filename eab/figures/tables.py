@@ -45,7 +45,7 @@ _HEADINGS: Final = {
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table to be read: headings in words, bytes in KiB, no columns without a value."""
+    """The same table to be read: plain headings, bytes in KiB, no columns without a value."""
     in_kib = {name: table[name] / 1024 for name in table.columns if name.endswith("_bytes")}
     return table.assign(**in_kib).dropna(axis="columns", how="all").rename(columns=_HEADINGS)
 

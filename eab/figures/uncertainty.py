@@ -16,7 +16,7 @@ _CLEARLY: Final = 0.95  # of the largest possible information
 
 
 def uncertainty_sentence(scores: Uncertainty) -> str:
-    """Semantic entropy with its standard error, beside the entropy over texts."""
+    """Semantic entropy with its standard error, and the entropy over texts."""
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
     return (
         f"Semantic entropy {scores.semantic:.2f}{error} nats, entropy over the texts "
@@ -63,7 +63,7 @@ def _part_words(fork: ForkShare, answers: Answers) -> str:
 
 
 def effect(fork: ForkShare) -> str:
-    """What the branch taken at a fork decides, in words."""
+    """What the branch taken at a fork decides."""
     if fork.contribution < _NOTHING:
         return "wording or what follows"
     return "the answer" if fork.decisiveness >= _CLEARLY else "partly the answer"

@@ -63,7 +63,7 @@ def exactness_sentence(
 
 
 def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
-    """What the cache allocates and copies with this r, beside the recorded r."""
+    """What the cache allocates and copies with this r, and with the recorded r."""
     return f"{_rows_words(what_if)} As recorded: {_rows_words(recorded)}"
 
 

@@ -48,7 +48,7 @@ class ExperimentFigure(NamedTuple):
 
 
 def growth_figure(report: Report) -> go.Figure:
-    """Experiment 2: measured overhead over r beside the predicted one."""
+    """Experiment 2: measured and predicted overhead over r."""
     timed, fitted = report.of(RTimed), report.fitted
     measured = overheads(timed)
     figure = go.Figure()
@@ -72,10 +72,10 @@ def growth_sentence(report: Report) -> str:
     if best is None or not measured or measured[best].median <= 0:
         return NOTHING_YET
     rows = report.of(RTimed)[0].work.rows
-    beside = [_beside(r, measured[r], measured[best]) for r in _others(measured, best)]
+    compared = [_beside(r, measured[r], measured[best]) for r in _others(measured, best)]
     return (
         f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
-        f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(beside)} "
+        f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(compared)} "
         f"({repeats_words(measured.values())})."
         + ("" if are_too_few(measured[best], measured[best]) else _error_words(report))
     )
@@ -140,7 +140,7 @@ def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
 
 
 def lengths_sentence(report: Report) -> str:
-    """How the time for copying grows beside that of attention."""
+    """How the times for copying and for attention grow."""
     growth, attention, step = _length_timings(report).values()
     if not growth:
         return NOTHING_YET
@@ -195,19 +195,19 @@ def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
 
 
 def rejection_sentence(report: Report) -> str:
-    """r* beside concatenation, over all rejection rates."""
+    """r* compared with concatenation, over all rejection rates."""
     pairs = _rejection_pairs(report)
     if not pairs:
         return NOTHING_YET
     drafts = max(point.drafts for point in report.of(RejectionTimed))
-    beside = [
+    compared = [
         f"{as_long(ours, theirs)} at {rejection:.0%} rejected"
         for rejection, (ours, theirs) in pairs.items()
     ]
     rates = [rate for pair in pairs.values() for rate in pair]
     return (
         f"Speed of r* with {counted(drafts, 'draft token')} per pass in the spare rows, compared "
-        f"with concatenating and cropping: {listed(beside)} ({repeats_words(rates)}; rejections "
+        f"with concatenating and cropping: {listed(compared)} ({repeats_words(rates)}; rejections "
         "simulated; drafting time not counted)."
     )
 

@@ -22,7 +22,7 @@ WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
     "greedy": _OF_FORKS | {"max_paths"},
 }
-# What a setting needs beside it to be checked alone
+# What else a setting needs to be checked alone
 _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 0.5}}
 
 

@@ -134,7 +134,7 @@ def totals_figure(compared: VariantRuns) -> go.Figure:
             col=1,
         )
         longest = max(values, default=0) / unit or 1
-        room = [0, 1.4 * longest]  # for the text beside the longest bar
+        room = [0, 1.4 * longest]  # for the text after the longest bar
         figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=place, col=1)
     figure.update_yaxes(autorange="reversed")
     return laid_out(figure, height=600)

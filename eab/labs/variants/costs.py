@@ -59,7 +59,7 @@ def gain_sentence(compared: VariantRuns) -> str:
 
 
 def step_words(costs: Sequence[RunCost]) -> str:
-    """The time per step of each further variant beside that of the first, and what was measured."""
+    """The time per step of each further variant, compared with the first, and what was measured."""
     first, *others = costs
     timings = [cost.step_seconds for cost in costs]
     if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):

@@ -161,7 +161,7 @@ class VariantRuns:
         return Timing(tuple(map(seconds, self.times(variant))))
 
     def agreements(self) -> list[Agreement]:
-        """Each further finished run beside the first finished one."""
+        """Each further finished run, compared with the first."""
         finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
         return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
 
