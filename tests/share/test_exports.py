@@ -2,6 +2,7 @@
 with their types.
 """
 
+from dataclasses import replace
 from io import BytesIO, StringIO
 from typing import Any
 
@@ -16,7 +17,7 @@ from eab.events import Event, RunStarted, StepTimed
 from eab.figures.tables import steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, fold
+from eab.run import fold
 from eab.share.python_code import as_python
 
 CONFIGS = [
@@ -44,9 +45,7 @@ PROMPTS = [
 def test_the_program_makes_the_very_run(
     embedded: HuggingFaceModel, config: BranchingConfig, prompt: str
 ) -> None:
-    short = BranchingConfig(
-        **{name: getattr(config, name) for name in config.__slots__} | {"max_new_tokens": 12}
-    )
+    short = replace(config, max_new_tokens=12)
     events = list(generate(embedded, Request(prompt, short)))
     started = next(event for event in events if isinstance(event, RunStarted))
     scope: dict[str, Any] = {}
@@ -74,10 +73,7 @@ def _without_times(events: Any) -> list[Event]:
 @pytest.mark.parametrize("table", [tokens_table, steps_table])
 @pytest.mark.parametrize("file", [one.file for one in bundled_runs.recordings()[:4]])
 def test_tables_come_back_from_parquet_and_csv(table: Any, file: str) -> None:
-    run: Run = fold(
-        bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == file))
-    )
-    whole = table(run)
+    whole = table(fold(bundled_runs.events_of(bundled_runs.named(file))))
     assert len(whole)
     pd.testing.assert_frame_equal(pd.read_parquet(BytesIO(whole.to_parquet(index=False))), whole)
     again = pd.read_csv(StringIO(whole.to_csv(index=False)), keep_default_na=False)

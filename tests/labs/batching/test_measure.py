@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from eab.analysis.schedule import Schedule
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import PromptError
-from eab.events import Progressed
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Way, Workload
+from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Workload
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.run import fold
@@ -37,10 +35,6 @@ def found(model: HuggingFaceModel) -> BatchingComparison:
     return compared(model, WORKLOAD)
 
 
-def shown(found: BatchingComparison, way: Way) -> Schedule:
-    return found.shown()[way]
-
-
 def test_every_way_writes_what_a_request_writes_alone(
     model: HuggingFaceModel, found: BatchingComparison
 ) -> None:
@@ -58,13 +52,13 @@ def test_every_way_writes_what_a_request_writes_alone(
 def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
     found: BatchingComparison,
 ) -> None:
-    assert len(shown(found, "one by one").passes) == sum(LENGTHS)
-    static = shown(found, "static batches")
+    assert len(found.shown()["one by one"].passes) == sum(LENGTHS)
+    static = found.shown()["static batches"]
     assert len(static.passes) == 20 + 6 + 20
     begun = {run: parts[0][0] for run, parts in static.by_run.items()}
     assert begun == {0: 0, 1: 0, 2: 20, 3: 20, 4: 26}
     assert static.awaited_idle_share == pytest.approx((16 + 1) / (2 * 46))
-    continuous = shown(found, "continuous")
+    continuous = found.shown()["continuous"]
     assert continuous.awaited_idle_share == 0
     assert {run: parts[0][0] for run, parts in continuous.by_run.items()} == {
         0: 0, 1: 0, 2: 4, 3: 9, 4: 15,
@@ -74,15 +68,13 @@ def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
 
 def test_no_more_runs_than_slots_are_in_a_pass(found: BatchingComparison) -> None:
     for way in WAYS:
-        most = max(len(one.served) for one in shown(found, way).passes)
-        assert most == (1 if way == "one by one" else WORKLOAD.slots)
-        assert all(
-            part.slot < WORKLOAD.slots for one in shown(found, way).passes for part in one.served
-        )
+        served = [one.served for one in found.shown()[way].passes]
+        assert max(map(len, served)) == (1 if way == "one by one" else WORKLOAD.slots)
+        assert all(part.slot < WORKLOAD.slots for parts in served for part in parts)
 
 
 def test_what_is_held_is_what_the_runs_measured(found: BatchingComparison) -> None:
-    single = shown(found, "one by one")
+    single = found.shown()["one by one"]
     for run, parts in single.by_run.items():
         measured = [step.kv.bytes_held for step in found.runs[run].steps if step.kv is not None]
         assert [single.passes[number].kv_bytes for number, _ in parts] == measured
@@ -94,25 +86,21 @@ def test_requests_of_equal_length_lose_nothing_in_static_batches(model: HuggingF
     assert static.idle_share == 0
 
 
-def test_repeats_alternate_and_progress_grows(model: HuggingFaceModel) -> None:
-    found, shares = BatchingComparison(), []
-    for event in compare_ways(model, replace(WORKLOAD, repeats=2), "here"):
-        found.apply(event)
-        if isinstance(event, Progressed):
-            shares.append(event.share)
+def test_repeats_alternate(model: HuggingFaceModel) -> None:
+    few = tuple(Asked(STORY, length) for length in (2, 4, 3))
+    found = compared(model, replace(WORKLOAD, requests=few, repeats=2))
     assert [one.way for one in found.points] == [*WAYS, WAYS[1], WAYS[2], WAYS[0]]
-    assert shares == sorted(shares)
-    assert all(0 <= share <= 1 for share in shares)
     first, second = found.schedules("continuous")
     assert [one.served for one in first.passes] == [one.served for one in second.passes]
 
 
 def test_requests_with_several_paths_fork(model: HuggingFaceModel) -> None:
-    found = compared(model, replace(WORKLOAD, max_paths=4))
+    few = tuple(Asked(STORY, length) for length in (4, 8, 6))
+    found = compared(model, replace(WORKLOAD, requests=few, max_paths=4))
     assert found.differing == 0
     assert any(len(run.leaves()) > 1 for run in found.runs)
     tokens = sum(len(path.tokens) for run in found.runs for path in run.paths)
-    assert shown(found, "continuous").new_tokens == tokens
+    assert found.shown()["continuous"].new_tokens == tokens
 
 
 def test_a_prompt_that_is_too_long_ends_the_comparison(model: HuggingFaceModel) -> None:

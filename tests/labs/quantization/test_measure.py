@@ -29,17 +29,15 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
 
 
-def measured(prompt: str = "Once upon a time") -> FormatReport:
-    report, shares = FormatReport(), []
-    for event in measure_formats(load, prompt, repeats=2):
+def measured(load=load, prompt: str = "A", repeats: int = 1) -> FormatReport:
+    report = FormatReport()
+    for event in measure_formats(load, prompt, repeats):
         report.apply(event)
-        shares.append(report.progress.share)
-    assert shares == sorted(shares)
     return report
 
 
 def test_formats_are_compared_with_the_model_as_loaded():
-    report = measured()
+    report = measured(prompt="Once upon a time", repeats=2)
     assert report.complete
     full, int8, nf4 = report.formats
     assert full.divergence == full.prompt_divergence == full.flipped == 0
@@ -75,22 +73,11 @@ def test_the_loss_is_that_of_the_plain_model():
 
 def test_a_model_of_another_family_with_a_short_context_is_measured_too(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_layer=2,
-        n_head=2,
-        n_embd=64,
-        n_positions=64,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"vocab_size": len(tokenizer), "n_layer": 2, "n_head": 2, "n_embd": 64}
+    config = GPT2Config(**sizes, n_positions=64, bos_token_id=0, eos_token_id=0)
     GPT2LMHeadModel(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    report = FormatReport()
-    for event in measure_formats(
-        lambda weights: load_model(str(tmp_path), "cpu", "float32", weights), "A", repeats=1
-    ):
-        report.apply(event)
+    report = measured(lambda weights: load_model(str(tmp_path), "cpu", "float32", weights))
     assert report.complete
     full, int8, _ = report.formats
     assert full.entropy_error is None  # its training text is not known
@@ -105,8 +92,6 @@ def test_a_format_that_this_machine_lacks_is_named():
             raise ModelError("this machine cannot compute it")
         return load(weights=weights)
 
-    report = FormatReport()
-    for event in measure_formats(lacking, "A", repeats=1):
-        report.apply(event)
+    report = measured(lacking)
     assert report.of(FormatMissing) == [FormatMissing("int8", "this machine cannot compute it")]
     assert [one.weights for one in report.formats] == [AS_LOADED, "nf4"]

@@ -27,11 +27,9 @@ from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
+HALVES = {"heads.": 0.5, "tails.": 0.5}
 COIN = TuningPrompt(
-    "coin",
-    Question(
-        "I tossed a coin and it landed on", (), {"heads.": 0.5, "tails.": 0.5}, "fixed sentences"
-    ),
+    "coin", Question("I tossed a coin and it landed on", (), HALVES, "fixed sentences")
 )
 CAPITAL = TuningPrompt("capital", Question("The capital of France is", ("Paris",), {}, "capitals"))
 STORY = TuningPrompt("story", Question("Once upon a time", (), {}, ""))
@@ -47,6 +45,12 @@ def cells_of(
     return [
         cell for step in sweep(model, prompts, grid, measurement=measurement) for cell in step.cells
     ]
+
+
+def cell_of_each(model: LanguageModel, prompts: Sequence[TuningPrompt], grid: Grid) -> list[Cell]:
+    """The only cell of each prompt, in their order."""
+    by_id = {cell.prompt_id: cell for cell in cells_of(model, prompts, grid)}
+    return [by_id[prompt.id] for prompt in prompts]
 
 
 def alone(model: LanguageModel, prompt: TuningPrompt, cell: Cell) -> Cell:
@@ -69,6 +73,7 @@ def assert_same_cells(cell: Cell, other: Cell, tolerance: float) -> None:
             assert value == wanted, name
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 50),
     thresholds=st.lists(st.floats(0, 2.2), min_size=2, max_size=3, unique=True),
@@ -123,9 +128,7 @@ def test_cells_share_passes_and_are_what_they_are_alone(embedded: HuggingFaceMod
 
 
 def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -> None:
-    coin, capital, story = (
-        cells_of(embedded, [prompt], Grid(base=SHORT))[0] for prompt in (COIN, CAPITAL, STORY)
-    )
+    coin, capital, story = cell_of_each(embedded, [COIN, CAPITAL, STORY], Grid(base=SHORT))
     assert coin.distribution_error is not None
     assert coin.distribution_error < 0.1
     assert (coin.correct, coin.group) == (None, "fixed sentences")
@@ -133,6 +136,7 @@ def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -
     assert capital.correct is not None
     assert capital.correct > 0.9
     assert (story.distribution_error, story.correct) == (None, None)
+    assert (story.brier, coin.brier) == (None, None)
 
 
 def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceModel) -> None:
@@ -146,19 +150,12 @@ def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceMod
         wrong = 1 - cell.correct
         least, most = wrong**2 * (1 + 1 / cell.distinct_answers), 2 * wrong**2
         assert least - 1e-9 <= cell.brier <= most + 1e-9, "evenly spread, or on one answer"
-    no_answer, coin = (
-        cells_of(embedded, [prompt], Grid(base=SHORT))[0] for prompt in (STORY, COIN)
-    )
-    assert (no_answer.brier, coin.brier) == (None, None)
 
 
 def test_a_wrong_text_has_the_worst_brier_score(embedded: HuggingFaceModel) -> None:
     greedy = Grid(base=replace(SHORT, policy="greedy"))
     wrong = replace(CAPITAL.question, answers=("Lyon",))
-    right, lyon = (
-        cells_of(embedded, [TuningPrompt(question.prompt, question)], greedy)[0]
-        for question in (CAPITAL.question, wrong)
-    )
+    right, lyon = cell_of_each(embedded, [CAPITAL, TuningPrompt("wrong", wrong)], greedy)
     assert (right.brier, right.correct) == (0.0, 1.0)
     assert (lyon.brier, lyon.correct) == (2.0, 0.0)
 
@@ -166,11 +163,10 @@ def test_a_wrong_text_has_the_worst_brier_score(embedded: HuggingFaceModel) -> N
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     """A single text is all heads or all tails: off by a half twice, and by nothing at the rest."""
     greedy = replace(SHORT, policy="greedy")
-    cell = cells_of(embedded, [COIN], Grid(base=greedy))[0]
-    assert cell.distribution_error == pytest.approx(math.sqrt(2 * 0.5**2 / 3))
-    other = replace(COIN.question, distribution={"an edge.": 1.0})
-    cell = cells_of(embedded, [TuningPrompt("edge", other)], Grid(base=greedy))[0]
-    assert cell.distribution_error == pytest.approx(1.0), "the edge never, something else always"
+    other = TuningPrompt("edge", replace(COIN.question, distribution={"an edge.": 1.0}))
+    coin, edge = cell_of_each(embedded, [COIN, other], Grid(base=greedy))
+    assert coin.distribution_error == pytest.approx(math.sqrt(2 * 0.5**2 / 3))
+    assert edge.distribution_error == pytest.approx(1.0), "the edge never, something else always"
 
 
 def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
@@ -183,17 +179,6 @@ def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
     made = [cell.made for step in steps for cell in step.cells]
     assert last.resimulated == made.count("resimulated") >= 6
     assert all(step.seconds_left is not None for step in steps[1:] if step.done)
-
-
-def test_a_cell_that_cannot_be_made_is_named_and_the_others_are_made(
-    embedded: HuggingFaceModel,
-) -> None:
-    long = TuningPrompt("long", Question("word " * 600, (), {}, ""))
-    steps = [*sweep(embedded, [long, COIN], Grid(base=SHORT, seeds=(4,)))]
-    failures = [failure for step in steps for failure in step.failures]
-    assert [*map(str, failures)] == [failures[0]]
-    assert failures[0].startswith("long, seed 4: the prompt has ")
-    assert (steps[-1].done, steps[-1].failed) == (1, 1)
 
 
 def test_a_sweep_needs_prompts(embedded: HuggingFaceModel) -> None:
@@ -220,5 +205,5 @@ def test_a_followed_sweep_tells_cells_that_fail_and_keeps_the_others(
     assert (report.began.model, report.began.cells) == (embedded.card.full_name, 4)
     assert len(report.cells) == 2
     assert report.ended.reason == "failed"
-    assert "2 cells failed, the first one: long" in report.ended.message
+    assert "2 cells failed, the first one: long, seed 1: the prompt has" in report.ended.message
     assert report.progress.words.startswith("2 of 4 cells")

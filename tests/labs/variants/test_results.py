@@ -2,6 +2,7 @@
 something is wrong.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -39,14 +40,39 @@ PROMPT = "w5 w9 w33 w2"
 CACHE_VARIANTS = cache_variants().variants
 
 
+def folded(events: Iterable[Event]) -> VariantRuns:
+    return fold_variants(events, cache_variants())
+
+
 @pytest.fixture(scope="module")
-def events(twins) -> list[Event]:
-    return list(run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS))
+def running(twins) -> Callable[..., Iterator[Event]]:
+    """running(config, prompt=..., ...) -> the events of a comparison that begins."""
+    return lambda config=CONFIG, prompt=PROMPT, **more: run_variants(
+        twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def events(running) -> list[Event]:
+    return list(running())
 
 
 @pytest.fixture(scope="module")
 def compared(events: list[Event]) -> VariantRuns:
-    return fold_variants(events, cache_variants())
+    return folded(events)
+
+
+@pytest.fixture
+def stopped(running) -> Callable[..., VariantRuns]:
+    """stopped(when) -> a comparison that is told to stop when this is true of it."""
+
+    def stop(when: Callable[[VariantRuns], bool]) -> VariantRuns:
+        found = cache_variants()
+        for event in stop_when(running(), lambda: when(found)):
+            found.apply(event)
+        return found
+
+    return stop
 
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
@@ -54,9 +80,8 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
     assert [cache for cache, _ in compared.pairs] == list(CACHES)
     for cache, run in compared.pairs:
         assert run.started.config == replace(CONFIG, cache=cache)
-        assert [sample.token_ids for sample in run.samples()] == [
-            sample.token_ids for sample in alone.samples()
-        ]
+        found, expected = run.samples(), alone.samples()
+        assert [one.token_ids for one in found] == [one.token_ids for one in expected]
     assert compared.agreed
     assert variants_sentence(compared) == "The same tokens with 4 caches."
     assert compared.ended == RunEnded(0, "finished")
@@ -86,8 +111,8 @@ def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events,
         assert cost.seconds == Timing(tuple(one.seconds for one in own))
         assert cost.step_seconds == Timing(tuple(one.step_median for one in own))
     first_runs = [event for event in events if not isinstance(event, RunTimed | Progressed)]
-    for name, run in fold_variants(first_runs, cache_variants()).pairs:
-        [alone] = fold_variants(first_runs, cache_variants()).times(name)
+    for name, run in folded(first_runs).pairs:
+        [alone] = folded(first_runs).times(name)
         steps = [step.timing.seconds for step in run.steps]
         assert alone.seconds == pytest.approx(sum(steps), abs=1e-5)
         assert sum(one < alone.step_median - 1e-6 for one in steps[1:]) <= len(steps[1:]) // 2
@@ -96,24 +121,30 @@ def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events,
 def test_the_repeats_take_turns(events):
     timed = [event.variant for event in events if isinstance(event, RunTimed)]
     assert timed == list(CACHES) * REPEATS
-    shares = [event.share for event in events if isinstance(event, Progressed)]
-    assert shares == sorted(shares)
-    assert shares[-1] <= 1.0
 
 
-def test_stop_keeps_the_repeats_that_were_made(twins):
-    compared = cache_variants()
-    for event in stop_when(
-        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: compared.repeats == 2,
-    ):
-        compared.apply(event)
+def test_stop_keeps_the_repeats_that_were_made(stopped):
+    compared = stopped(lambda found: found.repeats == 2)
     assert compared.ended is not None
     assert compared.ended.stopped
     assert compared.complete
     assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 4
     assert TOO_FEW in caches.time_sentence(compared)
     assert TOO_FEW in gain_sentence(compared)
+
+
+def test_stop_ends_the_run_that_is_going_and_begins_no_other(stopped):
+    compared = stopped(lambda found: len(found.runs) == 2 and len(found.runs[1].steps) == 3)
+    assert compared.ended == RunEnded(3, "stopped")
+    assert [run.ended.reason for run in compared.runs] == ["finished", "stopped"]
+
+
+def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(
+    stopped, monkeypatch
+):
+    monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
+    compared = stopped(lambda found: len(found.runs) == 2)
+    assert compared.ended == RunEnded(0, "stopped")
 
 
 def invented(seconds: dict[str, float], spread: float = 0.0) -> list[RunTimed]:
@@ -136,7 +167,7 @@ def first_runs(events: list[Event]) -> list[Event]:
 
 def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
     seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
-    compared = fold_variants([*first_runs, *invented(seconds, 0.001)], cache_variants())
+    compared = folded([*first_runs, *invented(seconds, 0.001)])
     words = gain_sentence(compared)
     assert "Time per step: deep-copy 1.77× and recompute 4.08× as long as tree" in words
     assert "no difference measured for concat-cow (medians of 7 repeats, measured)" in words
@@ -148,7 +179,7 @@ def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
 
 def test_the_lines_have_bands_from_quartile_to_quartile(first_runs):
     seconds = dict.fromkeys(CACHES, 0.010)
-    compared = fold_variants([*first_runs, *invented(seconds, 0.001)], cache_variants())
+    compared = folded([*first_runs, *invented(seconds, 0.001)])
     band, line = caches.time_figure(compared).data[:2]
     assert list(line.y) == pytest.approx([13.0, 13.0])
     assert list(band.y) == pytest.approx([14.5, 14.5, 11.5, 11.5])
@@ -160,12 +191,8 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(comp
     for steps in zip(*(runs[cache].steps for cache in CACHES), strict=True):
         kv = {cache: step.kv for cache, step in zip(CACHES, steps, strict=True)}
         assert kv["deep-copy"].bytes_held == kv["deep-copy"].rows_independent * row
-        assert (
-            kv["recompute"].bytes_held
-            == kv["recompute"].bytes_copied
-            == kv["recompute"].allocations
-            == 0
-        )
+        nothing = kv["recompute"]
+        assert nothing.bytes_held == nothing.bytes_copied == nothing.allocations == 0
         distinct = kv["tree"].rows_shared + kv["tree"].rows_private
         assert kv["concat-cow"].bytes_held == distinct * row <= kv["tree"].bytes_held
         assert kv["concat-cow"].paths == kv["tree"].paths
@@ -173,8 +200,8 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(comp
 
 
 def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
-    for length in range(0, len(events), 53):
-        part = fold_variants(events[:length], cache_variants())
+    for length in range(0, len(events), 211):
+        part = folded(events[:length])
         assert part.ended is None
         for sentence in (
             caches.held_sentence,
@@ -188,56 +215,25 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
         assert part.agreed == (part.complete or not length)
 
 
-def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
-    compared = cache_variants()
-    for event in stop_when(
-        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: len(compared.runs) == 2 and len(compared.runs[1].steps) == 3,
-    ):
-        compared.apply(event)
-    assert compared.ended == RunEnded(3, "stopped")
-    assert [run.ended.reason for run in compared.runs] == ["finished", "stopped"]
+def test_the_repeats_are_not_seen(events):
+    started = [event.config for event in events if isinstance(event, RunStarted)]
+    assert started == [replace(CONFIG, cache=cache) for cache in CACHES]
 
 
-def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(
-    twins, monkeypatch
-):
-    monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
-    compared = cache_variants()
-    for event in stop_when(
-        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: len(compared.runs) == 2,
-    ):
-        compared.apply(event)
-    assert compared.ended == RunEnded(0, "stopped")
-
-
-def test_the_repeats_are_not_seen(twins):
-    config = replace(CONFIG, max_new_tokens=1)
-    started = [
-        event
-        for event in run_variants(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS)
-        if isinstance(event, RunStarted)
-    ]
-    assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
-
-
-def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
+def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(running):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
-    events = list(
-        run_variants(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS, repeats=0)
-    )
-    compared = fold_variants(events, cache_variants())
+    events = list(running(config, repeats=0))
+    runs = folded(events).runs
     assert isinstance(events[0], Probed)
-    assert [len(run.probe) for run in compared.runs] == [10] * 4
-    thresholds = [run.started.threshold_nats for run in compared.runs]
+    assert [len(run.probe) for run in runs] == [10] * 4
+    thresholds = [run.started.threshold_nats for run in runs]
     assert thresholds == pytest.approx([thresholds[0]] * 4, abs=1e-6)
 
 
-def test_bad_prompts_are_refused_before_the_first_event(twins):
-    for prompt in ("", "  ", "\ud800", "w5 " * 200):
-        with pytest.raises(PromptError):
-            next(run_variants(twins("qwen2").ours, Request(prompt, CONFIG), CACHE_VARIANTS))
+@pytest.mark.parametrize("prompt", ["", "  ", "\ud800", "w5 " * 200], ids=repr)
+def test_bad_prompts_are_refused_before_the_first_event(running, prompt):
+    with pytest.raises(PromptError):
+        next(running(prompt=prompt))
 
 
 EXTREMES = [
@@ -252,42 +248,28 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
-def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
-    compared = fold_variants(
-        run_variants(
-            twins("llama").ours,
-            Request(PROMPT, replace(CONFIG, **settings)),
-            CACHE_VARIANTS,
-            repeats=0,
-        ),
-        cache_variants(),
-    )
+def test_all_caches_agree_at_the_ends_of_the_settings(running, settings):
+    compared = folded(running(replace(CONFIG, **settings), repeats=0))
     assert compared.agreed
     assert all(agreement.first_difference is None for agreement in compared.agreements())
 
 
-def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
+def test_a_cache_that_outgrows_its_memory_fails_alone(running):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
-    compared = fold_variants(
-        run_variants(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, repeats=2),
-        cache_variants(),
-    )
-    ended = {cache: run.ended.reason for cache, run in compared.pairs}
+    compared = folded(running(config, prompt, repeats=2))
+    ended = {cache: (run.ended.reason, len(compared.times(cache))) for cache, run in compared.pairs}
     assert ended == {
-        "tree": "finished",
-        "concat-cow": "finished",
-        "deep-copy": "failed",
-        "recompute": "failed",
+        "tree": ("finished", 2),
+        "concat-cow": ("finished", 2),
+        "deep-copy": ("failed", 1),
+        "recompute": ("failed", 1),
     }
     assert not compared.agreed
-    repeats = {cost.variant: len(cost.seconds.seconds) for cost in compared.costs()}
-    assert repeats == {"tree": 2, "concat-cow": 2, "deep-copy": 1, "recompute": 1}
     assert compared.repeats == 2
     assert "deep-copy failed: the KV cache needs" in variants_sentence(compared)
-    assert all(
-        sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in compared.runs
-    )
+    for run in compared.runs:
+        assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
     assert variant_rows(compared)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
 
 
@@ -299,12 +281,9 @@ class LooksAway(DeepCopyCache):
         return keys, values * 1.001
 
 
-def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
+def test_a_cache_that_reads_differently_is_not_taken_for_rounding(running, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
-    compared = fold_variants(
-        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS, repeats=0),
-        cache_variants(),
-    )
+    compared = folded(running(repeats=0))
     [other, broken, last] = compared.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
@@ -323,16 +302,12 @@ def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events
         if isinstance(event, TokenAppended) and event.step == 4
     )
     changed[place] = replace(events[place], token=0)
-    compared = fold_variants(changed, cache_variants())
+    compared = folded(changed)
     agreement = compared.agreements()[0]
-    assert (agreement.variant, agreement.first_difference, agreement.explained) == (
-        "concat-cow",
-        4,
-        True,
-    )
-    assert "concat-cow takes another token at step 4 because of rounding" in variants_sentence(
-        compared
-    )
+    found = (agreement.variant, agreement.first_difference, agreement.explained)
+    assert found == ("concat-cow", 4, True)
+    words = "concat-cow takes another token at step 4 because of rounding"
+    assert words in variants_sentence(compared)
 
 
 def test_charts_show_the_figures_of_the_runs(compared):
