@@ -146,18 +146,14 @@ def test_runs_share_forward_passes_and_more_runs_than_fit_wait(
     assert len(sizes) < many
 
 
-def test_a_text_file_holds_a_prompt_per_line(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.txt"
+def test_prompts_may_come_as_plain_lines_and_from_standard_input(tmp_path: Path) -> None:
+    file, one = tmp_path / "prompts.txt", ("--max-new-tokens", 1)
     file.write_text('Once upon a time\n\n{"prompt"\n', encoding="utf-8")
-    done(file, "--out", tmp_path / "runs", "--max-new-tokens", 1)
-    assert run_of(tmp_path / "runs", "00001").started.prompt == "Once upon a time"
-    assert run_of(tmp_path / "runs", "00003").started.prompt == '{"prompt"'
-
-
-def test_prompts_may_come_from_standard_input(tmp_path: Path) -> None:
-    given = '{"prompt": "The cat", "id": 7}\n'
-    done("-", "--out", tmp_path, "--max-new-tokens", 1, given=given)
-    assert run_of(tmp_path, "7").started.prompt == "The cat"
+    done(file, "--out", tmp_path / "runs", *one)
+    done("-", "--out", tmp_path / "runs", *one, given='{"prompt": "The cat", "id": 7}\n')
+    prompts = {"00001": "Once upon a time", "00003": '{"prompt"', "7": "The cat"}
+    for name, prompt in prompts.items():
+        assert run_of(tmp_path / "runs", name).started.prompt == prompt
 
 
 # ---- what is there
@@ -207,11 +203,15 @@ def test_a_changed_line_is_refused_and_nothing_is_made(
     assert not (tmp_path / "00001.eab").exists()
 
 
-def test_a_damaged_run_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_run_file_and_a_folder_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     (tmp_path / "00001.eab").write_bytes(b"no run")
-    message = error_of(ConfigError, "-", "--out", tmp_path, given='{"prompt": "The cat"}')
-    assert "line 1: " in message
+    given = '{"prompt": "The cat"}'
+    message = error_of(ConfigError, "-", "--out", tmp_path, given=given)
+    assert message.count("line 1: ") == 1
     assert "00001.eab is not a run file of the EAB Explorer" in message
+    below = tmp_path / "00001.eab" / "runs"
+    message = error_of(RecordError, "-", "--out", below, given=given)
+    assert message.startswith(f"the folder {below} cannot be created: ")
 
 
 # ---- what is wrong
@@ -271,14 +271,6 @@ def test_a_file_without_prompts_is_explained(
     if content is not None:
         file.write_bytes(content)
     assert words in error_of(kind, file, "--out", tmp_path / "runs")
-
-
-def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    message = error_of(
-        RecordError, "-", "--out", tmp_path / "file" / "runs", given='{"prompt": "a"}'
-    )
-    assert message.startswith(f"the folder {tmp_path / 'file' / 'runs'} cannot be created: ")
 
 
 def test_a_run_that_fails_is_listed_and_tried_again(tmp_path: Path) -> None:

@@ -19,19 +19,8 @@ QUESTIONS = [
 def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
     questions, out, rows = (tmp_path / name for name in ("q.jsonl", "out.json", "rows.parquet"))
     questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
-    shown = CliRunner().invoke(
-        app,
-        [
-            "evaluate",
-            str(questions),
-            "--max-new-tokens",
-            "4",
-            "--json",
-            str(out),
-            "--rows",
-            str(rows),
-        ],
-    )
+    files = ("--json", str(out), "--rows", str(rows))
+    shown = CliRunner().invoke(app, ["evaluate", str(questions), "--max-new-tokens", "4", *files])
     assert shown.exit_code == 0, shown.output
     value = json.loads(out.read_text())
     assert " ".join(value["verdict"].split()) in " ".join(shown.output.split())

@@ -29,11 +29,15 @@ commands.main()
 """
 
 
-def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
-    file = tmp_path / "stopped.eab"
-    command = [sys.executable, "-c", INTERRUPTED, "run", "Once upon a time", "--record", str(file)]
+def interrupted(*arguments: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, *arguments]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 130, out.stderr
+
+
+def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.eab"
+    interrupted("run", "Once upon a time", "--record", str(file))
     run = fold(record.load(file))
     assert run.ended is not None
     assert run.ended.reason == "stopped"
@@ -43,17 +47,7 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
     file = tmp_path / "stopped.json"
-    command = [
-        sys.executable,
-        "-c",
-        INTERRUPTED,
-        "compare-caches",
-        "Once upon a time",
-        "--json",
-        str(file),
-    ]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert out.returncode == 130, out.stderr
+    interrupted("compare-caches", "Once upon a time", "--json", str(file))
     value = json.loads(file.read_text())
     assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
     assert value["agreed"] is False

@@ -15,7 +15,7 @@ from eab import record
 from eab.cli import options
 from eab.cli.commands import app
 from eab.config import SETTINGS
-from eab.errors import ConfigError, EabError, RecordError, RunsError
+from eab.errors import ConfigError, EabError, RunsError
 from eab.labs.tuning.cell import COLUMNS
 from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.run import fold
@@ -102,8 +102,7 @@ def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
 
 def test_bundled_sets_and_samples(tmp_path: Path) -> None:
     grid = ("--threshold", "0.1:2:0.1", "--top-p", "0.5:1:0.1", "--sample", 3)
-    printed = done("chances", "--every", 12, "--out", tmp_path, *grid, *SHORT)
-    assert "6 cells in" in printed
+    assert "6 cells in" in done("chances", "--every", 12, "--out", tmp_path, *grid, *SHORT)
     assert {*table_of(tmp_path)["prompt_id"]} == {"chances-001", "chances-013"}
 
 
@@ -145,15 +144,6 @@ def test_lists_ranges_and_words_become_values() -> None:
     assert values("max_paths", "4:10:4") == [4, 8]
     assert values("r", "auto,4") == ["auto", 4]
     assert values("policy", "fair, independent") == ["fair", "independent"]
-
-
-def test_another_model_in_the_folder_is_refused(prompts: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done(prompts, "--out", out, *SHORT)
-    message = error_of(RecordError, prompts, "--out", out, "--dtype", "float64", *SHORT)
-    assert message.startswith(
-        f"the folder {out} contains a sweep with another model. Choose another"
-    )
 
 
 def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> None:
