@@ -18,8 +18,8 @@ from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
+from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import Generation
-from eab.engine.shared_pass import Part, run_pass
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
 

@@ -244,8 +244,8 @@ _ESCAPES: Final = str.maketrans({sign: f"\\{letter}" for letter, sign in _SIGNS.
 _ESCAPED: Final = re.compile(r"\\([nrt\\])")
 
 
-def _unescaped(found: "re.Match[str]") -> str:
-    return _SIGNS[found[1]]
+def _unescaped(match: "re.Match[str]") -> str:
+    return _SIGNS[match[1]]
 
 
 @dataclass(frozen=True, slots=True)

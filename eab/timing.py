@@ -118,10 +118,10 @@ def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
     Args:
         repeats: Name and seconds of each repeat of each alternative, in the order of measuring.
     """
-    found: defaultdict[Key, list[float]] = defaultdict(list)
+    seconds_by_name: defaultdict[Key, list[float]] = defaultdict(list)
     for name, seconds in repeats:
-        found[name].append(seconds)
-    return {name: Timing(tuple(seconds)) for name, seconds in found.items()}
+        seconds_by_name[name].append(seconds)
+    return {name: Timing(tuple(seconds)) for name, seconds in seconds_by_name.items()}
 
 
 def are_too_few(a: Timing, b: Timing) -> bool:
@@ -149,8 +149,8 @@ def is_settled(timings: Mapping[str, Timing]) -> bool:
     """
     best = timings[fastest(timings)]
     return len(best.seconds) >= MIN_REPEATS and all(
-        one is best or differs(one, best) or (one.narrow and best.narrow)
-        for one in timings.values()
+        timing is best or differs(timing, best) or (timing.narrow and best.narrow)
+        for timing in timings.values()
     )
 
 
@@ -178,19 +178,19 @@ def objections(claims: Iterable[Claim]) -> list[str]:
     There must be enough repeats. A difference that is claimed is larger than both spreads by
     definition (`differs`); one that is denied must not be hidden by a disturbed machine.
     """
-    found = []
+    problems = []
     for what, a, b in claims:
-        disturbed = any(one.width > DISTURBED * one.median for one in (a, b))
+        disturbed = any(timing.width > DISTURBED * timing.median for timing in (a, b))
         if are_too_few(a, b):
             count = min(len(a.seconds), len(b.seconds))
-            found.append(f"{what}: {count} of at least {MIN_REPEATS} repeats")
+            problems.append(f"{what}: {count} of at least {MIN_REPEATS} repeats")
         elif not differs(a, b) and disturbed:
             width = max(a.width, b.width)
-            found.append(
+            problems.append(
                 f"{what}: the spread ({1000 * width:.3g} ms) is more than {DISTURBED:.0%} of the "
                 "median, too wide to show that there is no difference"
             )
-    return found
+    return problems
 
 
 def _round(alternatives: Mapping[str, Measure]) -> dict[str, float]:
@@ -198,4 +198,4 @@ def _round(alternatives: Mapping[str, Measure]) -> dict[str, float]:
 
 
 def _timings(rounds: Iterable[Mapping[str, float]]) -> dict[str, Timing]:
-    return timings_by(repeat for one in rounds for repeat in one.items())
+    return timings_by(repeat for round_ in rounds for repeat in round_.items())

@@ -17,8 +17,8 @@ from equality import PROMPT, assert_leaves_match, decisions
 from made_runs import run_of
 
 from eab.config import BranchingConfig
+from eab.engine.decoding import OUT_OF_MEMORY
 from eab.engine.loop import generate
-from eab.engine.passes import OUT_OF_MEMORY
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError

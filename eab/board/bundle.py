@@ -125,11 +125,11 @@ def _without_comments(source: str) -> str:
     kept: list[str] = []
     opened: list[str] = []  # brackets and backticks that are not closed yet
     at = 0
-    while found := (_TEMPLATE if opened[-1:] == ["`"] else _CODE).search(source, at):
-        is_comment = found.groupdict().get("comment") is not None
-        kept.append(source[at : found.start() if is_comment else found.end()])
-        at = found.end()
-        token = found[0]
+    while match := (_TEMPLATE if opened[-1:] == ["`"] else _CODE).search(source, at):
+        is_comment = match.groupdict().get("comment") is not None
+        kept.append(source[at : match.start() if is_comment else match.end()])
+        at = match.end()
+        token = match[0]
         if token == "}" or (token == "`" and opened[-1:] == ["`"]):
             opened.pop()
         elif token in ("`", "{", "${"):
@@ -139,13 +139,15 @@ def _without_comments(source: str) -> str:
 
 def _with_imports(host: str, folder: Path) -> dict[str, _Module]:
     """The module, and all that it imports, directly or not."""
-    found: dict[str, _Module] = {}
+    modules: dict[str, _Module] = {}
     wanted = {host: "the host"}
     while wanted:
         name, importer = wanted.popitem()
         file = folder / f"{name}.js"
         if not file.is_file():
             raise ValueError(f"{file} is missing; it is imported by {importer}")
-        found[name] = _Module(name, file.read_text(encoding="utf-8"))
-        wanted |= {module: f"{name}.js" for module in found[name].imports if module not in found}
-    return found
+        modules[name] = _Module(name, file.read_text(encoding="utf-8"))
+        wanted |= {
+            module: f"{name}.js" for module in modules[name].imports if module not in modules
+        }
+    return modules

@@ -90,18 +90,18 @@ def pieces(path: Path) -> list[str]:
     A character that is split over several tokens belongs to the last of them. The piece of a
     control token is empty: the mark of the path shows that it has ended.
     """
-    found: list[str] = []
+    pieces: list[str] = []
     incomplete = ""
     for token in path.tokens:
         incomplete += token.shown
         if _is_incomplete(incomplete):
-            found.append("")
+            pieces.append("")
             continue
-        found.append(_visible(incomplete))
+        pieces.append(_visible(incomplete))
         incomplete = ""
-    if incomplete and found:
-        found[-1] = _visible(incomplete)
-    return found
+    if incomplete and pieces:
+        pieces[-1] = _visible(incomplete)
+    return pieces
 
 
 @lru_cache(maxsize=1 << 16)

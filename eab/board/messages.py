@@ -175,7 +175,7 @@ def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:
     """
     known = since_step - MAX_BYTES_OF_CHARACTER
     # What a stop string cuts off may have been sent before.
-    first = len([*takewhile(lambda one: one.step < known and not one.cut, path.tokens)])
+    first = len([*takewhile(lambda token: token.step < known and not token.cut, path.tokens)])
     shown = pieces(path)
     if shown:
         shown[0] = begun + shown[0]
@@ -210,7 +210,12 @@ def _token_record(token: Token, piece: str) -> list[Any]:
     ]
     alone = token_text.visible(token.text)
     taken = next(
-        (index for index, one in enumerate(token.candidates) if one.token == token.token), -1
+        (
+            index
+            for index, candidate in enumerate(token.candidates)
+            if candidate.token == token.token
+        ),
+        -1,
     )
     return [
         piece,

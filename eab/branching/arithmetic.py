@@ -68,13 +68,13 @@ class ArithmeticPolicy(Seeded):
         codes = [self._codes.get(leaf.stream_key, ()) for leaf in leaves]
         pairs = [(index, code) for index, own in enumerate(codes) for code in own]
         draws = predictions.draw_inside([index for index, _ in pairs], [code for _, code in pairs])
-        found: list[dict[int, list[float]]] = [
+        chosen: list[dict[int, list[float]]] = [
             {} if own else {drawn_token(predictions.drawn[index]): [0.0]}
             for index, own in enumerate(codes)
         ]
         for (index, _), draw in zip(pairs, draws, strict=True):
-            found[index].setdefault(drawn_token(draw.token), []).append(draw.inside)
-        return found
+            chosen[index].setdefault(drawn_token(draw.token), []).append(draw.inside)
+        return chosen
 
     def _hand_on(
         self, family: Sequence[Child], inside: Mapping[int, Sequence[float]], step: int

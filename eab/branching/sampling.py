@@ -94,12 +94,14 @@ class Predictions:
             range(len(first.entropies))
         ):
             return first
-        found = cls.__new__(cls)
+        joined = cls.__new__(cls)
         for name in _TENSORS:
-            setattr(found, name, torch.stack([getattr(source, name)[at] for source, at in sources]))
+            setattr(
+                joined, name, torch.stack([getattr(source, name)[at] for source, at in sources])
+            )
         for name in _LISTS:
-            setattr(found, name, [getattr(source, name)[at] for source, at in sources])
-        return found
+            setattr(joined, name, [getattr(source, name)[at] for source, at in sources])
+        return joined
 
     def split(self, counts: Sequence[int]) -> list["Predictions"]:
         """The batch in parts of so many rows; they share its memory."""
@@ -111,10 +113,10 @@ class Predictions:
         ]
 
     def _rows(self, rows: slice) -> "Predictions":
-        found = type(self).__new__(type(self))
+        part = type(self).__new__(type(self))
         for name in (*_TENSORS, *_LISTS):
-            setattr(found, name, getattr(self, name)[rows])
-        return found
+            setattr(part, name, getattr(self, name)[rows])
+        return part
 
     def _entropies(self, best: Tensor, scores: Tensor) -> Tensor:
         """H = ln Z - sum p x score, (P, 1) float64, with scores relative to the best one, (P,)."""
@@ -180,9 +182,9 @@ class Predictions:
         mass = blocks.double().sum(dim=-1)
         tokens, inside = self._invert(rows, blocks, uniform * mass, hidden)
         log_probs = self._log_probs_of(rows, tokens.clamp(max=self._scores.shape[1] - 1))
-        found = _on_host(torch.stack([tokens.double(), inside, mass, log_probs], dim=1)).tolist()
+        drawn = _on_host(torch.stack([tokens.double(), inside, mass, log_probs], dim=1)).tolist()
         draws = []
-        for index, (number, place, total, log_prob) in zip(indices, found, strict=True):
+        for index, (number, place, total, log_prob) in zip(indices, drawn, strict=True):
             token = int(number) if total > 0 else None
             draws.append(Draw(token, place, total))
             if token is not None:
@@ -255,8 +257,8 @@ class Predictions:
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
             rows, columns = torch.tensor(new, device=self._scores.device).T
-            found = self._log_probs_of(rows, columns).tolist()
-            for (index, token), log_prob in zip(new, found, strict=True):
+            values = self._log_probs_of(rows, columns).tolist()
+            for (index, token), log_prob in zip(new, values, strict=True):
                 self._known[index][token] = log_prob
 
 

@@ -65,46 +65,48 @@ class StochasticBeamPolicy(Seeded):
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """The continuations that are kept; of a path without one, its best."""
-        found = [
+        beam = [
             _Continuations(leaf, [drawn_token(token)], [self._perturbed[leaf.stream_key]])
             for leaf, token in zip(leaves, predictions.drawn, strict=True)
         ]
         live = {leaf.stream_key for leaf in leaves}
         finished = [value for key, value in self._perturbed.items() if key not in live]
-        values = self._extended(found, finished, predictions, step)
+        values = self._extended(beam, finished, predictions, step)
         if len(values) > self._config.max_paths:
             self.kappa = max(self.kappa, values[self._config.max_paths])
-        families = [self._family(one, predictions, index) for index, one in enumerate(found)]
+        families = [self._family(options, predictions, index) for index, options in enumerate(beam)]
         self._perturbed = {
             key: value for key, value in self._perturbed.items() if key not in live
         } | {
             stream_key_of(child, step): value
-            for family, one in zip(families, found, strict=True)
-            for child, value in zip(family, one.perturbed, strict=False)
+            for family, options in zip(families, beam, strict=True)
+            for child, value in zip(family, options.perturbed, strict=False)
         }
         return families
 
     def _extended(
         self,
-        found: Sequence[_Continuations],
+        beam: Sequence[_Continuations],
         finished: Sequence[float],
         predictions: Predictions,
         step: int,
     ) -> list[float]:
         """Draw continuations until the max_paths + 1 highest values of all are known: those."""
         wanted = self._config.max_paths + 1
-        growing = list(range(len(found)))
+        growing = list(range(len(beam)))
         while True:
-            values = nlargest(wanted, [*finished, *(v for one in found for v in one.perturbed)])
+            values = nlargest(
+                wanted, [*finished, *(value for options in beam for value in options.perturbed)]
+            )
             lowest = max(self.kappa, values[-1] if len(values) == wanted else -math.inf)
-            growing = [index for index in growing if found[index].perturbed[-1] > lowest]
-            growing = self._next(found, growing, predictions, step)
+            growing = [index for index in growing if beam[index].perturbed[-1] > lowest]
+            growing = self._next(beam, growing, predictions, step)
             if not growing:
                 return values
 
     def _next(
         self,
-        found: Sequence[_Continuations],
+        beam: Sequence[_Continuations],
         growing: Sequence[int],
         predictions: Predictions,
         step: int,
@@ -114,30 +116,34 @@ class StochasticBeamPolicy(Seeded):
         draws = predictions.draw_inside(
             growing,
             [
-                uniform(seed, found[at].leaf.stream_key, step, Purpose.TOKEN, len(found[at].tokens))
+                uniform(seed, beam[at].leaf.stream_key, step, Purpose.TOKEN, len(beam[at].tokens))
                 for at in growing
             ],
-            [found[at].tokens for at in growing],
+            [beam[at].tokens for at in growing],
         )
         grown = []
         for at, draw in zip(growing, draws, strict=True):
             if draw.token is None:
                 continue
-            one = found[at]
-            number = uniform(seed, one.leaf.stream_key, step, Purpose.PERTURBATION, len(one.tokens))
+            options = beam[at]
+            number = uniform(
+                seed, options.leaf.stream_key, step, Purpose.PERTURBATION, len(options.tokens)
+            )
             waited = math.log(_exponential(number))
-            rate = one.leaf.log_prob + math.log(draw.mass)
-            one.tokens.append(draw.token)
-            one.perturbed.append(-_log_sum(-one.perturbed[-1], waited - rate))
+            rate = options.leaf.log_prob + math.log(draw.mass)
+            options.tokens.append(draw.token)
+            options.perturbed.append(-_log_sum(-options.perturbed[-1], waited - rate))
             grown.append(at)
         return grown
 
-    def _family(self, one: _Continuations, predictions: Predictions, index: int) -> list[Child]:
-        kept = max(1, sum(value > self.kappa for value in one.perturbed))
-        tokens = one.tokens[:kept]
+    def _family(self, options: _Continuations, predictions: Predictions, index: int) -> list[Child]:
+        kept = max(1, sum(value > self.kappa for value in options.perturbed))
+        tokens = options.tokens[:kept]
         log_probs = predictions.log_prob([index] * kept, tokens)
         return [
-            Child(one.leaf, token, log_prob, one.leaf.weight * math.exp(log_prob), number == 0)
+            Child(
+                options.leaf, token, log_prob, options.leaf.weight * math.exp(log_prob), number == 0
+            )
             for number, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True))
         ]
 

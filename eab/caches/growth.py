@@ -174,8 +174,8 @@ def fit_cost_model(
         max_tokens: Tokens of the larger forward passes.
     """
     allocation, copy_row = _theil_sen(copies)
-    one, many = _theil_sen(visits[1])[1], _theil_sen(visits[max_tokens])[1]
-    return CostModel(copy_row, allocation, one, max(0.0, many - one) / max(1, max_tokens - 1))
+    single, many = _theil_sen(visits[1])[1], _theil_sen(visits[max_tokens])[1]
+    return CostModel(copy_row, allocation, single, max(0.0, many - single) / max(1, max_tokens - 1))
 
 
 def _theil_sen(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

@@ -177,7 +177,7 @@ class ServerCache:
 
     def run_ahead(self, path: int) -> list[int]:
         """The tokens that the server chose by itself after this path in the latest pass."""
-        return next(list(one.chosen) for one in self.questions if one.path == path)
+        return next(list(question.chosen) for question in self.questions if question.path == path)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Nothing is sent."""

@@ -13,5 +13,5 @@ def to_device(
 ) -> tuple[Tensor, ...]:
     """Each of these lists as a tensor, (n,) int64."""
     together = torch.from_numpy(np.concatenate(numbers, dtype=np.int64)).to(device)
-    parts: tuple[Tensor, ...] = together.split([len(one) for one in numbers])
+    parts: tuple[Tensor, ...] = together.split([len(array) for array in numbers])
     return parts

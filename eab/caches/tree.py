@@ -33,7 +33,7 @@ from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
-from eab.caches.recomputation import Recomputation
+from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.shape import KVShape
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.caches.transfer import to_device
@@ -148,13 +148,13 @@ class TreeCache:
         steps = r if self._steps_left is None else min(r, self._steps_left)
         return self.rows + max(steps * paths, tokens)
 
-    def free(self, texts: Mapping[int, Sequence[int]]) -> Recomputation:
+    def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free K and V of all rows until they are computed again."""
         for tensors in (self._keys, self._values):
             tensors[:] = [self._empty(0) for _ in tensors]
         self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
         by_index = {self._path_index[path]: text for path, text in texts.items()}
-        return Recomputation(
+        return PreemptionRecovery(
             self.shape, self._keys, self._values, self._visible, self._positions, by_index
         )
 

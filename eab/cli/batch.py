@@ -17,7 +17,7 @@ from eab.formatting import counted
 from eab.record.prompt_lines import raise_if_wrong
 
 if TYPE_CHECKING:
-    from eab.engine.many_runs import RunInWork
+    from eab.engine.many_runs import ActiveRun
     from eab.models.base import LanguageModel
 
 
@@ -105,11 +105,11 @@ def _make(
             for run in runs.step():
                 _finish(run, made, folder)
                 steps_ended += run.tag.request.config.max_new_tokens
-            steps = steps_ended + sum(run.step for run in runs.in_work)
+            steps = steps_ended + sum(run.step for run in runs.active)
             bar.update(task, completed=steps, description=str(made))
 
 
-def _finish(run: "RunInWork[BatchLine]", made: _Made, folder: BatchFolder) -> None:
+def _finish(run: "ActiveRun[BatchLine]", made: _Made, folder: BatchFolder) -> None:
     if run.problem:
         made.failures.append(f"{run.tag}: {run.problem}")
     else:

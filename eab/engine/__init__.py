@@ -1,8 +1,11 @@
 """The engine: one forward pass per step for all live paths, of one run or of several.
 
-Read in this order: `request` (what a run is asked for), `build` (the parts of a run, put together),
-`generation` (the state of one run), `lookahead` (the state of one path), `shared_pass` (one step of
-several runs), `passes` (the passes that one run needs), `scheduler` (which runs share which pass),
-`loop` (one run alone), `many_runs` (many, and what each took). `continuing` and `variants` make
-runs from other runs and for several settings.
+A step: `Scheduler._schedule` chooses the runs, `Generation.prepare` gives the tokens of each,
+`run_pass` computes them all, and `Generation.decide` turns the predictions into events.
+
+Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),
+`generation` (the state of one run), `lookahead` (the state of one path), `forward_pass` (one step
+of several runs), `decoding` (one run as a coroutine), `scheduler` (which runs share which pass),
+`loop` (one run alone), `many_runs` (many runs, and what each took). `continuing` makes a run from
+another.
 """

@@ -1,4 +1,4 @@
-"""The order in which waiting runs begin. It is not thread-safe; its owner guards it."""
+"""The order in which waiting runs begin. It is not thread-safe; its user locks it."""
 
 from typing import Generic, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ Waiting = TypeVar("Waiting", bound=Owned)
 class FairQueue(Generic[Waiting]):
     """A queue in rounds, so that frequent requesters do not delay others.
 
-    What is added joins the first round after that of its owner's last one. Within a round, the
+    An entry joins the first round after that of its owner's previous entry. Within a round, the
     order is that of arrival (start-time fair queueing; Goyal, Vin and Cheng 1996).
     """
 
@@ -38,7 +38,7 @@ class FairQueue(Generic[Waiting]):
         """Queue an entry. Those of its owner that left before they started do not count."""
         waiting = [number for number, other in self._waiting if other.owner == new.owner]
         after_last = self._last_rounds.get(new.owner, -1) + 1
-        number = max([self._round, after_last, *(one + 1 for one in waiting)])
+        number = max([self._round, after_last, *(last + 1 for last in waiting)])
         # Stable: arrival order within a round.
         self._waiting = sorted([*self._waiting, (number, new)], key=lambda pair: pair[0])
 

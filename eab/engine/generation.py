@@ -1,7 +1,7 @@
 """The state of one run: its paths, policy, drafts, limits and KV cache.
 
-The loop gives it logits, and it answers with events. It knows nothing of other runs, and of the
-model only its texts and stop tokens.
+`prepare` gives the tokens of the next forward pass, and `decide` turns the predictions of the pass
+into events. It knows nothing about other runs, and only the texts and stop tokens of the model.
 """
 
 import time
@@ -11,18 +11,13 @@ from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
-from eab.caches.recomputation import Recomputation
+from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted_events
 from eab.errors import MemoryLimitError, ModelError
-from eab.events import (
-    Event,
-    RowsAllocated,
-    RunStarted,
-    Speculated,
-)
+from eab.events import Event, RowsAllocated, RunStarted, Speculated
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
@@ -33,11 +28,7 @@ MAX_MASK_CELLS = 2**23  # tokens of a chunk times the rows they see; bounds the 
 
 
 class Generation:
-    """The state of one run; see `eab.engine.build` for how its parts are chosen.
-
-    Attributes:
-        paths: Its live and finished paths.
-    """
+    """The state of one run; `eab.engine.build` chooses its parts."""
 
     def __init__(
         self,
@@ -52,7 +43,7 @@ class Generation:
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
-        self._recomputation: Recomputation | None = None  # of K and V that were freed
+        self._recovery: PreemptionRecovery | None = None  # of K and V that were freed
 
     @property
     def live(self) -> list[Leaf]:
@@ -66,21 +57,19 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether a part of the prompt is still pending, or rows that were freed."""
-        return self._recomputation is not None or any(
+        """Whether tokens of the prompt, or rows that were freed, are still to be computed."""
+        return self._recovery is not None or any(
             state.num_computed < self.paths.prompt_length for state in self.paths.lookahead.values()
         )
 
     @property
     def pending_tokens(self) -> int:
-        """How many certain tokens the next pass computes at most: of the prompt, or of all paths.
-        Draft tokens come on top.
+        """The most tokens that the next pass computes, of the prompt or of all paths; draft tokens
+        are extra.
         """
-        if self._recomputation is not None:
-            return self._recomputation.rows_left
-        return sum(
-            len(state.tokens) - state.num_computed for state in self.paths.lookahead.values()
-        )
+        if self._recovery is not None:
+            return self._recovery.rows_left
+        return sum(state.num_pending for state in self.paths.lookahead.values())
 
     @property
     def draft_seconds(self) -> float:
@@ -94,10 +83,10 @@ class Generation:
 
     @property
     def most_tree_bytes_next(self) -> int:
-        """Bytes that its tree cache holds after the next pass, at most; 0 with another cache."""
+        """The most bytes that its tree cache holds after the next pass; 0 with another cache."""
         if not isinstance(self.cache, TreeCache):
             return 0
-        if self._recomputation is not None:
+        if self._recovery is not None:
             return self.cache.rows * self.cache.shape.row_bytes
         paths = len(self.live)
         drafts = MAX_DRAFT * paths if self._speculator is not None else 0
@@ -108,7 +97,7 @@ class Generation:
         """Free K and V of its cache; the next passes compute them again before the run goes on."""
         assert isinstance(self.cache, TreeCache)
         texts = {path: state.tokens for path, state in self.paths.lookahead.items()}
-        self._recomputation = self.cache.free(texts)
+        self._recovery = self.cache.free(texts)
 
     def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
@@ -119,8 +108,8 @@ class Generation:
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
-        if self._recomputation is not None:
-            return self._recomputation.prepare(min(prefill_limit, PREFILL_CHUNK)), []
+        if self._recovery is not None:
+            return self._recovery.prepare(min(prefill_limit, PREFILL_CHUNK)), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
         chunk = self._chunk(prefill_limit)
@@ -139,16 +128,15 @@ class Generation:
 
     def _chunk(self, limit: int) -> int:
         """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
-        chunks: what they report as copied must not depend on who else is in the pass.
+        chunks: what they report as copied must not depend on the other runs in the pass.
         """
-        chunk = min(
-            PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self.paths.prompt_length)
-        )
+        cells = MAX_MASK_CELLS // self.paths.prompt_length
+        chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, cells))
         return min(chunk, limit) if self.config.cache == "tree" else chunk
 
     def _initial_rows(self) -> int:
-        """Rows to hold from the start: the prompt's; with r at its maximum, all of the run. The
-        last token of a path needs no row: nothing follows it.
+        """Rows to hold from the start: those of the prompt; with r at its maximum, those of the
+        whole run. The last token of a path needs no row, because nothing follows it.
         """
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
@@ -156,15 +144,15 @@ class Generation:
         return self.paths.prompt_length + config.max_paths * steps
 
     def _draft(self) -> None:
-        """Ask the drafter, if there is one, for tokens after each path; never inside the prompt."""
+        """Ask the drafter for tokens after each path; never inside the prompt."""
         if self._speculator is None or self.prefilling:
             return
         requests = []
         for leaf in self._in_pass:
             tokens = self.paths.lookahead[leaf.path].tokens
             step = len(tokens) - self.paths.prompt_length
-            useful = self.config.max_new_tokens - 1 - step
-            requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, useful))
+            limit = self.config.max_new_tokens - 1 - step
+            requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, limit))
         for leaf, drafted in zip(self._in_pass, self._speculator.propose(requests), strict=True):
             self.paths.lookahead[leaf.path].draft_tokens = drafted
 
@@ -179,7 +167,7 @@ class Generation:
     @property
     def predicted(self) -> list[tuple[int, int]]:
         """The path, by its stream key, and the step of each prediction of the current pass."""
-        if self._recomputation is not None:
+        if self._recovery is not None:
             return [(ROOT, 0)]  # placeholder: unused while recomputing
         return [
             (leaf.stream_key, len(state.tokens) - self.paths.prompt_length + index)
@@ -188,15 +176,15 @@ class Generation:
             for index in range(len(state.draft_tokens) + 1)
         ]
 
-    def advance(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
+    def decide(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
         """Use the predictions of the pass, and decide every step that all live paths have reached.
 
         Args:
-            predictions: After the tokens of the batch that `prepare` gave, with drawn tokens; see
-                `predicted`.
+            predictions: One for each entry of `predicted`, with drawn tokens.
+            tokens: How many tokens of this run went through the model.
         """
-        if self._recomputation is not None and not self._recomputation.rows_left:
-            self._recomputation = None
+        if self._recovery is not None and not self._recovery.rows_left:
+            self._recovery = None
             return []
         if self.prefilling:
             return []  # the predictions inside the prompt are not needed
@@ -206,9 +194,9 @@ class Generation:
         events: list[Event] = [*speculated]
         while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
             events.append(self.paths.measure())
-            events += self._decide()
+            events += self._decide_step()
         if self._speculator is not None and step > 0:  # the pass of the prompt drafts nothing
-            drafts = [(len(one.draft_tokens), one.accepted) for one in speculated]
+            drafts = [(len(draft.draft_tokens), draft.accepted) for draft in speculated]
             self._speculator.observe(tokens, seconds, drafts, len(self._in_pass), self.step - step)
         return events
 
@@ -240,7 +228,7 @@ class Generation:
                 speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
         return speculated
 
-    def _decide(self) -> list[Event]:
+    def _decide_step(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""
         live = self.live
         predictions = Predictions.joined(

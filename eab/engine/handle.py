@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Final, Protocol
 
+from eab.engine.decoding import decode
+from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
-from eab.engine.kv_memory import Demand, demand
-from eab.engine.passes import passes
+from eab.engine.kv_memory import KVNeed, kv_need
 from eab.engine.request import Request
-from eab.engine.shared_pass import Part
 from eab.events import Event, RunEnded, TokenAppended
 from eab.models.base import LanguageModel, Stopped
 
@@ -33,10 +33,10 @@ class Serving(Protocol):
 
 
 class Handle:
-    """A run that a scheduler serves. Iterating gives its events, and serves the others meanwhile.
+    """A run that a scheduler serves. Iterating gives its events, and serves the other runs too.
 
     Attributes:
-        tokens: Tokens of it that went through the model.
+        tokens: How many of its tokens went through the model.
         preemptions: How often its rows were freed, to be computed again later.
         starting: Whether it has no token yet: its prompt or the probe of its threshold is served.
         ended: Whether no more events will come.
@@ -58,11 +58,10 @@ class Handle:
         self.error: Exception | None = None
         self._scheduler, self._events = scheduler, list[Event]()
         self._stop, self._should_stop = False, should_stop
-        self._passes = passes(scheduler.model, request, draft, self._events)
+        self._decoding = decode(scheduler.model, request, draft, self._events)
         self._generation: Generation | None = None  # what the next pass serves; None: waits
 
     def __iter__(self) -> Iterator[Event]:
-        """The events as they happen."""
         while not self.ended:
             self._scheduler.begin()
             yield from self.new_events()
@@ -98,9 +97,9 @@ class Handle:
         return self._generation
 
     @cached_property
-    def demand(self) -> Demand:
-        """What it takes of the KV memory, known from its settings."""
-        return demand(self._scheduler.model, self.draft, self.request)
+    def kv_need(self) -> KVNeed:
+        """The KV memory that it needs, from its settings."""
+        return kv_need(self._scheduler.model, self.draft, self.request)
 
     @property
     def slices(self) -> int:
@@ -110,12 +109,12 @@ class Handle:
     @property
     def kv_held(self) -> int:
         """Bytes of KV memory that it holds."""
-        return self.demand.fixed + self.generation.tree_bytes
+        return self.kv_need.fixed + self.generation.tree_bytes
 
     @property
     def kv_next(self) -> int:
         """Bytes of KV memory that it may hold after its next pass."""
-        return self.demand.fixed + self.generation.most_tree_bytes_next
+        return self.kv_need.fixed + self.generation.most_tree_bytes_next
 
     def preempt(self) -> None:
         """Free its rows, if it has a tree cache; they are computed again before it goes on."""
@@ -125,7 +124,7 @@ class Handle:
 
     def start(self) -> None:
         """Build the run."""
-        self._resume(lambda: next(self._passes))
+        self._resume(lambda: next(self._decoding))
 
     def take(self, part: Part) -> None:
         """Go on after a pass."""
@@ -134,9 +133,9 @@ class Handle:
         # until the next garbage collection.
         error, part.error = part.error, None
         if error is None:
-            self._resume(lambda: self._passes.send(part.events))
+            self._resume(lambda: self._decoding.send(part.events))
         else:
-            self._resume(lambda: self._passes.throw(error))
+            self._resume(lambda: self._decoding.throw(error))
 
     def end_stopped(self) -> None:
         """End it now."""
@@ -144,7 +143,7 @@ class Handle:
             self._events.append(RunEnded(0, "stopped"))
             self.drop()
         else:
-            self._resume(lambda: self._passes.throw(Stopped()))
+            self._resume(lambda: self._decoding.throw(Stopped()))
 
     def fail(self, error: Exception) -> None:
         """End it with an error."""
@@ -155,7 +154,7 @@ class Handle:
         try:
             self._generation = go_on()
             if self.starting:
-                self.starting = not any(isinstance(one, TokenAppended) for one in self._events)
+                self.starting = not any(isinstance(event, TokenAppended) for event in self._events)
         except StopIteration:
             self.drop()
         except Exception as error:
@@ -164,4 +163,4 @@ class Handle:
     def drop(self) -> None:
         """Free what it holds; there are no more events."""
         self.ended, self._generation = True, None
-        self._passes.close()
+        self._decoding.close()

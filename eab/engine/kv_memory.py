@@ -1,6 +1,6 @@
-"""The KV memory of many runs: the need of each run, and which runs continue when memory is full.
+"""The KV memory of many runs: what each run needs, and which runs continue when memory is full.
 
-A run with a tree cache takes what its tensors hold, and what its next pass may add. Another cache,
+A run with a tree cache needs what its tensors hold and what its next pass may add. Another cache,
 or that of a draft model, counts from the start with the most that it may hold.
 """
 
@@ -36,15 +36,11 @@ Run = TypeVar("Run", bound=HoldsRows)
 
 
 def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
-    """Pause the last runs, and free their rows, as far as necessary.
+    """Pause the last runs, and free their rows, until the others hold at most `limit` bytes.
 
-    Args:
-        runs: The first of them always goes on; its own `kv_limit_mib` bounds it.
-        limit: Bytes that all of them may hold.
+    The first run always goes on; its own `kv_limit_mib` bounds it.
     """
     going = list(runs)
-    if len(going) == 1:
-        return going
     total = sum(run.kv_next for run in runs)
     while total > limit and len(going) > 1:
         last = going.pop()
@@ -57,23 +53,23 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """Bytes that a run takes."""
+class KVNeed:
+    """Bytes that a run needs."""
 
     first: int  # when it begins: for its prompt and one step, or for all if its settings say so
     fixed: int  # the part of it for caches whose rows are never freed, at their largest
 
 
-def demand(model: LanguageModel, draft: LanguageModel | None, request: Request) -> Demand:
-    """What a run takes, known from its settings."""
+def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request) -> KVNeed:
+    """What a run needs, from its settings."""
     config, prompt = request.config, len(encode(model, request))
     limit = config.kv_limit_mib * 2**20
     shared = config.cache in ("tree", "concat-cow")
     most = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
     freed = config.cache == "tree"
     models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
-    fixed = sum(min(most * one.kv_shape.row_bytes, limit) for one in models if one is not None)
+    fixed = sum(min(most * llm.kv_shape.row_bytes, limit) for llm in models if llm is not None)
     at_once = config.r != AUTO and config.r >= config.max_new_tokens
     rows = most if at_once else prompt + config.max_paths
     own = min(rows * model.kv_shape.row_bytes, limit) if freed else 0
-    return Demand(fixed + own, fixed)
+    return KVNeed(fixed + own, fixed)

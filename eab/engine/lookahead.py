@@ -1,9 +1,9 @@
 """The decoding state of one live path: its tokens, how many of them are computed, and the
 predictions that no decision has used yet.
 
-Without speculation a path holds predictions for at most the next step. With it, one forward pass
-may accept several draft tokens of a path. The path is then ahead of the others and waits for them,
-because every step is decided for all paths together. So speculation changes no decision.
+Without speculation a path has predictions for the next step at most. With speculation, one forward
+pass may accept several draft tokens of a path. The path is then ahead of the others and waits for
+them, because every step is decided for all paths together. So speculation changes no decision.
 """
 
 from collections import deque
@@ -49,6 +49,11 @@ class Lookahead:
             self.tail, cut = stop.search(self.tail, text_of(self.tokens[self.searched]))
             self.searched += 1
             self.stops_at = self.searched if cut else 0
+
+    @property
+    def num_pending(self) -> int:
+        """How many of `tokens` are still to be computed."""
+        return len(self.tokens) - self.num_computed
 
     def pending(self, limit: int) -> list[int]:
         """The next tokens to compute, at most `limit` of them."""

@@ -67,10 +67,8 @@ def serve(
 def stop_when(
     events: Iterable[AnyEvent], requested: Callable[[], bool]
 ) -> Iterator[AnyEvent | RunEnded]:
-    """The same events, ended early where the caller requests it.
-
-    Yields:
-        The events; after the first Pause where `requested()` is true, RunEnded("stopped").
+    """The same events, up to the first Pause at which `requested()` is true; then
+    RunEnded("stopped").
     """
     steps = 0  # those that chose tokens; the chunks of a long prompt choose none
     for event in events:

@@ -1,4 +1,4 @@
-"""Many runs through one scheduler: which are in work, what each has taken, and which have ended."""
+"""Many runs through one scheduler: which are active, what each has taken, and which have ended."""
 
 import time
 from collections import deque
@@ -16,7 +16,7 @@ Tag = TypeVar("Tag")
 
 
 @dataclass(slots=True)
-class RunInWork(Generic[Tag]):
+class ActiveRun(Generic[Tag]):
     """An active run."""
 
     tag: Tag  # what the caller knows it by
@@ -41,56 +41,52 @@ class RunInWork(Generic[Tag]):
 
 
 class ManyRuns(Generic[Tag]):
-    """Runs that wait, and as many in work as the scheduler serves at a time."""
+    """Waiting runs, and as many active ones as the scheduler serves at a time."""
 
     def __init__(self, model: LanguageModel, draft: LanguageModel | None = None) -> None:
         self._draft = draft
         self._scheduler = Scheduler(model)
         self._waiting: deque[tuple[Tag, Request]] = deque()
-        self._in_work: dict[Handle, RunInWork[Tag]] = {}
+        self._active: dict[Handle, ActiveRun[Tag]] = {}
 
     @property
     def busy(self) -> bool:
         """Whether there is anything left to do."""
-        return bool(self._waiting or self._in_work)
+        return bool(self._waiting or self._active)
 
     @property
-    def in_work(self) -> list[RunInWork[Tag]]:
+    def active(self) -> list[ActiveRun[Tag]]:
         """The runs that have begun and not ended."""
-        return [*self._in_work.values()]
+        return [*self._active.values()]
 
     def add(self, tag: Tag, request: Request, *, first: bool = False) -> None:
-        """Let a run wait for its turn, before all others if it is to be `first`."""
+        """Queue a run, before all others if `first`."""
         (self._waiting.appendleft if first else self._waiting.append)((tag, request))
 
-    def step(self) -> list[RunInWork[Tag]]:
-        """One shared forward pass.
-
-        Returns:
-            The runs that ended.
-        """
+    def step(self) -> list[ActiveRun[Tag]]:
+        """One forward pass; returns the runs that ended."""
         self._submit()
-        tokens_before = {handle: handle.tokens for handle in self._in_work}
+        tokens_before = {handle: handle.tokens for handle in self._active}
         start = time.perf_counter()
         changed = self._scheduler.step()
         seconds = time.perf_counter() - start
-        tokens = {one: one.tokens - before for one, before in tokens_before.items()}
+        tokens = {handle: handle.tokens - before for handle, before in tokens_before.items()}
         all_tokens = max(1, sum(tokens.values()))
         ended = []
         for handle in changed:
-            run = self._in_work[handle]
+            run = self._active[handle]
             run.events += handle.new_events()
             run.seconds += seconds * tokens[handle] / all_tokens
             if handle.ended:
                 run.error = handle.error
-                ended.append(self._in_work.pop(handle))
+                ended.append(self._active.pop(handle))
         return ended
 
     def _submit(self) -> None:
-        while self._waiting and len(self._in_work) < self._scheduler.max_running:
+        while self._waiting and len(self._active) < self._scheduler.max_running:
             tag, request = self._waiting.popleft()
             draft = self._draft if request.config.drafter == "model" else None
-            self._in_work[self._scheduler.submit(request, draft=draft)] = RunInWork(tag)
+            self._active[self._scheduler.submit(request, draft=draft)] = ActiveRun(tag)
 
     def close(self) -> None:
         """Drop all runs."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from eab.engine.handle import Handle
 
-# Of one owner's decoding runs per pass, beside others: more only if those have more together.
+# Per pass for the decoding runs of one of several owners; more if the others have more together.
 OWNER_TOKENS: Final = 64
 
 
@@ -30,27 +30,27 @@ class TokensServed:
         self._tokens[owner] += tokens
 
     def begin(self, owner: str, running: Set[str]) -> None:
-        """A run of an owner begins. Who comes new, or back, is not served before all others until
-        it has caught up: its count begins with the least of those who are running.
+        """A run of an owner begins. A new or returning owner must not be served before all others
+        until it has caught up: its count begins with the least count of the running owners.
         """
         if not running:
             self._tokens.clear()
         elif owner not in running:
-            least = min(self._tokens[one] for one in running)
-            # Who left with no more than that comes back as if new.
+            least = min(self._tokens[name] for name in running)
+            # An owner that left with no more than that returns as if new.
             self._tokens = {
-                one: tokens
-                for one, tokens in self._tokens.items()
-                if one in running or tokens > least
+                name: tokens
+                for name, tokens in self._tokens.items()
+                if name in running or tokens > least
             }
             self._tokens[owner] = max(self._tokens.get(owner, 0), least)
         self._tokens.setdefault(owner, 0)
 
 
 def within_shares(decoding: Sequence[Handle], alone: bool) -> list[Handle]:
-    """The runs that the share of their owner holds. One that is larger goes as often as it fits
-    into the shares of all passes since it was served. An owner who is alone has no other limit than
-    the pass; prompts that wait are those of others, too.
+    """The runs that fit into the share of their owner. A larger run is served as often as it fits
+    into the shares of all passes since it was last served. A single owner (`alone`; owners of
+    waiting prompts count) has no limit but the pass.
     """
     asked, taken = Counter[str](), Counter[str]()
     for handle in decoding:

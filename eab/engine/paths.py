@@ -36,7 +36,6 @@ class Paths:
     def __init__(
         self, model: LanguageModel, started: RunStarted, cache: KVCache, drafter: Drafter | None
     ) -> None:
-        """Begin with the prompt."""
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
         self.prompt_length = len(started.prompt_tokens)
         root = Lookahead(list(started.prompt_tokens), searched=self.prompt_length)
@@ -53,8 +52,8 @@ class Paths:
         return [leaf for leaf in self.leaves if not leaf.finished]
 
     def needs_pass(self, leaf: Leaf) -> bool:
-        """Whether the live path has pending tokens, and it matters what follows them. One that is
-        far ahead of the others waits for them.
+        """Whether the live path has pending tokens, and it matters what follows them. A path far
+        ahead of the others waits for them.
         """
         state = self.lookahead[leaf.path]
         state.search(self._stop, self._text_of)
@@ -64,8 +63,7 @@ class Paths:
             or state.tokens[-1] in self._model.stop_ids
             or new >= self._config.max_new_tokens
         )
-        pending = state.num_computed < len(state.tokens)
-        return pending and not ends and len(state.predictions) < MAX_AHEAD
+        return state.num_pending > 0 and not ends and len(state.predictions) < MAX_AHEAD
 
     def measure(self) -> KvMeasured:
         """The KV cache now, for the live paths."""
@@ -128,16 +126,12 @@ class Paths:
             grown(child, path, weight, self.step)
             for path, (child, weight) in zip(ids, children, strict=True)
         ]
-        heir = next(
-            (path for path, (child, _) in zip(ids, children, strict=True) if child.heir), -1
-        )
-        events.append(
-            Forked(self.step, parent.path, tuple(ids), tuple(leaf.weight for leaf in leaves), heir)
-        )
-        events += [
-            self._token_appended(leaf, child)
-            for leaf, (child, _) in zip(leaves, children, strict=True)
-        ]
+        heirs = [path for path, (child, _) in zip(ids, children, strict=True) if child.heir]
+        weights = tuple(leaf.weight for leaf in leaves)
+        heir = heirs[0] if heirs else -1
+        events.append(Forked(self.step, parent.path, tuple(ids), weights, heir))
+        for leaf, (child, _) in zip(leaves, children, strict=True):
+            events.append(self._token_appended(leaf, child))
         self._cache.fork(parent.path, ids)
         state = self.lookahead.pop(parent.path)
         self.lookahead |= {leaf.path: state.child(leaf.token) for leaf in leaves}

@@ -23,16 +23,12 @@ def predicted_events(
     """One event for each live path."""
     on_server = model.kv_shape.blocks is not None
     bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
-    return [
-        Predicted(
-            step,
-            leaf.path,
-            predictions.entropies[index],
-            _candidates(model, predictions, index),
-            bounds[index],
-        )
-        for index, leaf in enumerate(leaves)
-    ]
+    events: list[Event] = []
+    for index, leaf in enumerate(leaves):
+        candidates = _candidates(model, predictions, index)
+        entropy = predictions.entropies[index]
+        events.append(Predicted(step, leaf.path, entropy, candidates, bounds[index]))
+    return events
 
 
 def _candidates(
@@ -50,7 +46,7 @@ def _candidates(
 def _bounds(
     model: LanguageModel, config: BranchingConfig, predictions: Predictions
 ) -> list[EntropyBounds | None]:
-    """Those of the model's own distribution: the logits of a model on a server are ln p."""
+    """Bounds for the model's own distribution: the logits of a model on a server are ln p."""
     log_probs = predictions.best_scores(config.top_k) * config.temperature
-    found = entropy_bounds(log_probs, model.card.vocab_size)
-    return [EntropyBounds(*row) for row in found.tolist()]
+    bounds = entropy_bounds(log_probs, model.card.vocab_size)
+    return [EntropyBounds(*row) for row in bounds.tolist()]

@@ -6,10 +6,10 @@
 
 A run joins at any step and leaves at the step that ends it (Orca's iteration-level scheduling). A
 pass holds at most a budget of tokens: first those of the runs that decode, then chunks of waiting
-prompts, so that a long prompt stalls nobody (chunked prefill). All paths of a run are in a pass or
-none. If the budget does not hold all runs, those of the owner with the fewest tokens served go
-first (virtual token counter, arXiv 2401.00588). An owner with very many paths does not make every
-pass long for the others: its runs take turns. Who is served when changes no decision of a run.
+prompts, so that a long prompt stalls nobody (chunked prefill). Either all paths of a run are in a
+pass, or none. If the budget does not hold all runs, those of the owner with the fewest tokens
+served go first (virtual token counter, arXiv 2401.00588). An owner with very many paths does not
+make every pass long for the others: its runs alternate. The schedule changes no decision of a run.
 """
 
 import threading
@@ -17,19 +17,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from eab.engine.fair_queue import FairQueue
+from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
 from eab.engine.handle import Handle
 from eab.engine.kv_memory import those_that_fit
 from eab.engine.owner_shares import TokensServed, within_shares
 from eab.engine.request import Request
-from eab.engine.shared_pass import Part, run_pass
 from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
-# While a run has no token yet, those that have some are in every fourth pass, with so many tokens.
-BESIDE_STARTING: Final = 64
-STARTING_ALONE: Final = 4
+# While a run has no token yet, runs with tokens get this many tokens, in every fourth pass only.
+TOKENS_WHILE_STARTING: Final = 64
+STARTING_PERIOD: Final = 4
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
@@ -43,7 +43,7 @@ class Scheduler:
             served long make room for the others, and the prompt with the fewest tokens left goes
             first. A server asks for it.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
-            tokens come on top.
+            tokens are extra.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
             prompt. When memory runs short, the youngest run pauses, or one that was served long if
             newcomers go first; if that is not enough, its rows are freed, and computed again when
@@ -116,9 +116,9 @@ class Scheduler:
         """Queue a run. It begins at the next step with room for it.
 
         Args:
-            owner: Who asks; turns are fair between owners.
-            should_stop: Whether to end it; asked before each pass, and during one by a model that
-                takes long. May be asked by any thread.
+            owner: Who asks; the scheduler is fair between owners.
+            should_stop: Whether to end it; called before each pass, during one by a model that
+                takes long, and by any thread.
         """
         handle = Handle(self, request, owner, draft, should_stop)
         with self._lock:
@@ -126,16 +126,14 @@ class Scheduler:
         return handle
 
     def begin(self) -> list[Handle]:
-        """End the runs that were stopped, and begin those that wait, as far as there is room. A
-        step does this first.
-        """
+        """End stopped runs, and begin waiting ones if there is room; a step does this first."""
         return self._end_stopped() + self._begin_waiting()
 
     def step(self) -> list[Handle]:
         """One shared forward pass."""
         changed = self.begin()
         self._fitting = those_that_fit(self._by_priority(), self._kv_room)
-        parts = self._choose()
+        parts = self._schedule()
         if parts:
             run_pass(self.model, list(parts.values()))
         for handle, part in parts.items():
@@ -165,7 +163,7 @@ class Scheduler:
         """Begin runs in their order, as long as there is room."""
         begun = []
         while (handle := self._next_with_room()) is not None:
-            self._served.begin(handle.owner, {one.owner for one in self._running})
+            self._served.begin(handle.owner, {running.owner for running in self._running})
             handle.start()
             self._keep_running([*self._running, handle])
             self._fitting.append(handle)
@@ -174,14 +172,14 @@ class Scheduler:
 
     def _next_with_room(self) -> Handle | None:
         with self._lock:
-            for handle in self._next_by_turn():
+            for handle in self._next_in_line():
                 if not self._running or self._has_room(handle):
                     return self._queue.take(handle)
         return None
 
-    def _next_by_turn(self) -> list[Handle]:
-        """Who may begin next if there is room: the first who waits, if a slot is free, and the
-        first newcomer, who is served before the runs of others have ended.
+    def _next_in_line(self) -> list[Handle]:
+        """Which runs may begin next if there is room: the first that waits, if a slot is free, and
+        the first of a newcomer, who is served before the runs of others have ended.
         """
         waiting = self._queue.entries
         next_ones = waiting[:1] if len(self._running) < self.max_running else []
@@ -190,40 +188,40 @@ class Scheduler:
         return next_ones
 
     def _is_newcomer(self, handle: Handle) -> bool:
-        return all(one.owner != handle.owner for one in self._running)
+        return all(running.owner != handle.owner for running in self._running)
 
     def _has_room(self, handle: Handle) -> bool:
         try:
-            first = handle.demand.first
+            first = handle.kv_need.first
         except Exception:
             return True  # the run says why it cannot begin
         staying = self._running
         if self._newcomers_first and self._is_newcomer(handle):
             oldest, *others = staying
-            staying = [oldest, *(one for one in others if not one.slices)]
+            staying = [oldest, *(run for run in others if not run.slices)]
         elif self.paused:
             return False
-        return sum(one.kv_next for one in staying) + first <= self._kv_room
+        return sum(run.kv_next for run in staying) + first <= self._kv_room
 
     def _by_priority(self) -> list[Handle]:
-        """The running runs, the last to pause first: the oldest, so that one always comes to its
-        end, then those that were served least. Slices double, so that runs seldom change places.
+        """The running runs, the last to pause first: the oldest, so that one always finishes, then
+        those that were served least. Slices double, so that runs seldom change places.
         """
         if not self._newcomers_first or not self._running:
             return self._running
         oldest, *others = self._running
         return [oldest, *sorted(others, key=lambda handle: handle.slices)]
 
-    def _choose(self) -> dict[Handle, Part]:
-        """Which runs the next pass serves: those that decode first, then prompts, in chunks."""
-        order = sorted(self._fitting, key=lambda one: (self._served.to(one.owner), one.tokens))
+    def _schedule(self) -> dict[Handle, Part]:
+        """Which runs the next pass serves: first those that decode, then chunks of prompts."""
+        order = sorted(self._fitting, key=lambda run: (self._served.to(run.owner), run.tokens))
         prompts = [handle for handle in order if handle.generation.prefilling]
         if self._newcomers_first:  # else a short prompt waits for the chunks of long ones
             prompts.sort(key=lambda handle: handle.generation.pending_tokens)
         left, reserved = self.token_budget, self._reserved(prompts)
         chosen: dict[Handle, Part] = {}
         share, begun = self._share_of_begun(order), 0
-        decoding = [one for one in order if one not in prompts and (one.starting or share)]
+        decoding = [run for run in order if run not in prompts and (run.starting or share)]
         owners = {handle.owner for handle in order}
         for handle in within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
@@ -242,15 +240,15 @@ class Scheduler:
         return chosen
 
     def _share_of_begun(self, fitting: Sequence[Handle]) -> int:
-        """Tokens of a pass for the runs that have tokens already. While another one has none, most
-        passes leave them out, so that they are short: the probe of a threshold takes many. A run
-        with more paths is alone in its turn.
+        """Tokens of a pass for the runs that have tokens already. While another run has none, most
+        passes leave them out and so stay short: the probe of a threshold takes many passes. A run
+        with more paths than that is served alone.
         """
         if not (self._newcomers_first and any(handle.starting for handle in fitting)):
             self._passes_awaited = 0
             return self.token_budget
         self._passes_awaited += 1
-        return 0 if self._passes_awaited % STARTING_ALONE else BESIDE_STARTING
+        return 0 if self._passes_awaited % STARTING_PERIOD else TOKENS_WHILE_STARTING
 
     def _reserved(self, prompts: Sequence[Handle]) -> int:
         """Tokens of a pass that decoding leaves to prompts; else many paths would stall them."""

@@ -1,9 +1,9 @@
-"""What can happen in a run: frozen, plain values, one class per kind of event, a closed union.
+"""What can happen in a run: frozen, plain values, one class per kind of event, in a closed union.
 
 Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: at a
-fork it ends and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
-of the prompt. Decisions hold no times, so the decisions of two runs compare exactly; timings are
-events of their own. `step` and `path` of an event are the step and the path that it is about.
+fork it ends, and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
+of the prompt. Decisions hold no times, so the decisions of two runs can be compared exactly; times
+are events of their own. `step` and `path` of an event are the step and the path that it is about.
 """
 
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ def read_messages(given: object) -> tuple[Message, ...]:
         raise PromptError(
             f"there are {len(given):,} messages; a chat has 1 to {MAX_MESSAGES}. Add or remove some"
         )
-    messages = tuple(_message(f"messages[{index}]", one) for index, one in enumerate(given))
+    messages = tuple(_message(f"messages[{index}]", message) for index, message in enumerate(given))
     characters = sum(len(message.content) for message in messages)
     if characters > MAX_TEXT:
         raise PromptError(

@@ -28,11 +28,7 @@ class Candidate(NamedTuple):
 
 
 class EntropyBounds(NamedTuple):
-    """Between what an entropy lies for certain.
-
-    Attributes:
-        low, high: In nats.
-    """
+    """The least and the largest value, in nats, that an entropy can have."""
 
     low: fields.Nats
     high: fields.Nats
@@ -87,32 +83,21 @@ class KVUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a reader of the run needs to know about the model.
+    """What a reader of the run needs to know about the model."""
 
-    Attributes:
-        name: As given to `eab.load_model`.
-        family: The model type of transformers, such as `llama`.
-        layers, kv_heads, head_dim: The shape of one KV row.
-        dtype: Of K and V, and of weights that are as loaded.
-        device: Where it ran.
-        row_bytes: Bytes of one KV row: K and V of one token in all layers.
-        weights: The format of the weights (see eab.weight_formats).
-        layout: The layout of weights that are as loaded.
-        sha256: Of the files of its weights, one after the other; empty where they are on a server,
-            were loaded by the caller, or are very large.
-    """
-
-    name: fields.ModelName
-    family: fields.Word
+    name: fields.ModelName  # as given to `eab.load_model`
+    family: fields.Word  # the model type of transformers, such as `llama`
     vocab_size: fields.Size
     layers: fields.Whole
     kv_heads: fields.Whole
     head_dim: fields.Whole
-    dtype: fields.Word
+    dtype: fields.Word  # of K and V, and of weights that are as loaded
     device: fields.Word
-    row_bytes: fields.Size
-    weights: fields.Word = AS_LOADED
-    layout: fields.Word = PLAIN
+    row_bytes: fields.Size  # K and V of one token in all layers
+    weights: fields.Word = AS_LOADED  # their format (see eab.weight_formats)
+    layout: fields.Word = PLAIN  # of weights that are as loaded
+    # Of the files of its weights, one after the other; empty if they are on a server, were loaded
+    # by the caller, or are very large
     sha256: fields.Word = ""
 
     @property

@@ -45,7 +45,7 @@ class AttentionRecord:
     ) -> None:
         """Note one call."""
         self.layers.append(int(module.layer_idx))  # type: ignore[arg-type]
-        self.rows |= {(one.shape[1], one.shape[3]) for one in (key, value)}
+        self.rows |= {(tensor.shape[1], tensor.shape[3]) for tensor in (key, value)}
         self.is_causal &= _is_causal(module, key.shape[2], mask, arguments)
 
 

@@ -67,14 +67,14 @@ def _before_end(text: str, content: str) -> str:
 
 
 def _joined(pieces: Iterator[str]) -> str:
-    found: list[str] = []
+    kept: list[str] = []
     length = 0
     for piece in pieces:
         length += len(piece)
         if length > MOST_CHARACTERS:
             raise TemplateTooLarge(_TOO_MANY)
-        found.append(piece)
-    return "".join(found)
+        kept.append(piece)
+    return "".join(kept)
 
 
 @lru_cache(maxsize=16)

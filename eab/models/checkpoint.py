@@ -36,13 +36,13 @@ def refuse_other_shards(folder: str) -> None:
         )
 
 
-def refuse_missing_weights(name: str, found: Mapping[str, Any]) -> None:
+def refuse_missing_weights(name: str, info: Mapping[str, Any]) -> None:
     """Refuse a model some of whose weights are not in its checkpoint; they would be random.
 
     Args:
-        found: What transformers says of the loading (`output_loading_info`).
+        info: What transformers says of the loading (`output_loading_info`).
     """
-    missing = sorted(found["missing_keys"])
+    missing = sorted(info["missing_keys"])
     if missing:
         raise ModelError(
             f"the model {quoted(name)} is incomplete: {counted(len(missing), 'weight')} missing "

@@ -41,9 +41,9 @@ def _windows(model: nn.Module, config: Any) -> list[int | None]:
 def _original_lengths(config: Any) -> list[int]:
     """The original lengths of rotary embeddings that change beyond them."""
     rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
     return [
-        int(one["original_max_position_embeddings"])
-        for one in kinds
-        if one.get("rope_type") == "longrope"
+        int(kind["original_max_position_embeddings"])
+        for kind in kinds
+        if kind.get("rope_type") == "longrope"
     ]

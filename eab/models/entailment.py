@@ -71,8 +71,8 @@ def load_entailment(name: str) -> Entailment:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         options |= {"use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, **options)
-        model, found = loaded
-        refuse_missing_weights(name, found)
+        model, info = loaded
+        refuse_missing_weights(name, info)
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder

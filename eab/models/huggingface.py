@@ -296,7 +296,7 @@ def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.d
 
 def stop_ids_of(*sources: Any) -> frozenset[int]:
     """All token ids that end a text; each source, such as a generation config, may list several."""
-    found: set[int] = set()
+    stop_ids: set[int] = set()
     for ids in (getattr(source, "eos_token_id", None) for source in sources):
-        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
-    return frozenset(found)
+        stop_ids.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return frozenset(stop_ids)

@@ -31,8 +31,8 @@ class InstalledModel:
 
 def installed_models() -> list[InstalledModel]:
     """What this project, Ollama, LM Studio and the Hub's cache have here."""
-    found = [_of_this_project(name) for name in (EMBEDDED, *PACKAGED) if _is_here(name)]
-    return [*found, *_of_ollama(), *_of_lm_studio(), *_of_the_hub()]
+    ours = [_of_this_project(name) for name in (EMBEDDED, *PACKAGED) if _is_here(name)]
+    return [*ours, *_of_ollama(), *_of_lm_studio(), *_of_the_hub()]
 
 
 def _is_here(name: str) -> bool:
@@ -77,8 +77,8 @@ def _of_the_hub() -> Iterator[InstalledModel]:
 
 
 def _size(files: list[Path]) -> int:
-    found = 0
+    size = 0
     for file in files:
         with suppress(OSError):  # it may vanish meanwhile
-            found += os.path.getsize(file)
-    return found
+            size += os.path.getsize(file)
+    return size

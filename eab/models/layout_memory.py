@@ -36,9 +36,9 @@ def remember(case: str, layout: str) -> None:
 def _read() -> dict[str, str]:
     path = _path()
     with suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
-        if isinstance(found, dict):
-            return {str(case): str(layout) for case, layout in found.items()}
+        measured = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+        if isinstance(measured, dict):
+            return {str(case): str(layout) for case, layout in measured.items()}
     return {}
 
 

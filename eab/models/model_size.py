@@ -151,7 +151,7 @@ class _CountedTensors(TorchFunctionMode):
     ) -> Any:
         made = func(*args, **(kwargs or {}))
         given = (*args, *(kwargs or {}).values())
-        if isinstance(made, Tensor) and not any(isinstance(one, Tensor) for one in given):
+        if isinstance(made, Tensor) and not any(isinstance(argument, Tensor) for argument in given):
             self._tensors += 1
             self._numbers += made.numel()
             self._check()

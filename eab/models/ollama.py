@@ -50,7 +50,7 @@ def weights_of(name: str) -> Path:
     wanted = name if ":" in last else f"{name}:latest"
     known = dict(models())
     if wanted not in known:
-        named = ", ".join(shortened(one, 60) for one in list(known)[:_MOST_NAMED])
+        named = ", ".join(shortened(known_name, 60) for known_name in list(known)[:_MOST_NAMED])
         more = f" and {len(known) - _MOST_NAMED:,} more" if len(known) > _MOST_NAMED else ""
         have = f"{named}{more}" if known else "no model"
         raise ModelError(

@@ -58,8 +58,8 @@ def load(
     tokenizer = AutoTokenizer.from_pretrained(source.place, **options)
     options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.place, **options)
-    model, found = loaded
-    refuse_missing_weights(source.place, found)
+    model, info = loaded
+    refuse_missing_weights(source.place, info)
     return tokenizer, model
 
 

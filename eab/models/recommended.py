@@ -16,9 +16,9 @@ _SETTINGS: Final = ("temperature", "top_p", "top_k")
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:
     """What a checkpoint recommends, else what is known of its family; only settings of a run."""
     given = {} if generation_config is None else generation_config.to_diff_dict()
-    found = {setting: given[setting] for setting in _SETTINGS if _is_allowed(setting, given)}
-    if found:
-        return found
+    settings = {setting: given[setting] for setting in _SETTINGS if _is_allowed(setting, given)}
+    if settings:
+        return settings
     return next((known for part, known in _FAMILIES.items() if part in name.lower()), {})
 
 

@@ -88,10 +88,10 @@ def is_gguf(path: str) -> bool:
 
 def parts_of_gguf(path: Path) -> tuple[Path, ...]:
     """The files of a model in GGUF whose first one this is; the name says how many there are."""
-    found = _PART.search(path.name)
-    if found is None or int(found[1]) != 1:
+    match = _PART.search(path.name)
+    if match is None or int(match[1]) != 1:
         return (path,)
-    stem, count = path.name[: found.start()], int(found[2])
+    stem, count = path.name[: match.start()], int(match[2])
     names = [f"{stem}-{part:05d}-of-{count:05d}.gguf" for part in range(1, 1 + count)]
     return tuple(path.with_name(name) for name in names)
 

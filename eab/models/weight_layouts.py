@@ -168,7 +168,7 @@ def _measure(layers: Sequence[nn.Module]) -> Measure:
             layer(x)
 
     inputs = [[_input(layer, rows) for layer in layers] for rows in BATCH_SIZES]
-    by_rows = [timed(partial(run, one)) for one in inputs]
+    by_rows = [timed(partial(run, rows)) for rows in inputs]
     return lambda: statistics.geometric_mean(measure() for measure in by_rows)
 
 
@@ -178,7 +178,7 @@ def _input(layer: nn.Module, rows: int) -> Tensor:
 
 def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
     """The machine, and what is multiplied there."""
-    shapes = Counter(f"{one.out_features} x {one.in_features}" for one in linears.values())
+    shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
     sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
     return f"{describe_machine()}: {sizes}"
 
@@ -189,7 +189,7 @@ def _linears(model: nn.Module) -> dict[str, nn.Linear]:
 
 def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
     weights = [linear.weight for linear in linears.values()]
-    return all(one.device.type == "cpu" and one.dtype == torch.float32 for one in weights)
+    return all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in weights)
 
 
 def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:

@@ -13,7 +13,7 @@ _KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, PrepackedLinear)
 
 def matrix_modules(model: nn.Module) -> Mapping[str, nn.Module]:
     """The linear layers and embeddings that are not quantized, by their names in the model."""
-    return {name: one for name, one in model.named_modules() if _is_matrix(one)}
+    return {name: module for name, module in model.named_modules() if _is_matrix(module)}
 
 
 def _is_matrix(module: nn.Module) -> bool:

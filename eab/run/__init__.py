@@ -1,7 +1,6 @@
 """From events to the state of a run: `fold(events) -> Run`. Replay needs no more than this.
 
-Every prefix of an event list folds, so a run that goes on, was stopped, or failed is just a shorter
-run.
+Every prefix of an event list folds, so a run that continues, was stopped or failed is only shorter.
 """
 
 from eab.run.folding import RunFold, fold, fold_prefix

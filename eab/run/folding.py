@@ -9,18 +9,11 @@ from eab.run.state import Run, raise_if_failed
 
 
 class RunFold:
-    """The events of a run so far: a run that may still be probing its prompt, or has started.
-
-    Every prefix of an event list folds.
-
-    Attributes:
-        probe: Entropies (nats) of the greedy probe so far.
-        run: The run once it has started.
-    """
+    """The events of a run so far: it may still be probing its prompt, or has started."""
 
     def __init__(self) -> None:
-        self.probe: list[float] = []
-        self.run: Run | None = None
+        self.probe: list[float] = []  # entropies (nats) of the greedy probe so far
+        self.run: Run | None = None  # once it has started
         self._ended: RunEnded | None = None  # while probing
 
     @property
@@ -30,7 +23,7 @@ class RunFold:
 
     @property
     def progress(self) -> Progressed:
-        """How far it is, by its limit of steps."""
+        """How far it has come, by its limit of steps."""
         if self.run is None:
             return Progressed(0.0, f"Probing the prompt: step {len(self.probe)}")
         steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
@@ -59,7 +52,7 @@ class RunFold:
             )
 
     def started_run(self) -> Run:
-        """The run."""
+        """The run; RecordError if it has not started, MemoryLimitError if it failed before."""
         if self.run is not None:
             return self.run
         raise_if_failed(self._ended)

@@ -171,11 +171,8 @@ class Run:
             share = weight / total if total > 0 else 0.0
             if self._stop:
                 self._tails[child] = (self._tails[parent.id][0], 0)
-            self.paths.append(
-                Path(
-                    child, parent.id, [(event.step, weight)], child == event.heir, event.step, share
-                )
-            )
+            weights, is_heir = [(event.step, weight)], child == event.heir
+            self.paths.append(Path(child, parent.id, weights, is_heir, event.step, share))
 
     def _path(self, path: int) -> Path:
         if path < 0:
@@ -183,19 +180,19 @@ class Run:
         return self.paths[path]
 
     def _live(self, path: int, step: int) -> Path:
-        found = self._leaf(path, step)
-        if found.status != "live":
-            raise RecordError(f"path {path} is {found.status}; it cannot continue")
-        return found
+        leaf = self._leaf(path, step)
+        if leaf.status != "live":
+            raise RecordError(f"path {path} is {leaf.status}; it cannot continue")
+        return leaf
 
     def _leaf(self, path: int, step: int) -> Path:
-        found = self._path(path)
-        if found.status not in ("live", "finished"):
+        leaf = self._path(path)
+        if leaf.status not in ("live", "finished"):
             raise RecordError(
-                f"path {path} is {found.status}; nothing can happen to it at step {step}"
+                f"path {path} is {leaf.status}; nothing can happen to it at step {step}"
             )
-        found.touched = step
-        return found
+        leaf.touched = step
+        return leaf
 
     def _step(self, step: int) -> Step:
         if step == len(self.steps):
@@ -283,9 +280,8 @@ class Run:
 
     def samples(self) -> list[Sample]:
         """All leaves, the heaviest first."""
-        return sorted(
-            (self.sample(leaf.id) for leaf in self.leaves()), key=lambda sample: -sample.weight
-        )
+        samples = [self.sample(leaf.id) for leaf in self.leaves()]
+        return sorted(samples, key=lambda sample: -sample.weight)
 
     def peak_kv(self) -> KVUsage | None:
         """The measurement with the most distinct rows in use."""
@@ -317,11 +313,9 @@ class Run:
 
     def seconds(self) -> float | None:
         """Wall time of all steps (measured); None for a what-if run."""
-        return (
-            None
-            if self.is_what_if
-            else sum(step.timing.seconds for step in self.steps if step.timing is not None)
-        )
+        if self.is_what_if:
+            return None
+        return sum(step.timing.seconds for step in self.steps if step.timing is not None)
 
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, including the prompt and pruned paths."""

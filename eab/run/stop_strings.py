@@ -30,6 +30,6 @@ class StopStrings:
             and what follows it; 0 if there is none.
         """
         window = tail + token_text.to_bytes(text)
-        found = [place for stop in self._stop if (place := window.find(stop)) >= 0]
-        cut = len(window) - min(found) if found else 0
+        places = [place for stop in self._stop if (place := window.find(stop)) >= 0]
+        cut = len(window) - min(places) if places else 0
         return window[max(0, len(window) - self._tail) :], cut

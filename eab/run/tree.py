@@ -3,30 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from eab.events import (
-    Candidate,
-    EntropyBounds,
-    FinishReason,
-    Growth,
-    KVUsage,
-    StepTimed,
-)
+from eab.events import Candidate, EntropyBounds, FinishReason, Growth, KVUsage, StepTimed
 
 PathStatus = Literal["live", "forked", "finished", "pruned"]
 
 
 @dataclass(slots=True)
 class Token:
-    """One generated token.
-
-    Attributes:
-        step: The step that chose it.
-        token, text, special, log_prob: As in TokenAppended.
-        entropy: Of the distribution that it was drawn from, in nats.
-        candidates: The most likely tokens of that distribution.
-        whole: As in Predicted.
-        cut: How many characters at the end of `text` a stop string cut off.
-    """
+    """One generated token: the fields of its TokenAppended and Predicted."""
 
     step: int
     token: int
@@ -36,7 +20,7 @@ class Token:
     entropy: float
     candidates: tuple[Candidate, ...]
     whole: EntropyBounds | None = None
-    cut: int = 0
+    cut: int = 0  # how many characters at the end of `text` a stop string cut off
 
     @property
     def kept(self) -> str:
@@ -83,9 +67,8 @@ class Path:
 
     def stands_at(self, step: int) -> bool:
         """Whether it is a leaf, live or finished, after this step."""
-        return self.born <= step and not (
-            self.status in ("forked", "pruned") and self.touched <= step
-        )
+        has_ended = self.status in ("forked", "pruned") and self.touched <= step
+        return self.born <= step and not has_ended
 
 
 @dataclass(slots=True)

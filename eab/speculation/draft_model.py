@@ -54,7 +54,10 @@ class DraftModel:
             self._trim_rejected(request)
         while drafting:
             predictions = Predictions(self._next_logits(drafting, drafts), self._config)
-            at = [(one.stream_key, one.step + len(drafts[one.path])) for one in drafting]
+            at = [
+                (request.stream_key, request.step + len(drafts[request.path]))
+                for request in drafting
+            ]
             predictions.draw_next(self._policy.uniforms(at), [])
             forced = self._policy.forced_tokens(predictions, at)
             going_on = []
@@ -71,8 +74,10 @@ class DraftModel:
     ) -> Tensor:
         """Compute the pending tokens of each path and its draft -> logits (P, V) after them."""
         pending = {
-            one.path: [*one.tokens, *drafts[one.path]][len(self._computed[one.path]) :]
-            for one in requests
+            request.path: [*request.tokens, *drafts[request.path]][
+                len(self._computed[request.path]) :
+            ]
+            for request in requests
         }
         while chunks := {
             path: tokens[:CHUNK] for path, tokens in pending.items() if len(tokens) > CHUNK
@@ -129,9 +134,9 @@ def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
         None,
     )
     if size != other or differs is not None:
-        found = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
+        what = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
         raise ModelError(
-            f"the draft model {draft.card.name} has {found}; it must have the same vocabulary as "
+            f"the draft model {draft.card.name} has {what}; it must have the same vocabulary as "
             f"{target.card.name}"
         )
     known.add(draft)

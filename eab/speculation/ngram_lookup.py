@@ -49,9 +49,9 @@ class NgramLookup:
         """
         ngrams = self._ngrams[request.path]
         for size in range(MAX_NGRAM, MIN_NGRAM - 1, -1):
-            found = ngrams.get(tuple(request.tokens[-size:]))
-            if found is not None:
-                return self._copy(*found, request)
+            match = ngrams.get(tuple(request.tokens[-size:]))
+            if match is not None:
+                return self._copy(*match, request)
         return []
 
     def _copy(self, source: list[int], start: int, request: DraftRequest) -> list[int]:

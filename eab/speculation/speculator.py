@@ -35,7 +35,7 @@ class Speculator:
         drafts: list[list[int]] = [[] for _ in requests]
         self._asked = limit > 0 and not self._out_of_memory
         if self._asked:
-            limited = [replace(one, limit=min(limit, one.limit)) for one in requests]
+            limited = [replace(request, limit=min(limit, request.limit)) for request in requests]
             try:
                 drafts = [self._before_stop(draft) for draft in self.drafter.propose(limited)]
             except (MemoryLimitError, MemoryError, RuntimeError) as error:

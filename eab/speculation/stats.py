@@ -43,13 +43,13 @@ def speculation_stats(run: Run) -> SpeculationStats:
     return SpeculationStats(
         steps=max(0, len(run.steps) - 1),
         forward_passes=sum(step.forward_passes for step in run.steps[1:]),
-        draft_tokens=sum(len(one.draft_tokens) for one in run.speculations),
-        accepted=sum(one.accepted for one in run.speculations),
-        rejected=sum(one.verified - one.accepted for one in run.speculations),
-        draft_seconds=sum(one.draft_seconds for one in timed),
-        forward_seconds=sum(one.forward_seconds for one in timed),
-        seconds=sum(one.seconds for one in timed),
-        tokens=sum(one.tokens for one in timed),
+        draft_tokens=sum(len(draft.draft_tokens) for draft in run.speculations),
+        accepted=sum(draft.accepted for draft in run.speculations),
+        rejected=sum(draft.verified - draft.accepted for draft in run.speculations),
+        draft_seconds=sum(timing.draft_seconds for timing in timed),
+        forward_seconds=sum(timing.forward_seconds for timing in timed),
+        seconds=sum(timing.seconds for timing in timed),
+        tokens=sum(timing.tokens for timing in timed),
     )
 
 

@@ -24,9 +24,9 @@ from eab.cli.batch_lines import read_lines
 from eab.cli.commands import app
 from eab.config import BranchingConfig
 from eab.engine import scheduler
+from eab.engine.forward_pass import Part
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.engine.shared_pass import Part
 from eab.errors import ConfigError, EabError, RecordError, RunsError
 from eab.events import RunEnded
 from eab.figures.tables import samples_of_runs_table

@@ -9,7 +9,7 @@ from saying_model import saying_model
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.loop import generate
-from eab.engine.many_runs import ManyRuns, RunInWork
+from eab.engine.many_runs import ManyRuns, ActiveRun
 from eab.engine.request import Request
 from eab.events import RunEnded
 
@@ -20,7 +20,7 @@ def request(seed: int, prompt: str = "0") -> Request:
     return Request(prompt, BranchingConfig(max_new_tokens=4, max_paths=6, seed=seed))
 
 
-def ended_runs(runs: ManyRuns[int]) -> list[RunInWork[int]]:
+def ended_runs(runs: ManyRuns[int]) -> list[ActiveRun[int]]:
     """All runs, in the order of their ends."""
     ended = []
     while runs.busy:
@@ -57,7 +57,7 @@ def test_a_run_that_is_first_begins_before_those_that_wait() -> None:
     for seed in range(3):
         runs.add(seed, request(seed))
     runs.step()
-    assert [run.tag for run in runs.in_work] == [0]
+    assert [run.tag for run in runs.active] == [0]
     runs.add(9, request(9), first=True)
     assert [run.tag for run in ended_runs(runs)] == [0, 9, 1, 2]
 
@@ -76,4 +76,4 @@ def test_what_is_dropped_ends() -> None:
     with closing(runs):
         runs.add(0, request(0))
         runs.step()
-        assert [run.step for run in runs.in_work] == [0]
+        assert [run.step for run in runs.active] == [0]

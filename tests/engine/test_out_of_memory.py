@@ -12,9 +12,9 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.tree import TreeCache
+from eab.engine.forward_pass import Stopwatch
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.engine.stopwatch import Stopwatch
 from eab.events import RunEnded
 from eab.models.out_of_memory import is_out_of_memory
 from eab.run import fold

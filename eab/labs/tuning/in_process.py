@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from eab import record
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.engine.many_runs import ManyRuns, RunInWork
+from eab.engine.many_runs import ManyRuns, ActiveRun
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
 from eab.events import Event, ModelCard, Probed
@@ -72,7 +72,7 @@ class InProcess:
                         runs.add(ended.tag, ended.tag.request, first=True)
                     else:
                         yield ended.tag.outcome()
-                yield SweepProgress(sum(_tokens_under_way(run) for run in runs.in_work))
+                yield SweepProgress(sum(_tokens_under_way(run) for run in runs.active))
 
     def _warm_up(self, items: Sequence[Item]) -> None:
         """The first forward passes of a process are slow; the first cells should not pay for it."""
@@ -84,7 +84,7 @@ class InProcess:
             except EabError:
                 return  # the item itself says why
 
-    def _take(self, ended: RunInWork[_Work]) -> None:
+    def _take(self, ended: ActiveRun[_Work]) -> None:
         work = ended.tag
         config = work.left.pop(0)
         if ended.problem:
@@ -134,6 +134,6 @@ class InProcess:
         return what_if.events if exact else None
 
 
-def _tokens_under_way(run: RunInWork[_Work]) -> float:
+def _tokens_under_way(run: ActiveRun[_Work]) -> float:
     done = run.step / run.tag.left[0].max_new_tokens
     return done * run.tag.item.most_tokens

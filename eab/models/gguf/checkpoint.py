@@ -67,8 +67,8 @@ def load(
     loaded: Any = from_pretrained(
         None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True
     )
-    model, found = loaded
-    refuse_missing_weights(name, found)
+    model, info = loaded
+    refuse_missing_weights(name, info)
     model.generation_config = generation_of(header)
     if _marks(header) != before:
         raise ModelError(f"the file of {quoted(name)} changed while it was read; try again")
@@ -119,14 +119,14 @@ def _other_shape(name: str, tensor: TensorInfo, expected: torch.Size) -> ModelEr
 
 def _places(architecture: str, layers: int, empty: PreTrainedModel) -> dict[str, str]:
     """The names of the weights in transformers by those in the file."""
-    [family] = [one for one, name in MODEL_ARCH_NAMES.items() if name == architecture]
+    [family] = [key for key, name in MODEL_ARCH_NAMES.items() if name == architecture]
     names = get_tensor_name_map(family, layers)
-    found = {}
+    places = {}
     for place in empty.state_dict():
         module, _, kind = place.rpartition(".")
         if (in_file := names.get_name(module)) is not None:
-            found[f"{in_file}.{kind}"] = place
-    return found
+            places[f"{in_file}.{kind}"] = place
+    return places
 
 
 def _place(name: str, tensor: TensorInfo, places: Mapping[str, str]) -> str:

@@ -212,10 +212,10 @@ class _Reader:
     def bytes(self, count: int) -> bytes:
         """The next bytes."""
         self.position += count
-        found = self._file.read(count) if self.position <= self._end else b""
-        if len(found) < count:
+        data = self._file.read(count) if self.position <= self._end else b""
+        if len(data) < count:
             raise _damaged(self.path, "it ends inside of its header, or that is too large")
-        return found
+        return data
 
     def numbers(self, kinds: str) -> tuple[Any, ...]:
         """The next numbers, in the letters of `struct`."""
@@ -260,10 +260,10 @@ def read_tensor(file: BinaryIO, tensor: TensorInfo) -> bytes:
         ModelError: The file has become shorter.
     """
     file.seek(tensor.start)
-    found = file.read(tensor.bytes)
-    if len(found) < tensor.bytes:
+    data = file.read(tensor.bytes)
+    if len(data) < tensor.bytes:
         raise ModelError(f"{quoted(str(tensor.file))} became shorter while it was read; try again")
-    return found
+    return data
 
 
 def _damaged(path: Path, reason: str) -> ModelError:

@@ -121,7 +121,7 @@ def _as_in_the_file(backend: Any, header: Header) -> Any:
     """
     state = json.loads(backend.to_str())
     count, added = len(header.tokens), []
-    state["added_tokens"] = [one for one in state["added_tokens"] if one["id"] < count]
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < count]
     kinds = header.metadata.get("tokenizer.ggml.token_type") or []
     if header.metadata.get("tokenizer.ggml.model") == "gpt2":
         spelling = bytes_to_unicode()
@@ -135,9 +135,9 @@ def _as_in_the_file(backend: Any, header: Header) -> Any:
                 added.append(AddedToken(text, normalized=False, special=kind == _CONTROL))
             else:
                 vocabulary["".join(spelling[byte] for byte in text.encode())] = id
-    found = Tokenizer.from_str(json.dumps(state))
-    found.add_tokens(added)
-    return found
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_tokens(added)
+    return tokenizer
 
 
 def _adds_bos(header: Header) -> bool:

@@ -43,7 +43,7 @@ def refuse_if_unusable(name: str, device: torch.device) -> None:
     """Refuse a weight format that this device or this machine does not have."""
     form = FORMATS[name]
     if not form.anywhere and device.type != "cpu":
-        others = [other for other, one in FORMATS.items() if one.anywhere]
+        others = [other for other, form in FORMATS.items() if form.anywhere]
         raise ModelError(
             f"the weights are {name!r}, which runs on the CPU only, and the device is "
             f"{device.type!r}. Choose {' or '.join(others)}, or device cpu"
@@ -74,7 +74,9 @@ def quantize(
     """
     kept = []
     # Names alone: whatever holds a layer would keep its weights as loaded.
-    for path in [path for path, one in model.named_modules() if type(one) in (nn.Linear, Conv1D)]:
+    for path in [
+        path for path, module in model.named_modules() if type(module) in (nn.Linear, Conv1D)
+    ]:
         is_output = model.get_submodule(path) is model.get_output_embeddings()
         kind = form.output if is_output else form.layer
         if kind is None or not kind.fits(_as_linear(model.get_submodule(path))):
@@ -127,9 +129,9 @@ def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> 
         except (RuntimeError, AttributeError, NotImplementedError) as missing:
             return f"PyTorch lacks it ({str(missing).strip().splitlines()[0]})"
         plain = x @ weight.t()
-        found = ((together - plain).norm() / plain.norm()).item()
-        if not found < error:
-            return f"its products are wrong by {found:.0%}"
+        difference = ((together - plain).norm() / plain.norm()).item()
+        if not difference < error:
+            return f"its products are wrong by {difference:.0%}"
         if not torch.equal(together[-1:], alone):
             return "the result of a row depends on the rows beside it"
     return ""

@@ -1,8 +1,7 @@
-"""The passes of one run, one after the other: those of the probe, if the threshold is a quantile,
-then its own.
+"""One run as a coroutine: the passes of the probe, if the threshold is a quantile, then its own.
 
-A coroutine, so that its caller may serve others in the same pass: it yields the state
-whose pending tokens the next pass must compute, and is sent the events of that pass.
+It yields the state whose pending tokens the next pass must compute, and is sent the events of that
+pass. So its caller can serve other runs in the same pass.
 """
 
 from collections.abc import Generator
@@ -18,7 +17,7 @@ from eab.models.base import LanguageModel, Stopped
 from eab.models.out_of_memory import is_out_of_memory
 from eab.run.threshold import threshold_in_nats
 
-Passes: TypeAlias = Generator[Generation, list[Event], None]
+Decoding: TypeAlias = Generator[Generation, list[Event], None]
 
 OUT_OF_MEMORY: Final = (
     "this machine has too little memory for the run. Its tokens so far are kept; use fewer paths "
@@ -26,10 +25,10 @@ OUT_OF_MEMORY: Final = (
 )
 
 
-def passes(
+def decode(
     model: LanguageModel, request: Request, draft: LanguageModel | None, events: list[Event]
-) -> Passes:
-    """All passes of a run. An error in a pass is thrown in, or Stopped to end the run.
+) -> Decoding:
+    """All passes of a run. The caller throws in an error of a pass, or Stopped to end the run.
 
     Args:
         events: Gets the events of the run, with its RunEnded.

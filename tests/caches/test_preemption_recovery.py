@@ -30,11 +30,11 @@ def test_the_rows_come_back_and_the_next_pass_gives_the_same_logits(twins, famil
             }
             before = cache.usage([1, 4, 5])
             if freed:
-                recomputation = cache.free(texts)
+                recovery = cache.free(texts)
                 assert cache.bytes_held == 0
-                assert recomputation.rows_left == 10, "shared rows once, holes never"
-                while recomputation.rows_left:
-                    batch = recomputation.prepare(limit)
+                assert recovery.rows_left == 10, "shared rows once, holes never"
+                while recovery.rows_left:
+                    batch = recovery.prepare(limit)
                     assert len(batch.ids) <= limit
                     model.forward([batch])
             assert cache.usage([1, 4, 5]) == before

@@ -1,7 +1,7 @@
-"""One step of several runs: one forward pass for the pending tokens of all, then the decisions of
-each.
+"""One step of several runs: each prepares its tokens, one forward pass computes them all, and each
+run decides.
 
-An error ends only the run that it comes from. If the shared forward pass fails, each run gets its
+An error ends only the run that causes it. If the shared pass fails, each run gets a pass of its
 own: the prepared batches stay valid, because a pass only writes rows that were given to its tokens.
 """
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
-from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
 from eab.events import Event, StepTimed
 from eab.models.base import LanguageModel, Stopped
@@ -24,7 +23,7 @@ from eab.models.base import LanguageModel, Stopped
 
 @dataclass(slots=True)
 class Part:
-    """The part of one run in a shared pass."""
+    """The part of one run in a forward pass."""
 
     generation: Generation
     prefill_limit: int = PREFILL_CHUNK  # the most tokens of its prompt in this pass
@@ -39,33 +38,24 @@ class Part:
         """How many tokens of the run go through the model."""
         return 0 if self.batch is None else len(self.batch.ids)
 
-    @property
-    def predictions_count(self) -> int:
-        """How many predictions the pass makes for it."""
-        return 0 if self.batch is None else len(self.batch.logits_indices)
-
     def prepare(self) -> None:
         """Reserve rows and make the batch."""
-        with self._ending_at_an_error():
+        with self._noting_errors():
             batch, self.events = self.generation.prepare(self.prefill_limit)
             self.batch = replace(batch, given_up=self.given_up)
 
-    def advance(self, start: float, forward_seconds: float) -> None:
-        """Let the run decide.
-
-        Args:
-            start: When the pass began.
-        """
+    def decide(self, start: float, forward_seconds: float) -> None:
+        """Let the run decide, after a pass that began at `start`."""
         assert self.predictions is not None
         generation = self.generation
         step, drafting = generation.step, generation.draft_seconds
-        with self._ending_at_an_error():
-            self.events += generation.advance(self.predictions, self.tokens, forward_seconds)
+        with self._noting_errors():
+            self.events += generation.decide(self.predictions, self.tokens, forward_seconds)
         seconds = time.perf_counter() - start
         self.events.append(StepTimed(step, self.tokens, seconds, forward_seconds, drafting))
 
     @contextmanager
-    def _ending_at_an_error(self) -> Iterator[None]:
+    def _noting_errors(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -89,7 +79,7 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
         for part in _without_error(parts):
             part.error = error
     for part in _without_error(parts):
-        part.advance(start, forward_seconds)
+        part.decide(start, forward_seconds)
 
 
 def _without_error(parts: Sequence[Part]) -> list[Part]:
@@ -106,12 +96,12 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     try:
         return [(parts, model.forward(batches))]
     except Exception as error:
-        # Where a server fails, or nobody waits, asking once more for each run does not help.
+        # If a server fails, or nobody waits, asking again for each run does not help.
         if len(parts) == 1 or isinstance(error, ServerError | Stopped):
             for part in parts:
                 part.error = error
             return []
-    # Outside of the handler, which would keep the memory of the failed pass.
+    # Outside the handler, which would keep the memory of the failed pass.
     return [alone for part in parts for alone in _forward(model, [part])]
 
 
@@ -119,10 +109,10 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
     """Process the logits of these runs and draw their next tokens, together; of each alone if that
     fails.
     """
-    counts = [part.predictions_count for part in parts]
+    counts = [len(part.batch.logits_indices) for part in parts if part.batch is not None]
     try:
         generations = [part.generation for part in parts]
-        runs = [(one.config, count) for one, count in zip(generations, counts, strict=True)]
+        runs = [(run.config, count) for run, count in zip(generations, counts, strict=True)]
         predictions = Predictions(logits, runs)
         uniforms: list[float] = []
         rests: list[RestDraw] = []
@@ -140,3 +130,35 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
             return
     for part, own_logits in zip(parts, logits.split(counts), strict=True):
         _predict([part], own_logits)
+
+
+class Stopwatch:
+    """Measures from its creation until `stop`, without waiting for the pass.
+
+    On CUDA the stream notes the times, so that the host can queue what follows the pass.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._start, self._seconds = device, time.perf_counter(), 0.0
+        self._begin = self._mark()
+        self._end: torch.cuda.Event | None = None
+
+    def _mark(self) -> torch.cuda.Event | None:
+        """On CUDA, an event after the work that was queued until now."""
+        if self._device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def stop(self) -> None:
+        """Stop after the work that was queued until now."""
+        self._seconds, self._end = time.perf_counter() - self._start, self._mark()
+
+    @property
+    def seconds(self) -> float:
+        """The time until `stop`; on CUDA, wait until the stream is there."""
+        if self._begin is None or self._end is None:
+            return self._seconds
+        self._end.synchronize()
+        return float(self._begin.elapsed_time(self._end)) / 1000

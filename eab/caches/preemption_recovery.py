@@ -18,7 +18,7 @@ from eab.caches.shape import KVShape
 from eab.caches.transfer import to_device
 
 
-class Recomputation:
+class PreemptionRecovery:
     """Serves the passes that compute the rows again; until the last one, the cache is not usable.
 
     Args:
