@@ -28,18 +28,13 @@ _CUDA_KERNELS: Final = [
 
 
 class SuffixIndex:
-    """A SuffixQueries on the device.
-
-    Attributes:
-        paths: Number of paths in the batch.
-        shape: (suffixes, most queries of one suffix).
-        queries: Flattened batch indices of the queries; None if path i alone sees suffix i.
-        positions: Position of each path in `queries`; None in the same case.
+    """A SuffixQueries on the device; `queries` (flattened) and `positions` are None if path i alone
+    sees suffix i.
     """
 
     def __init__(self, part: SuffixQueries, device: torch.device) -> None:
         self.block, self.paths = part.block, len(part.positions)
-        self.shape = part.queries.shape
+        self.shape = part.queries.shape  # (suffixes, most queries of one suffix)
         identity = part.positions.tolist() == list(range(self.shape[0]))
         self.queries = None if identity else torch.from_numpy(part.queries.ravel()).to(device)
         self.positions = None if identity else torch.from_numpy(part.positions).to(device)
@@ -51,21 +46,15 @@ def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
 
 
 def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
-    """A mask for `masked_attention`.
-
-    Args:
-        visible: Which rows each token sees, (T, C) bool.
-        group: Query heads per KV head (g).
-
-    Returns:
-        (g * T, C): 0 where the token sees the row, minus infinity elsewhere.
+    """A mask for `masked_attention`, (g * T, C), from which rows each token sees, (T, C) bool: 0
+    where it sees the row, minus infinity elsewhere. `group` is g.
     """
     tokens, rows = visible.shape
     return fill_mask(empty_mask(group * tokens, rows, dtype, visible.device), visible)
 
 
 def empty_mask(queries: int, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A mask without numbers, (queries, rows)."""
+    """An uninitialised mask, (queries, rows)."""
     width = -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
     return torch.empty((queries, width), dtype=dtype, device=device)[:, :rows]
 
@@ -83,13 +72,9 @@ def masked_attention(
     """Attention of all queries over all rows, under a mask.
 
     Args:
-        query: (G, g * T, D).
-        keys: (G, C, D).
-        values: (G, C, D).
+        query: (G, g * T, D), as the output.
+        keys, values: (G, C, D).
         mask: Added to the scores, (g * T, C); None if every query sees every row.
-
-    Returns:
-        (G, g * T, D).
     """
     return functional.scaled_dot_product_attention(
         query[None], keys[None], values[None], attn_mask=mask, scale=scale
@@ -110,14 +95,8 @@ def cascade_attention(
     weighted by their sums of exponentials.
 
     Args:
-        query: (G, g * T, D).
-        keys: (G, C, D).
-        values: (G, C, D).
         mask: For the rows before the first suffix block.
         suffixes: The suffix blocks, in the order of their rows.
-
-    Returns:
-        (G, g * T, D).
     """
     groups, _, size = query.shape
     prefix = suffixes[0].block.start
@@ -135,10 +114,8 @@ def cascade_attention(
 def _suffix_attention(
     query: Tensor, keys: Tensor, values: Tensor, scale: float, suffix: SuffixIndex
 ) -> tuple[Tensor, Tensor]:
-    """Each query over the rows of its suffix.
-
-    Returns:
-        The output, (1, G, g * T, D), and the log-sum-exp of the scores, (1, G, g * T).
+    """Each query over the rows of its suffix: the output, (1, G, g * T, D), and the log-sum-exp of
+    the scores, (1, G, g * T).
     """
     groups, rows, size = query.shape
     (count, most), block = suffix.shape, suffix.block
@@ -170,10 +147,8 @@ def _suffix_attention(
 def _attention_with_lse(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention and the log-sum-exp of its scores.
-
-    PyTorch's CPU kernel is called directly, because the public function does not return the
-    log-sum-exp.
+    """Attention and the log-sum-exp of its scores, which only PyTorch's CPU kernel returns, not its
+    public function.
     """
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, False, attn_mask=mask, scale=scale

@@ -29,13 +29,7 @@ class Attends(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store K and V of the prepared batch in one layer, and compute its attention.
 
-        Args:
-            query: (1, H, T, D).
-            key: (1, G, T, D).
-            value: (1, G, T, D).
-
-        Returns:
-            The attention output, (1, T, H, D).
+        `query` is (1, H, T, D), `key` and `value` are (1, G, T, D), the output is (1, T, H, D).
         """
         ...
 
@@ -44,7 +38,7 @@ class Attends(Protocol):
 class ForwardBatch:
     """The tokens of one run that go through the model in one forward pass."""
 
-    cache: Attends  # what prepared the batch, a cache as a rule; its `attend` serves this batch
+    cache: Attends  # what prepared the batch, usually a cache; its `attend` serves this batch
     ids: Tensor  # token ids, (T,) int64
     positions: Tensor  # position of each token in its path, (T,) int64
     # Indices of the tokens whose logits are kept, path after path, (K,) int64
@@ -53,7 +47,7 @@ class ForwardBatch:
     # The buffers that hold these tensors if their addresses do not change. The next batch of this
     # size overwrites them.
     static_buffers: "StaticBuffers | None" = None
-    # Whether nobody waits for this batch. A model that takes long may ask.
+    # Whether nobody waits for this batch any longer; for models that take long
     given_up: Callable[[], bool] = _never
 
 
@@ -68,8 +62,8 @@ class KVCache(Attends, Protocol):
         """Hold at least `rows` rows; does nothing in a cache that never allocates ahead.
 
         Args:
-            steps: From now on, allocate for at most this many decode steps ahead; None if nobody
-                knows how many will follow.
+            steps: From now on, allocate for at most this many decode steps ahead; None if their
+                number is unknown.
         """
         ...
 
@@ -82,8 +76,8 @@ class KVCache(Attends, Protocol):
         """Allocate rows for new tokens; the forward pass of the returned batch fills them.
 
         Args:
-            logits_to_keep: For each path, of how many of its last tokens the logits are kept; by
-                default 1.
+            logits_to_keep: For how many of the last tokens of each path the logits are kept;
+                by default 1.
 
         Returns:
             A batch with the new tokens, or with whole texts if the cache keeps no earlier rows.
@@ -108,11 +102,8 @@ class KVCache(Attends, Protocol):
 
 
 def logits_indices(counts: Sequence[int], logits_to_keep: Sequence[int] | None) -> list[int]:
-    """Indices of the tokens whose logits are kept, in a batch of concatenated texts.
-
-    Args:
-        counts: Number of tokens of each text.
-        logits_to_keep: For each text, how many of its last tokens to select; by default 1.
+    """Indices of the tokens whose logits are kept, in a batch of concatenated texts of `counts`
+    tokens; `logits_to_keep` as in `KVCache.prepare`.
     """
     ends = itertools.accumulate(counts)
     return [

@@ -1,9 +1,9 @@
 """Bookkeeping of a KV cache in blocks of rows, as in vLLM: which blocks each path uses.
 
-A path's rows lie in blocks of a fixed number of rows, listed in its block table (PagedAttention,
-arXiv 2309.06180). Paths with the same prefix list the same full blocks. The last block of a path,
-which is not full, belongs to this path alone: a fork copies it for every child but the first. There
-are no tensors; all rows and bytes are computed.
+The rows of a path are in blocks of a fixed size, listed in its block table (PagedAttention, arXiv
+2309.06180). Paths with the same prefix list the same full blocks. The last block of a path, if it
+is not full, belongs to this path alone: a fork copies it for every child but the first. There are
+no tensors; all rows and bytes are computed.
 """
 
 from collections import Counter
@@ -19,10 +19,7 @@ BLOCK_SIZE: Final = 16  # rows; vLLM's default on CUDA
 
 
 class BlockLedger:
-    """The blocks that the paths of one run use. Paths are named, and end, as in `KVCache`.
-
-    Path 0 exists from the start, without rows.
-    """
+    """The blocks that the paths of one run use. Paths begin and end as in `KVCache`."""
 
     def __init__(
         self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
@@ -94,9 +91,7 @@ class BlockLedger:
             table[-1] = self._draw(copied=rest)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """Rows and bytes held now, with the share of each of these paths. Spare are the empty rows
-        of last blocks.
-        """
+        """Rows and bytes held now; the empty rows of last blocks are spare."""
         size = self.block_size
         rests = [length % size for length in self._lengths.values() if length % size]
         used = (self.num_blocks - len(rests)) * size + sum(rests)

@@ -28,21 +28,16 @@ MAX_ROWS: Final = 2048
 class Calibrator:
     """Measures growths and forward passes in rounds, and fits the constants to the medians.
 
-    Machines are faster in some seconds than in others, so what is predicted by the constants should
-    be measured between the rounds. The points of a round are measured closely together.
-
-    Args:
-        rows: Rows of the largest measured cache; it may become smaller because of `MAX_ROWS` and
-            `MAX_BYTES`.
+    The speed of a machine changes from second to second, so what the constants predict should be
+    measured between the rounds. The points of a round are measured closely together. The largest
+    cache has `rows` rows, or fewer because of `MAX_ROWS` and `MAX_BYTES`.
     """
 
     def __init__(self, shape: KVShape, rows: int) -> None:
         self._shape = shape
-        blocks = min(rows, MAX_ROWS, MAX_BYTES // shape.row_bytes) // ROW_BLOCK
-        blocks = max(GRID_POINTS, blocks)
-        self._grid = [
-            ROW_BLOCK * (blocks * point // GRID_POINTS) for point in range(1, GRID_POINTS + 1)
-        ]
+        most = min(rows, MAX_ROWS, MAX_BYTES // shape.row_bytes)
+        blocks, points = max(GRID_POINTS, most // ROW_BLOCK), range(1, GRID_POINTS + 1)
+        self._grid = [ROW_BLOCK * (blocks * point // GRID_POINTS) for point in points]
         self._copies: defaultdict[int, list[float]] = defaultdict(list)
         self._visits: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
@@ -77,8 +72,8 @@ class Calibrator:
 
     @torch.inference_mode()
     def _time_passes(self, tokens: int) -> None:
-        """The KV part of a few forward passes over some rows of one cache, up and down the grid;
-        the first ones are not counted.
+        """The KV part of a few forward passes over rows of one cache, up and down the grid; the
+        first ones are not counted.
         """
         cache = prefilled_tree(self._shape, 0, self._grid[-1], padded=True)
         run = attention_alone(self._shape)
@@ -93,11 +88,7 @@ class Calibrator:
 def calibrate(
     calibrator: Calibrator, rounds: int = ROUNDS
 ) -> Generator[Progressed, None, Calibration]:
-    """Measure rounds.
-
-    Yields:
-        The progress after each round.
-    """
+    """Measure rounds; yields the progress after each round."""
     for number in range(rounds):
         calibrator.measure()
         yield Progressed((number + 1) / rounds, f"calibrating: round {number + 1} of {rounds}")

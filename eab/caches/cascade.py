@@ -5,7 +5,7 @@ attention over the prefix for all paths together and attention over the suffixes
 and merges the two results by their log-sum-exp. The technique is known as Hydragen (Juravsky et
 al., arXiv 2402.05099) and as cascade inference (FlashInfer).
 
-What is particular here is that the suffixes need no copy. While the same n paths write one token
+Here, the suffixes need no copy. While the same n paths write one token
 each, step after step, their rows follow each other in the order of the paths: row
 `start + s * n + i` belongs to path i. This range of rows is a suffix block. Viewed with strides,
 it is a batch of n short sequences, so attention visits each of its rows once instead of once per
@@ -67,11 +67,8 @@ def extend_blocks(
 
 
 def compact_blocks(blocks: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> list[SuffixBlock]:
-    """The blocks after a compaction.
-
-    Args:
-        kept: Rows in use, ascending, which move to the front. Suffixes that no path sees are
-            removed.
+    """The blocks after the rows in use, `kept` in ascending order, have moved to the front;
+    suffixes that no path sees are removed.
     """
     compacted = []
     for block in blocks:
@@ -79,17 +76,14 @@ def compact_blocks(blocks: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> li
         alive = np.isin(first_rows, kept)
         writers = tuple(path for path, lives in zip(block.writers, alive, strict=True) if lives)
         if writers:
-            compacted.append(
-                SuffixBlock(int(np.searchsorted(kept, block.start)), writers, block.steps)
-            )
+            start = int(np.searchsorted(kept, block.start))
+            compacted.append(SuffixBlock(start, writers, block.steps))
     return compacted
 
 
 def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> list[SuffixQueries]:
-    """Choose how many of the last blocks to read as suffixes, so that the cost is least.
-
-    Args:
-        visible: Which rows each path sees, (P, C).
+    """Choose how many of the last blocks to read as suffixes, for the least cost; `visible` says
+    which rows each path sees, (P, C).
     """
     best: list[SuffixQueries] = []
     chosen: list[SuffixQueries] = []
@@ -107,11 +101,8 @@ def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> 
 
 
 def _assign_queries(block: SuffixBlock, visible: NDArray[np.bool_]) -> SuffixQueries | None:
-    """Assign each path to the suffix it sees.
-
-    Returns:
-        None if some path sees no suffix of the block or several, or if it sees no row before the
-        block, so that the shared prefix would be empty for it.
+    """Assign each path to the suffix it sees; None if a path sees no suffix of the block, or
+    several, or no row before the block, so that its shared prefix would be empty.
     """
     sees = visible[:, block.start : block.start + block.suffixes]
     if not (sees.sum(axis=1) == 1).all() or not visible[:, : block.start].any(axis=1).all():

@@ -17,23 +17,14 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.per_path import PerPathCache
+from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
 
 
 @dataclass(slots=True, eq=False)
-class _Segment:
-    """K and V of consecutive tokens, (G, C, D) per layer."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    rows: int = 0  # number of tokens
+class _Segment(KVTensors):
     paths: int = 1  # how many paths have the segment in their chain
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [*self.keys, *self.values]
 
 
 @dataclass(slots=True)
@@ -54,12 +45,11 @@ class _Chain:
 
 
 class ConcatCowCache(PerPathCache):
+    """A chain of segments per path; paths with a common prefix share its segments."""
+
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         self._chains = {0: _Chain()}
-        self._empty = torch.empty(
-            (shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device
-        )
 
     @property
     def bytes_held(self) -> int:
@@ -79,27 +69,18 @@ class ConcatCowCache(PerPathCache):
         starts = [self._chains[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             chain = self._chains[path]
-            chain.own = chain.own or _Segment(
-                [self._empty] * self.shape.layers, [self._empty] * self.shape.layers
-            )
+            chain.own = chain.own or _Segment(self._no_rows(), self._no_rows())
             chain.own.rows += len(new)
         return self._make_batch(paths, tokens, starts, logits_to_keep)
 
     def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         chain = self._chains[path]
         assert chain.own is not None
-        for tensors, new in ((chain.own.keys, key), (chain.own.values, value)):
-            # If a pass failed and is repeated, its rows may be here already.
-            old, before = tensors[layer], chain.own.rows - new.shape[1]
-            kept = old[:, :before]
-            tensors[layer] = torch.cat([kept, new], dim=1)
-            self._ledger.replaced(old, tensors[layer], copied=kept.nbytes)
+        self._append(chain.own, layer, key, value)
         if not chain.shared:
             return chain.own.keys[layer], chain.own.values[layer]
-        keys = torch.cat([segment.keys[layer][:, :rows] for segment, rows in chain.parts], dim=1)
-        values = torch.cat(
-            [segment.values[layer][:, :rows] for segment, rows in chain.parts], dim=1
-        )
+        keys = torch.cat([part.keys[layer][:, :rows] for part, rows in chain.parts], dim=1)
+        values = torch.cat([part.values[layer][:, :rows] for part, rows in chain.parts], dim=1)
         for temporary in (keys, values):
             self._ledger.allocated(temporary, copied=temporary.nbytes)
         self._ledger.freed(keys, values)  # after the attention of this path
@@ -122,9 +103,7 @@ class ConcatCowCache(PerPathCache):
             self._ledger.freed(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """Rows of a shared segment that no path sees are kept until the
-        last path with this segment ends.
-        """
+        """Rows of a shared segment that no path sees are kept until its last path ends."""
         chain = self._chains[path]
         if chain.own is not None:
             own, kept = chain.own, length - (chain.length - chain.own.rows)
@@ -141,17 +120,8 @@ class ConcatCowCache(PerPathCache):
             else:
                 self._release_segment(segment)
 
-    def _truncate(self, own: _Segment, rows: int) -> None:
-        own.rows = rows
-        for tensors in (own.keys, own.values):
-            for layer, old in enumerate(tensors):
-                tensors[layer] = old[:, :rows].clone()
-                self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
-
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """Spare are rows of shared segments that all their paths have
-        trimmed.
-        """
+        """Spare rows are those of shared segments that all their paths have trimmed."""
         # For each segment: how many of its rows each of its paths sees, in ascending order.
         visible: defaultdict[_Segment, list[int]] = defaultdict(list)
         for chain in self._chains.values():
@@ -176,9 +146,7 @@ class ConcatCowCache(PerPathCache):
 
 
 def _shared_rows(depths: Sequence[int]) -> int:
-    """Rows of a segment that at least two paths see.
-
-    Every path sees the first rows of the segment, so this is the second largest number of visible
-    rows.
+    """Rows of a segment that two or more paths see: the second largest number of visible rows, as
+    every path sees the first ones.
     """
     return depths[-2] if len(depths) > 1 else 0

@@ -6,17 +6,16 @@ but a copy at every step.
 
 The cost model balances the two for padded attention, which visits the spare rows under the mask.
 The tensors grow by R rows when they are full. With n rows in use, one growth copies n rows and
-takes `copy_row * n + allocation`; if a step keeps m rows, it happens every R / m steps. Between
-two growths, (R - m) / 2 spare rows are visited per step on average, for `spare_row` each. Per
-step:
+takes `copy_row * n + allocation`; if a step keeps m rows, it happens every R / m steps. Between two
+growths, (R - m) / 2 spare rows are visited per step on average, for `spare_row` each. Per step:
 
     m (copy_row * n + allocation) / R  +  spare_row * (R - m) / 2
 
-The minimum is at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a
-prompt of P rows, the mean of n is P + N / 2; this gives the closed form of `best_rows`. For m = 1,
-P = 0 and free allocations, R* = sqrt(N * copy_row / spare_row), and the number of allocations
-N / R* grows with the square root of N. The formulas are derived here; no constant is taken from
-the paper (BMC, arXiv 2511.12031).
+The minimum is at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a prompt
+of P rows, the mean of n is P + N / 2; this gives the closed form of `best_rows`. For m = 1, P = 0
+and free allocations, R* = sqrt(N * copy_row / spare_row), and the number of allocations N / R*
+grows with the square root of N. The formulas are derived here; no constant is taken from the paper
+(BMC, arXiv 2511.12031).
 """
 
 import math
@@ -90,7 +89,7 @@ class GrowthCounts:
 
 def overhead(costs: CostModel, work: Workload, rows_ahead: float) -> float:
     """Predicted seconds for copies, allocations and spare rows if the tensors grow by `rows_ahead`
-    rows at a time (closed form).
+    rows at a time.
     """
     growths = work.rows / rows_ahead
     copied = growths * work.prompt + work.rows * (growths - 1) / 2
@@ -134,10 +133,9 @@ def in_whole_blocks(r: int) -> int:
 def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
     """The growth rule of r = "auto".
 
-    Args:
-        costs: The cost model; None if attention does not visit spare rows. In this case the
-            tensors grow by a share of the rows in use, so that the copied rows stay proportional
-            to the length and the spare rows to the memory in use.
+    `costs` is None if attention does not visit spare rows. Then the tensors grow by a share of the
+    rows in use, so that the copied rows stay proportional to the length and the spare rows to the
+    memory in use.
     """
     if costs is None:
         return lambda rows, paths, tokens: max(1, rows // (SLACK_DIVISOR * paths))
@@ -145,9 +143,7 @@ def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
 
 
 def count_growths(work: Workload, r: int | GrowthRule) -> GrowthCounts:
-    """Exact counts of a run in which every step keeps `work.kept` rows (a whole number), by
-    simulating it step by step.
-    """
+    """Exact counts of a run in which every step keeps `work.kept` rows (a whole number)."""
     kept = int(work.kept)
     used = held = work.prompt
     growths = copied = spare = 0
@@ -165,8 +161,7 @@ def fit_cost_model(
     visits: Mapping[int, Sequence[tuple[int, float]]],
     max_tokens: int,
 ) -> CostModel:
-    """Fit the constants to measured times with Theil-Sen regression, so that a few disturbed
-    measurements do not change them.
+    """Fit the constants with Theil-Sen regression, so that a few outliers do not change them.
 
     Args:
         copies: Growths: (rows in use, seconds).
@@ -190,9 +185,7 @@ def _theil_sen(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _bounded_sqrt(growth: float, visit: float, low: float, high: float) -> float:
-    """sqrt(growth / visit) within the bounds; a cost that was measured as 0 or less gives a
-    bound.
-    """
+    """sqrt(growth / visit) within the bounds; a cost measured as 0 or less gives a bound."""
     if growth <= 0:
         return low
     return min(max(math.sqrt(growth / visit), low), high) if visit > 0 else high

@@ -1,8 +1,8 @@
 """Bytes and allocations of a cache, counted from its tensors when they are made and freed.
 
-All caches count alike. Counted as copied are K and V that were stored before and are moved again.
-Counted as allocations are the tensors made for that. K and V of new tokens are written once by
-every cache; these bytes do not count as copied.
+All caches count alike. K and V that were stored before and are moved count as copied; the tensors
+made for that count as allocations. Every cache writes K and V of new tokens once; these bytes do
+not count as copied.
 """
 
 from dataclasses import dataclass

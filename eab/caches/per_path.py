@@ -6,6 +6,7 @@ each path, over its own K and V.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,19 +14,56 @@ from torch.nn import functional
 
 from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.ledger import Ledger
-from eab.caches.shape import KVShape
-from eab.caches.transfer import to_device
+from eab.caches.shape import KVShape, to_device
 from eab.events import Growth
 
 
+@dataclass(slots=True, eq=False)
+class KVTensors:
+    """K and V of consecutive tokens, (G, C, D) per layer."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    rows: int = 0  # number of tokens
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [*self.keys, *self.values]
+
+
 class PerPathCache(KVCache):
-    """See KVCache."""
+    """A cache that stores and attends path by path."""
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         self.shape, self.byte_limit = shape, byte_limit
         self._ledger = Ledger()
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
+
+    def _no_rows(self) -> list[Tensor]:
+        """K or V without rows, for each layer."""
+        size = (self.shape.kv_heads, 0, self.shape.head_dim)
+        return [torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)] * (
+            self.shape.layers
+        )
+
+    def _append(self, own: KVTensors, layer: int, key: Tensor, value: Tensor) -> None:
+        """Store the last of `own.rows` rows of a layer, (G, T, D) each."""
+        for tensors, new in ((own.keys, key), (own.values, value)):
+            # If a pass failed and is repeated, its rows may be here already.
+            old, before = tensors[layer], own.rows - new.shape[1]
+            kept = old[:, :before]
+            tensors[layer] = torch.cat([kept, new], dim=1)
+            self._ledger.replaced(old, tensors[layer], copied=kept.nbytes)
+
+    def _truncate(self, own: KVTensors, rows: int) -> None:
+        """Keep the first rows, as copies, so that the memory of the others is freed."""
+        own.rows = rows
+        for tensors in (own.keys, own.values):
+            for layer, old in enumerate(tensors):
+                tensors[layer] = old[:, :rows].clone()
+                self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
 
     @property
     @abstractmethod
@@ -34,10 +72,8 @@ class PerPathCache(KVCache):
 
     @abstractmethod
     def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new K and V of a path, (G, T, D) each.
-
-        Returns:
-            All K and V that the path sees, (G, C, D) each, the new rows last.
+        """Store new K and V of a path, (G, T, D) each; returns all that the path sees, (G, C, D)
+        each, the new rows last.
         """
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
@@ -46,20 +82,12 @@ class PerPathCache(KVCache):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         paths, counts = zip(*self._batch, strict=True)
-        parts = zip(
-            paths,
-            query.split(counts, 2),
-            key[0].split(counts, 1),
-            value[0].split(counts, 1),
-            strict=True,
-        )
-        return torch.cat(
-            [
-                causal_attention(q, *self._update(path, layer, k, v), scale)
-                for path, q, k, v in parts
-            ],
-            dim=1,
-        )
+        queries, new_keys = query.split(counts, 2), key[0].split(counts, 1)
+        parts = zip(paths, queries, new_keys, value[0].split(counts, 1), strict=True)
+        outs = [
+            causal_attention(q, *self._update(path, layer, k, v), scale) for path, q, k, v in parts
+        ]
+        return torch.cat(outs, dim=1)
 
     def _make_batch(
         self,
@@ -82,15 +110,8 @@ class PerPathCache(KVCache):
 
 
 def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """Causal attention of the last T of C tokens.
-
-    Args:
-        query: (1, H, T, D).
-        keys: Of all C tokens, (G, C, D).
-        values: Of all C tokens, (G, C, D).
-
-    Returns:
-        The attention output, (1, T, H, D).
+    """Causal attention of the last T of C tokens: query (1, H, T, D), keys and values (G, C, D) of
+    all tokens, output (1, T, H, D).
     """
     _, heads, new, size = query.shape
     groups, length, _ = keys.shape

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from eab.caches.attention import attention_mask, masked_attention
 from eab.caches.base import ForwardBatch
-from eab.caches.shape import KVShape
-from eab.caches.transfer import to_device
+from eab.caches.shape import KVShape, to_device
 
 
 class PreemptionRecovery:

@@ -17,10 +17,8 @@ from eab.events import KVUsage, PathRows
 
 
 class Recompute(PerPathCache):
-    """See KVCache.
-
-    Nothing is held, but a forward pass takes more memory the more tokens it has. Therefore
-    `byte_limit` bounds K and V that one forward pass computes in all layers.
+    """Nothing is held, but a forward pass with more tokens takes more memory. So `byte_limit`
+    bounds K and V that one forward pass computes in all layers.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
@@ -67,7 +65,6 @@ class Recompute(PerPathCache):
         self._texts[path] = self._texts[path][:length]
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """There are no rows."""
         return KVUsage(
             bytes_held=0,
             rows_shared=0,

@@ -1,12 +1,11 @@
-"""The KV cache of a model on a server: its texts, and the bookkeeping of the blocks with their
-rows.
+"""The KV cache of a model on a server: its texts, and the bookkeeping of their blocks.
 
-The server has K and V. It finds the beginning of a text in its prefix cache by the tokens alone, so
-a fork sends nothing. Rows and bytes are computed from the texts; how many tokens the server did not
-have to compute is measured by the server.
+The server holds K and V. It finds the beginning of a text in its prefix cache by the tokens alone,
+so a fork sends nothing. Rows and bytes are computed from the texts; the server measures how many
+tokens it did not have to compute.
 
-A server that runs ahead answers more than the next step needs. The rest of an answer is kept: where
-a path, or a child of it, goes on as the server did, the next pass asks nothing.
+A server that runs ahead answers more than the next step needs. The rest of an answer is kept: if a
+path, or a child of it, continues as the server did, the next pass asks nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +35,8 @@ class Answer:
     followed: int = 0  # how many of `chosen` some path has taken, too
 
     def follow(self, text: Sequence[int]) -> int | None:
-        """Note how far a longer text goes on as the server did.
-
-        Returns:
-            Which of `tops` comes after the text; None if it has left `chosen`.
+        """Note how far a longer text continues as the server did; returns which of `tops` comes
+        after the text, None if it has left `chosen`.
         """
         new, same = text[self.length :], 0
         while same < min(len(new), len(self.chosen)) and new[same] == self.chosen[same]:
@@ -55,9 +52,7 @@ class Question:
     path: int
     tokens: list[int]
     known: int  # after how many of the last of them a prediction is wanted
-    # How many tokens the server shall choose by itself after them; a prediction is wanted after
-    # each
-    ahead: int
+    ahead: int  # how many tokens the server shall choose after them, each with a prediction
     answer: Answer | None = None  # the server's answer, at once if an earlier one reaches as far
     at: int = 0  # which of the answer's `tops` comes after the known tokens
 
@@ -68,15 +63,7 @@ class Question:
 
 
 class ServerCache:
-    """See KVCache.
-
-    Attributes:
-        top_k: How many of the most likely tokens the server shall name.
-        questions: What the prepared batch asks, path after path.
-        ahead: How many tokens the server shall choose by itself in the prepared batch.
-        drafts: For each path of the batch about which new is known how it took the server's own
-            tokens: how many of them were verified since, and how many accepted.
-    """
+    """The texts and blocks of one run on a server."""
 
     def __init__(
         self, shape: KVShape, blocks: ServerBlocks, byte_limit: int, top_k: int = 1
@@ -86,9 +73,11 @@ class ServerCache:
         self._texts: dict[int, list[int]] = {0: []}
         self._answers: dict[int, Answer] = {}  # the latest about each path
         self._sent = self._cached = 0
-        self.top_k = top_k
-        self.questions: list[Question] = []
-        self.ahead = 0
+        self.top_k = top_k  # how many of the most likely tokens the server shall name
+        self.questions: list[Question] = []  # of the prepared batch, path after path
+        self.ahead = 0  # how many tokens the server shall choose by itself in the prepared batch
+        # Per path of the batch with news about the server's own tokens: how many of them were
+        # verified since, and how many accepted
         self.drafts: list[tuple[int, int]] = []
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
@@ -101,8 +90,8 @@ class ServerCache:
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """New tokens may end in UNKNOWN ones, which the server chooses. The
-        batch holds the tokens of the paths that the server must be asked about.
+        """New tokens may end in UNKNOWN ones, which the server chooses. The batch holds the tokens
+        of the paths that the server must be asked about.
         """
         self._check_room(paths, tokens)
         keep = logits_to_keep or [1] * len(tokens)
@@ -148,9 +137,8 @@ class ServerCache:
         for path, new in zip(paths, tokens, strict=True):
             after = -(-(self._books.length(path) + len(new)) // size)
             blocks += after - len(self._books.block_table(path))
-        check_limit(
-            blocks * size * self._row_bytes, self._byte_limit, what="the server's blocks would hold"
-        )
+        needed = blocks * size * self._row_bytes
+        check_limit(needed, self._byte_limit, what="the server's blocks would hold")
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -159,12 +147,7 @@ class ServerCache:
         raise NotImplementedError("K and V are on a server")
 
     def note_answers(self, answers: Sequence[Answer], sent: int, cached: int) -> None:
-        """Note what the server answered.
-
-        Args:
-            sent: How many tokens it got.
-            cached: How many of them it did not have to compute.
-        """
+        """Note the answers to `sent` tokens, of which the server did not compute `cached`."""
         new = iter(answers)
         for question in self.questions:
             if question.answer is None:

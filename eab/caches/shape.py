@@ -1,8 +1,12 @@
 """The shape of one KV row, and what follows from the device that holds it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +35,24 @@ class KVShape:
 
     @property
     def uses_cascade_attention(self) -> bool:
-        """Whether long private suffixes may be read in blocks (see eab.caches.cascade): on CPUs
-        only.
-        """
+        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only."""
         return (self.simulated_device or self.device.type) == "cpu"
 
     @property
     def uses_static_buffers(self) -> bool:
-        """Whether padded batches use static buffers, so that CUDA graphs can be captured (see
-        eab.caches.static_buffers): on CUDA only.
-        """
+        """Whether padded batches use static buffers, for CUDA graphs: on CUDA only."""
         return self.device.type == "cuda"
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row: K and V of one token in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+def to_device(
+    device: torch.device, *numbers: Sequence[int] | NDArray[np.int64]
+) -> tuple[Tensor, ...]:
+    """Each list as a tensor, (n,) int64; in one transfer, because each one makes the host wait."""
+    together = torch.from_numpy(np.concatenate(numbers, dtype=np.int64)).to(device)
+    parts: tuple[Tensor, ...] = together.split([len(array) for array in numbers])
+    return parts

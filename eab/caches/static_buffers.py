@@ -20,32 +20,18 @@ MAX_BUFFERS: Final = 8  # per epoch; each holds a mask
 
 
 class BufferEpoch:
-    """The time between two reallocations of a cache. CUDA graphs captured in one epoch are
-    discarded together.
-    """
+    """The time between two reallocations of a cache; its CUDA graphs are discarded together."""
 
 
 class StaticBuffers:
-    """Input buffers for batches of one size over a cache with a fixed number of rows.
-
-    Attributes:
-        ids: (T,) int64.
-        positions: (T,) int64.
-        rows: The row of each token, (T,) int64.
-        logits_indices: (K,) int64.
-        mask: Added to the attention scores, (g * T, C) in the dtype of the cache.
+    """Input buffers for batches of one size over a cache with a fixed number of rows: `ids`,
+    `positions`, `rows`, (T,) int64, `logits_indices`, (K,) int64, and the mask.
     """
 
     def __init__(
         self, shape: KVShape, tokens: int, logits: int, rows: int, epoch: BufferEpoch
     ) -> None:
-        """Allocate the buffers.
-
-        Args:
-            tokens: Tokens per batch (T).
-            logits: Tokens per batch whose logits are kept (K).
-            rows: Rows of the cache (C).
-        """
+        """Allocate buffers for T `tokens`, of which K have `logits`, over C `rows`."""
         self.epoch = epoch
         self._device = device = shape.device
         pinned = device.type == "cuda"
@@ -91,9 +77,8 @@ class StaticBuffers:
 class StaticBufferPool:
     """The static buffers of one cache in one epoch.
 
-    Buffers are allocated once a small batch size has been seen twice, since it will likely recur.
-    Only the first few sizes get buffers, and keep them: replacing buffers one by one would discard
-    their CUDA graphs one by one.
+    A small batch size gets buffers once it has been seen twice, as it will likely recur. Only the
+    first few sizes get buffers, and keep them: replacing buffers would discard their CUDA graphs.
     """
 
     def __init__(self, shape: KVShape, rows: int) -> None:

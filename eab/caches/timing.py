@@ -64,19 +64,16 @@ def now(device: torch.device) -> float:
 
 
 def attention_alone(shape: KVShape) -> RunBatch:
-    """Runs the KV part of a step: in every layer, the new rows are stored and attention is
-    computed.
-    """
+    """Runs the KV part of a step: every layer stores the new rows and computes attention."""
     groups, size, scale = shape.kv_heads, shape.head_dim, shape.head_dim**-0.5
     made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def run(batch: ForwardBatch) -> None:
         tokens = len(batch.ids)
         if tokens not in made:
-            heads = (groups * shape.group, groups)
             query, key = (
-                torch.randn((1, count, tokens, size), dtype=shape.dtype, device=shape.device)
-                for count in heads
+                torch.randn((1, heads, tokens, size), dtype=shape.dtype, device=shape.device)
+                for heads in (groups * shape.group, groups)
             )
             made[tokens] = query, key
         query, key = made[tokens]
@@ -96,13 +93,8 @@ def prefilled_tree(
     paths: int = 1,
     steps: int | None = None,
 ) -> TimedTreeCache:
-    """A tree cache that holds a prompt.
-
-    The rows hold zeros; no time depends on their content.
-
-    Args:
-        paths: How many paths see the prompt; they are named 1 to `paths`.
-        steps: How many decode steps will follow; None if the cache should not know.
+    """A tree cache that holds a prompt of `rows` zeros, for paths 1 to `paths`; no time depends on
+    the content. The cache expects `steps` decode steps; None if it should not know.
     """
     cache = TimedTreeCache(shape, r, padded)
     if rows:

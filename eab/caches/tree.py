@@ -23,29 +23,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import (
-    SuffixIndex,
-    attention_mask,
-    cascade_attention,
-    masked_attention,
-)
+from eab.caches.attention import SuffixIndex, attention_mask, cascade_attention, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.preemption_recovery import PreemptionRecovery
-from eab.caches.shape import KVShape
+from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
-from eab.caches.transfer import to_device
 from eab.events import Growth, KVUsage, PathRows
 
 
 class TreeCache:
-    """Copy-on-write rows for one run; see KVCache.
-
-    Attributes:
-        r: Growth step in decode steps, or a growth rule that chooses it at each growth.
-    """
+    """Copy-on-write rows for one run."""
 
     def __init__(
         self,
@@ -59,7 +49,8 @@ class TreeCache:
         """Make an empty cache.
 
         Args:
-            padded: Whether attention visits the spare rows, too.
+            r: Growth step in decode steps, or a growth rule that chooses it at each growth.
+            padded: Whether attention also visits the spare rows.
             static_buffers: Whether padded batches may use static buffers, where the shape does.
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
@@ -127,9 +118,8 @@ class TreeCache:
         positions, visible = self._assign_rows(paths, counts, rows)
         ids = [token for new in tokens for token in new]
         indices = logits_indices(counts.tolist(), logits_to_keep)
-        self._buffers = buffers = (
-            self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
-        )
+        buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
+        self._buffers = buffers
         if buffers is not None:
             buffers.fill(ids, positions, rows, indices, visible)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
@@ -159,9 +149,7 @@ class TreeCache:
         )
 
     def _allocate(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
-        """Free rows for `count` tokens: at the end while suffix blocks are in use, otherwise the
-        lowest.
-        """
+        """Rows for `count` tokens: at the end while suffix blocks are in use, else the lowest."""
         used = np.flatnonzero(self._ref_counts[: self._end])
         end, holes = self._end, np.empty(0, dtype=np.int64)
         if not self._suffixes:
@@ -180,8 +168,7 @@ class TreeCache:
         if self._steps_left is None:
             return replace(self.grow(max(r * paths, missing)), r=r)
         r = min(r, self._steps_left)
-        free = count - missing
-        more = min(r * paths, self._steps_left * paths - free)
+        more = min(r * paths, self._steps_left * paths - (count - missing))
         return replace(self.grow(max(more, missing)), r=r)
 
     def _should_compact(self, count: int) -> bool:
@@ -217,11 +204,7 @@ class TreeCache:
     def _assign_rows(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Give each new token its row.
-
-        Returns:
-            The position of each token, (T,), and which rows it sees, (T, C).
-        """
+        """Give each new token its row: its position, (T,), and which rows it sees, (T, C)."""
         first = np.cumsum(counts) - counts
         indices = np.array([self._path_index[path] for path in paths])
         lengths = np.array([self._lengths[path] for path in paths])
@@ -240,9 +223,7 @@ class TreeCache:
         return positions, visible
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Query heads of a group become query rows, so K and V are not expanded
-        per query head.
-        """
+        """Query heads of a group become query rows, so K and V are not expanded per query head."""
         keys, values = self._keys[layer], self._values[layer]
         _, heads, length, size = query.shape
         if self._buffers is None and self._first_row is not None:
@@ -264,20 +245,16 @@ class TreeCache:
         return out.reshape(1, heads, length, size).transpose(1, 2)
 
     def end_attention_at(self, row: int) -> None:
-        """Let attention of the prepared batch end before `row`, with the same kernel.
+        """Let attention of the prepared batch, without static buffers, end before `row`.
 
-        Attending again to the same batch with another end shows what the rows between cost. The
-        batch must have no static buffers.
+        Attending again with another end shows what the rows between them cost.
         """
         self._attended = row
         self._mask = self._make_mask()
 
     def _make_mask(self) -> Tensor | None:
-        """The mask of the batch, for all layers.
-
-        Returns:
-            None if every token sees every row; padded attention gets a mask even then, because its
-            shapes must not change.
+        """The mask of the batch, for all layers; None if every token sees every row, but not for
+        padded attention, whose shapes must not change.
         """
         visible = self._batch_visible[:, : self._attended]
         if not self.padded and bool(visible.all()):

@@ -9,7 +9,7 @@ from saying_model import saying_model
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.loop import generate
-from eab.engine.many_runs import ManyRuns, ActiveRun
+from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.events import RunEnded
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from eab import record
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.engine.many_runs import ManyRuns, ActiveRun
+from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
 from eab.events import Event, ModelCard, Probed
