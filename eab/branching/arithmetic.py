@@ -49,12 +49,8 @@ class ArithmeticPolicy(Seeded):
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         chosen = self._chosen(leaves, predictions)
-        families = children_of(
-            leaves,
-            predictions,
-            [_shares(inside) for inside in chosen],
-            [next(iter(inside)) for inside in chosen],
-        )
+        heirs = [next(iter(inside)) for inside in chosen]
+        families = children_of(leaves, predictions, list(map(_shares, chosen)), heirs)
         for family, inside in zip(families, chosen, strict=True):
             self._hand_on(family, inside, step)
         return families

@@ -1,9 +1,9 @@
-"""What the most likely tokens alone tell of an entropy.
+"""What the most likely tokens alone tell about an entropy.
 
-Known are p_1 >= ... >= p_K of V tokens. What they leave, m = 1 - sum p, lies on V - K tokens, none
-more likely than p_K. The entropy is the smallest if as few of them as possible have it, each p_K
-and one the remainder; it is the largest if all of them have the same. Both can be so, so nothing
-narrower is certain.
+p_1 >= ... >= p_K of V tokens are known. The others, V - K tokens, have the probability m = 1 - sum
+p together, and none of them is more likely than p_K. The entropy is least if as few of them as
+possible have it, each p_K and one the remainder; it is largest if all have the same. Both are
+possible, so no narrower bounds are certain.
 """
 
 import torch
@@ -11,15 +11,12 @@ from torch import Tensor
 
 
 def entropy_bounds(log_probs: Tensor, vocab_size: int) -> Tensor:
-    """The least and the largest entropy that a distribution can have.
+    """The least and the largest entropy that each distribution can have, (P, 2) float64, in nats.
 
     Args:
         log_probs: ln p of the K most likely tokens of each distribution, (P, K), in any order;
             minus infinity where fewer are known.
         vocab_size: V.
-
-    Returns:
-        (P, 2) float64, in nats.
     """
     logs = log_probs.double()
     probs = logs.exp()

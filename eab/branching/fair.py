@@ -8,27 +8,21 @@ from eab.branching.policy import (
     Child,
     Leaf,
     Member,
-    Seeded,
+    Thresholded,
     children_of,
-    drawn_below_threshold,
     drawn_token,
 )
 from eab.branching.pruning import fearnhead_clifford
 from eab.branching.random_streams import Purpose, pruning_uniform, uniform
 from eab.branching.sampling import Predictions, RestDraw
-from eab.config import BranchingConfig
 
 
-class FairPolicy(Seeded):
+class FairPolicy(Thresholded):
     """Unbiased branching.
 
     At a fork, a path of weight W gets the k-1 most likely tokens as children, with weight W x p
     each, and one token drawn from the rest, with weight W x (1 - their probabilities).
     """
-
-    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
-        super().__init__(config)
-        self._threshold = threshold_nats
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
@@ -84,11 +78,3 @@ class FairPolicy(Seeded):
         return fearnhead_clifford(
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)
         )
-
-    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens.
-
-        The minimum weight to fork is not considered, because the weight of a path may still
-        increase.
-        """
-        return drawn_below_threshold(predictions, self._threshold)

@@ -3,22 +3,19 @@
 from collections.abc import Sequence
 
 from eab.branching.policy import (
-    At,
     Child,
     Leaf,
     Member,
-    Seeded,
+    Thresholded,
     children_of,
-    drawn_below_threshold,
     drawn_token,
     log_prob_of,
 )
 from eab.branching.random_streams import Purpose, uniform
 from eab.branching.sampling import Predictions
-from eab.config import BranchingConfig
 
 
-class OriginalPolicy(Seeded):
+class OriginalPolicy(Thresholded):
     """The published rule, with its behaviour at the budget; all leaves have weight 1 / leaves.
 
     Let b be max_paths minus the number of live paths at the start of the step. A path at or above
@@ -31,32 +28,23 @@ class OriginalPolicy(Seeded):
     are possible.
     """
 
-    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
-        super().__init__(config)
-        self._threshold = threshold_nats
-
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         drawn = [[drawn_token(token)] for token in predictions.drawn]
         drawing = list(range(len(leaves)))  # batch indices that get another child
         for number in range(1, self._factor(len(leaves))):
-            drawing = [
-                index for index in drawing if predictions.entropies[index] >= self._threshold
-            ]
+            drawing = [i for i in drawing if predictions.entropies[i] >= self._threshold]
             uniforms = [
                 uniform(self._config.seed, leaves[index].stream_key, step, Purpose.TOKEN, number)
                 for index in drawing
             ]
-            tokens = predictions.draw(
-                drawing, uniforms, excluded=[drawn[index] for index in drawing]
-            )
+            tokens = predictions.draw(drawing, uniforms, [drawn[index] for index in drawing])
             for index, token in zip(drawing, tokens, strict=True):
                 drawn[index] += [] if token is None else [token]
         heirs = [tokens[0] for tokens in drawn]
-        return children_of(
-            leaves, predictions, [[(token, 1.0) for token in tokens] for tokens in drawn], heirs
-        )
+        choices = [[(token, 1.0) for token in tokens] for tokens in drawn]
+        return children_of(leaves, predictions, choices, heirs)
 
     def _factor(self, live: int) -> int:
         budget = self._config.max_paths - live
@@ -69,6 +57,3 @@ class OriginalPolicy(Seeded):
         dropped = set(by_log_prob[self._config.max_paths :])
         weight = 1.0 / (len(population) - len(dropped))
         return [None if index in dropped else weight for index in range(len(population))]
-
-    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        return drawn_below_threshold(predictions, self._threshold)

@@ -1,4 +1,4 @@
-"""What a branching policy decides, and of what: leaves, their children, weights.
+"""What a branching policy decides about leaves, their children and weights.
 
 `eab.branching.policies` names the policies.
 """
@@ -49,11 +49,8 @@ class Policy(Protocol):
         ...
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
-        """What else `branch` may need to be drawn.
-
-        Args:
-            first: Batch index of this run's first row.
-            at: The path and the step of each of its rows.
+        """Further tokens to draw for `branch`; the rows of this run, each for a path and a step of
+        `at`, begin at batch index `first`.
         """
         ...
 
@@ -68,29 +65,18 @@ class Policy(Protocol):
         ...
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """The new weight of each member, or None to drop it.
-
-        Args:
-            population: Finished leaves and children, in tree order.
-        """
+        """The new weight of each finished leaf and each child, in tree order; None drops it."""
         ...
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """The tokens that are certain to follow, whatever happens to other paths.
-
-        Speculative decoding compares draft tokens with them.
-
-        Args:
-            predictions: Of any paths and steps, with drawn tokens.
-
-        Returns:
-            For each batch index, the token that the path must take; None where it may fork.
+        """For each batch index the token that the path must take, whatever happens to other paths;
+        None where it may fork. Speculative decoding compares draft tokens with them.
         """
         ...
 
 
 class Seeded:
-    """The random numbers of every policy: that of a path's own next token is the first of its
+    """The random numbers of every policy: a path draws its next token with the first number of its
     stream at the step.
     """
 
@@ -103,8 +89,22 @@ class Seeded:
         ]
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
-        """None."""
         return []
+
+
+class Thresholded(Seeded):
+    """A policy that forks at or above an entropy threshold, in nats."""
+
+    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
+        super().__init__(config)
+        self._threshold = threshold_nats
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """The tokens drawn below the threshold. The minimum weight to fork does not count, because
+        the weight of a path may still increase.
+        """
+        drawn = zip(predictions.drawn, predictions.entropies, strict=True)
+        return [token if entropy < self._threshold else None for token, entropy in drawn]
 
 
 def grown(child: Child, path: int, weight: float, step: int) -> Leaf:
@@ -126,9 +126,8 @@ def children_of(
 ) -> list[list[Child]]:
     """Children from (token, share of the parent's weight) pairs of each leaf."""
     indices = [index for index, chosen in enumerate(choices) for _ in chosen]
-    log_probs = iter(
-        predictions.log_prob(indices, [token for chosen in choices for token, _ in chosen])
-    )
+    tokens = [token for chosen in choices for token, _ in chosen]
+    log_probs = iter(predictions.log_prob(indices, tokens))
     return [
         [
             Child(leaf, token, next(log_probs), leaf.weight * share, token == heir)
@@ -138,18 +137,10 @@ def children_of(
     ]
 
 
-def drawn_below_threshold(predictions: Predictions, threshold: float) -> list[int | None]:
-    """The drawn tokens where the entropy is below the threshold; None elsewhere."""
-    drawn = zip(predictions.drawn, predictions.entropies, strict=True)
-    return [token if entropy < threshold else None for token, entropy in drawn]
-
-
 def log_prob_of(member: Member) -> float:
-    return (
-        member.leaf.log_prob + member.token_log_prob
-        if isinstance(member, Child)
-        else member.log_prob
-    )
+    if isinstance(member, Leaf):
+        return member.log_prob
+    return member.leaf.log_prob + member.token_log_prob
 
 
 def drawn_token(token: int | None) -> int:

@@ -1,8 +1,8 @@
-"""Settings that together shape a tree, by name; the same in Python, on the command line and on the
+"""Settings that together shape a tree, by name; the same in Python, in the command line and on the
 page.
 
-Their thresholds are quantiles of the entropies that the model meets with this very prompt, because
-one in nats fits one model and one kind of prompt only.
+Their thresholds are quantiles of the entropies with this very prompt, because a threshold in nats
+fits only one model and one kind of prompt.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,8 @@ OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a p
 
 
 def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """These settings, with those of the preset that they name as `preset`; what they set themselves
-    stays. A threshold without a unit is in nats, as it is without a preset.
+    """These settings, completed by the preset that they name as `preset`. A threshold without a
+    unit is in nats, as it is without a preset.
 
     Raises:
         ConfigError: There is no such preset.

@@ -4,8 +4,8 @@ It never depends on the batch, the cache, or the other paths. A stream key is a 
 random stream of a path. The first path has ROOT. At a fork, the heir (the child that would have
 come without the fork) keeps the key, and every other child gets a new one.
 
-The index is made of what the number is for and which of them it is, so two purposes never share a
-number: estimates would be biased.
+The index depends on the purpose of the number, so two purposes never share a number; else estimates
+would be biased.
 """
 
 import struct
@@ -18,32 +18,20 @@ _PRUNING: Final = 2**64 - 1
 
 
 class Purpose(IntEnum):
-    """What a random number of a path at a step is for: the first of 2**32 indices.
+    """The purpose of a random number of a path at a step: the first of 2**32 indices."""
 
-    Attributes:
-        TOKEN: To draw a token: number 0 its own next token, the others further tokens at a fork.
-        STREAM_KEY: To make the stream key of a child.
-        PERTURBATION: To perturb the log-probabilities of the path and of its continuations.
-    """
-
-    TOKEN = 0
-    STREAM_KEY = 2**32
-    PERTURBATION = 2 * 2**32
+    TOKEN = 0  # number 0 draws its own next token, the others further tokens at a fork
+    STREAM_KEY = 2**32  # of a child
+    PERTURBATION = 2 * 2**32  # of the log-probabilities of the path and of its continuations
 
 
 def uniform(seed: int, stream_key: int, step: int, purpose: Purpose, number: int = 0) -> float:
-    """A random number in [0, 1) with 53 bits.
-
-    Args:
-        number: Which of the numbers for this purpose, below 2**32.
-    """
+    """A random number in [0, 1) with 53 bits: the `number`-th for this purpose, below 2**32."""
     return (_hash(seed, stream_key, step, purpose + number) >> 11) * 2.0**-53
 
 
 def pruning_uniform(seed: int, step: int) -> float:
-    """The draw for pruning to the path limit, from a stream of its own, so that it changes no
-    token.
-    """
+    """The draw for pruning to the path limit, from a stream of its own: it changes no token."""
     return (_hash(seed, _PRUNING, step, 0) >> 11) * 2.0**-53
 
 
@@ -53,6 +41,5 @@ def child_stream_key(stream_key: int, step: int, token: int) -> int:
 
 
 def _hash(*words: int) -> int:
-    return int.from_bytes(
-        blake2b(struct.pack(f"<{len(words)}Q", *words), digest_size=8).digest(), "little"
-    )
+    packed = struct.pack(f"<{len(words)}Q", *words)
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")

@@ -33,7 +33,7 @@ class Draw:
 
     token: int | None
     inside: float  # where in the interval of the token the random number lies, in [0, 1)
-    mass: float  # the probability of all tokens that could be drawn
+    total_probability: float  # of all tokens that could be drawn
 
 
 class Predictions:
@@ -53,8 +53,7 @@ class Predictions:
 
         Args:
             logits: (P, V).
-            config: The settings of all rows; or those of each run and the number of its rows, run
-                after run.
+            config: The settings of all rows; or of each run, with the number of its rows.
         """
         runs = [(config, len(logits))] if isinstance(config, BranchingConfig) else config
         scores = logits if logits.dtype == torch.float64 else logits.float()
@@ -86,19 +85,14 @@ class Predictions:
 
     @classmethod
     def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
-        """One batch from batch indices of other ones, which may come from several forward
-        passes.
-        """
-        first = sources[0][0]
-        if all(source is first for source, _ in sources) and [at for _, at in sources] == list(
-            range(len(first.entropies))
-        ):
+        """One batch from batch indices of others, which may come from several forward passes."""
+        first, whole = sources[0][0], list(range(len(sources[0][0].entropies)))
+        if all(source is first for source, _ in sources) and [at for _, at in sources] == whole:
             return first
         joined = cls.__new__(cls)
         for name in _TENSORS:
-            setattr(
-                joined, name, torch.stack([getattr(source, name)[at] for source, at in sources])
-            )
+            rows = [getattr(source, name)[at] for source, at in sources]
+            setattr(joined, name, torch.stack(rows))
         for name in _LISTS:
             setattr(joined, name, [getattr(source, name)[at] for source, at in sources])
         return joined
@@ -107,16 +101,12 @@ class Predictions:
         """The batch in parts of so many rows; they share its memory."""
         if len(counts) == 1:
             return [self]
-        ends = list(accumulate(counts))
-        return [
-            self._rows(slice(end - count, end)) for end, count in zip(ends, counts, strict=True)
-        ]
-
-    def _rows(self, rows: slice) -> "Predictions":
-        part = type(self).__new__(type(self))
-        for name in (*_TENSORS, *_LISTS):
-            setattr(part, name, getattr(self, name)[rows])
-        return part
+        parts = []
+        for end, count in zip(accumulate(counts), counts, strict=True):
+            parts.append(part := type(self).__new__(type(self)))
+            for name in (*_TENSORS, *_LISTS):
+                setattr(part, name, getattr(self, name)[end - count : end])
+        return parts
 
     def _entropies(self, best: Tensor, scores: Tensor) -> Tensor:
         """H = ln Z - sum p x score, (P, 1) float64, with scores relative to the best one, (P,)."""
@@ -125,11 +115,8 @@ class Predictions:
         return relative.clamp(min=0.0)[:, None].double()
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
-        """Draw a token at every batch index, and the tokens of `rests`: fill `drawn` and `rests`.
-
-        Args:
-            uniforms: A random number in [0, 1) for each batch index.
-            rests: At most one for each batch index.
+        """Draw a token at every batch index, with a random number each, and the tokens of `rests`,
+        at most one per index: fill `drawn` and `rests`.
         """
         count = len(uniforms)
         indices = [*range(count), *(rest.index for rest in rests)]
@@ -148,15 +135,10 @@ class Predictions:
         uniforms: Sequence[float],
         excluded: Sequence[Sequence[int]] = (),
     ) -> list[int | None]:
-        """Draw tokens by inverting the distributions, in token order.
+        """Draw a token at each batch index by inverting its distribution, in token order.
 
-        Args:
-            indices: Batch indices to draw at; tokens are excluded at each of them once at most.
-            excluded: For each index, tokens that must not be drawn; the rest is renormalised.
-
-        Returns:
-            A token for each index; None where no token is left. A token of probability zero is
-            never drawn.
+        None where no token is left; a token of probability zero is never drawn. `excluded` are, for
+        each index, tokens that must not be drawn, at most once per index; the rest is renormalised.
         """
         return [draw.token for draw in self.draw_inside(indices, uniforms, excluded)]
 
@@ -172,17 +154,17 @@ class Predictions:
         count = len(indices)
         pairs = [(draw, token) for draw, some in enumerate(excluded) for token in some]
         numbers = [*indices, *uniforms, *(number for pair in pairs for number in pair)]
-        # In one transfer each; float64 holds all of them exactly.
+        # In one transfer each way; float64 holds all of them exactly.
         given = torch.tensor(numbers, dtype=torch.float64, device=self._probs.device)
         rows, uniform = given[:count].long(), given[count : 2 * count]
         blocks, hidden = self._blocks[rows], None
         if pairs:
             hidden = given[2 * count :].long().view(-1, 2).T
             blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
-        mass = blocks.double().sum(dim=-1)
-        tokens, inside = self._invert(rows, blocks, uniform * mass, hidden)
+        totals = blocks.double().sum(dim=-1)
+        tokens, inside = self._invert(rows, blocks, uniform * totals, hidden)
         log_probs = self._log_probs_of(rows, tokens.clamp(max=self._scores.shape[1] - 1))
-        drawn = _on_host(torch.stack([tokens.double(), inside, mass, log_probs], dim=1)).tolist()
+        drawn = _on_host(torch.stack([tokens.double(), inside, totals, log_probs], dim=1)).tolist()
         draws = []
         for index, (number, place, total, log_prob) in zip(indices, drawn, strict=True):
             token = int(number) if total > 0 else None
@@ -217,13 +199,12 @@ class Predictions:
         """Find the block in which the running sum passes the target, then the token in it.
 
         Args:
-            rows: Batch index of each draw, (N,).
+            rows: Batch index of each draw, (N,), as the target and both results.
             blocks: The probability of each block, (N, blocks).
-            target: (N,).
             hidden: Pairs of a draw and a token that it must not take, (2, pairs).
 
         Returns:
-            The tokens, and where in the interval of the token the target lies, in [0, 1), (N,).
+            The tokens, and where in the interval of the token the target lies, in [0, 1).
         """
         block, rest = _search(blocks, target)
         inside = self._block(rows, block)
@@ -263,8 +244,8 @@ class Predictions:
 
 
 def _on_host(numbers: Tensor) -> Tensor:
-    """The same numbers in host memory; from CUDA through pinned memory, because other memory
-    needs two copies.
+    """The same numbers in host memory; from CUDA by pinned memory, as other memory needs two
+    copies.
     """
     if not numbers.is_cuda:
         return numbers
@@ -276,9 +257,7 @@ def _on_host(numbers: Tensor) -> Tensor:
 
 def _lower_first(listed: Tensor) -> Tensor:
     """Of equally likely tokens the lower one first, as with argmax; topk may choose any order.
-
-    Args:
-        listed: ln p, p, and the token, each the most likely first, (P, 3, width).
+    `listed` holds ln p, p, and the token, each the most likely first, (P, 3, width).
     """
     _, probs, tokens = listed.unbind(1)
     if not ((probs[:, 1:] == probs[:, :-1]) & (probs[:, 1:] > 0)).any():
@@ -289,31 +268,27 @@ def _lower_first(listed: Tensor) -> Tensor:
 
 
 def _block_sums(probs: Tensor) -> Tensor:
-    """Probability of each block of tokens, (P, blocks): a draw finds its block first, then the
-    token in it.
-    """
+    """Probability of each block of tokens, (P, blocks): a draw first finds its block."""
     whole = probs.shape[1] // BLOCK * BLOCK
     blocks = probs[:, :whole].view(len(probs), -1, BLOCK).sum(dim=-1)
     return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
 
 
-def _search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where a running sum passes a target.
-
-    Returns:
-        The index, (P,), and how far the target exceeds the sum before this index, (P,).
+def _search(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Find where the running sum of probabilities passes a target: the index, (P,), and how far the
+    target exceeds the sum before this index, (P,).
     """
     # In float32, rounding of the running sums would sometimes move a draw across a boundary.
-    masses = masses.double()
-    cumulative = masses.cumsum(dim=-1)
-    if masses.is_cuda:  # its sum in parallel may fall by a rounding where the mass is zero
-        cumulative = cumulative.masked_fill(masses <= 0, 0.0).cummax(dim=-1).values
+    probs = probs.double()
+    cumulative = probs.cumsum(dim=-1)
+    if probs.is_cuda:  # its parallel sum may fall by a rounding where the probability is zero
+        cumulative = cumulative.masked_fill(probs <= 0, 0.0).cummax(dim=-1).values
     total = cumulative[:, -1:]
     # Rounding must not reach beyond the last token.
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(target[:, None], below)
-    index = torch.searchsorted(cumulative, target, right=True).clamp(max=masses.shape[1] - 1)
-    before = cumulative.gather(1, index) - masses.gather(1, index)
+    index = torch.searchsorted(cumulative, target, right=True).clamp(max=probs.shape[1] - 1)
+    before = cumulative.gather(1, index) - probs.gather(1, index)
     return index[:, 0], (target - before).clamp(min=0.0)[:, 0]
 
 

@@ -37,11 +37,11 @@ class StochasticBeamPolicy(Seeded):
     """Stochastic beam search: the max_paths texts of highest perturbed log-probability.
 
     The log-probability of every text is perturbed by its own Gumbel noise, so that the max_paths
-    highest are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest of
-    all its texts. Top-down, then, the continuations of a prefix are drawn under the condition that
-    the highest of them is that of the prefix, here in decreasing order and only as many as are
-    needed: exp(-value) is the time at which a text arrives, if texts arrive at rates equal to their
-    probabilities, and after the continuations that have arrived comes the next one of the rest.
+    highest are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest
+    value of all its texts. So the continuations of a prefix are drawn under the condition that the
+    highest of them has the value of the prefix, in decreasing order and only as many as are needed.
+    If texts arrive at rates equal to their probabilities, exp(-value) is the time at which a text
+    arrives; after the continuations that have arrived comes the next one of the rest.
 
     Let kappa be the highest value that was dropped. A text of probability p is kept with
     probability q = 1 - exp(-p / exp(kappa)), given the others, so the sum of p / q x f(text) is an
@@ -49,9 +49,6 @@ class StochasticBeamPolicy(Seeded):
     variance is infinite. The weights here are divided by their sum, as the paper does for its
     estimates: they are consistent, with a bias of the order of 1 / max_paths. The threshold and the
     branch factor do not matter.
-
-    Attributes:
-        kappa: The highest perturbed log-probability of all that was dropped so far.
     """
 
     def __init__(self, config: BranchingConfig) -> None:
@@ -59,7 +56,7 @@ class StochasticBeamPolicy(Seeded):
         # A standard Gumbel variable.
         root = -math.log(_exponential(uniform(config.seed, ROOT, 0, Purpose.PERTURBATION)))
         self._perturbed: dict[int, float] = {ROOT: root}  # of every path, by its stream key
-        self.kappa = -math.inf
+        self.kappa = -math.inf  # the highest perturbed log-probability that was dropped so far
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
@@ -75,13 +72,11 @@ class StochasticBeamPolicy(Seeded):
         if len(values) > self._config.max_paths:
             self.kappa = max(self.kappa, values[self._config.max_paths])
         families = [self._family(options, predictions, index) for index, options in enumerate(beam)]
-        self._perturbed = {
-            key: value for key, value in self._perturbed.items() if key not in live
-        } | {
-            stream_key_of(child, step): value
-            for family, options in zip(families, beam, strict=True)
-            for child, value in zip(family, options.perturbed, strict=False)
-        }
+        for stream_key in live:
+            del self._perturbed[stream_key]
+        for family, options in zip(families, beam, strict=True):
+            for child, value in zip(family, options.perturbed, strict=False):
+                self._perturbed[stream_key_of(child, step)] = value
         return families
 
     def _extended(
@@ -95,9 +90,8 @@ class StochasticBeamPolicy(Seeded):
         wanted = self._config.max_paths + 1
         growing = list(range(len(beam)))
         while True:
-            values = nlargest(
-                wanted, [*finished, *(value for options in beam for value in options.perturbed)]
-            )
+            drawn = (value for options in beam for value in options.perturbed)
+            values = nlargest(wanted, [*finished, *drawn])
             lowest = max(self.kappa, values[-1] if len(values) == wanted else -math.inf)
             growing = [index for index in growing if beam[index].perturbed[-1] > lowest]
             growing = self._next(beam, growing, predictions, step)
@@ -113,14 +107,11 @@ class StochasticBeamPolicy(Seeded):
     ) -> list[int]:
         """Draw one more continuation of each of these leaves; the indices of those that had one."""
         seed = self._config.seed
-        draws = predictions.draw_inside(
-            growing,
-            [
-                uniform(seed, beam[at].leaf.stream_key, step, Purpose.TOKEN, len(beam[at].tokens))
-                for at in growing
-            ],
-            [beam[at].tokens for at in growing],
-        )
+        uniforms = [
+            uniform(seed, beam[at].leaf.stream_key, step, Purpose.TOKEN, len(beam[at].tokens))
+            for at in growing
+        ]
+        draws = predictions.draw_inside(growing, uniforms, [beam[at].tokens for at in growing])
         grown = []
         for at, draw in zip(growing, draws, strict=True):
             if draw.token is None:
@@ -130,7 +121,7 @@ class StochasticBeamPolicy(Seeded):
                 seed, options.leaf.stream_key, step, Purpose.PERTURBATION, len(options.tokens)
             )
             waited = math.log(_exponential(number))
-            rate = options.leaf.log_prob + math.log(draw.mass)
+            rate = options.leaf.log_prob + math.log(draw.total_probability)
             options.tokens.append(draw.token)
             options.perturbed.append(-_log_sum(-options.perturbed[-1], waited - rate))
             grown.append(at)
@@ -140,10 +131,9 @@ class StochasticBeamPolicy(Seeded):
         kept = max(1, sum(value > self.kappa for value in options.perturbed))
         tokens = options.tokens[:kept]
         log_probs = predictions.log_prob([index] * kept, tokens)
+        leaf = options.leaf
         return [
-            Child(
-                options.leaf, token, log_prob, options.leaf.weight * math.exp(log_prob), number == 0
-            )
+            Child(leaf, token, log_prob, leaf.weight * math.exp(log_prob), number == 0)
             for number, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True))
         ]
 
@@ -162,15 +152,13 @@ class StochasticBeamPolicy(Seeded):
         return _shares(keys, kept)
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """None, as any path may be dropped or fork."""
+        """Any path may be dropped or fork."""
         return [None] * len(at)
 
 
 def importance(log_prob: float, kappa: float) -> float:
-    """ln of the importance weight p / q of a text, with q = 1 - exp(-p / exp(kappa)).
-
-    Args:
-        kappa: The highest perturbed log-probability that was dropped; -inf if none was.
+    """ln of the importance weight p / q of a text, with q = 1 - exp(-p / exp(kappa)); kappa is -inf
+    if nothing was dropped.
     """
     rate = math.exp(min(log_prob - kappa, 700.0))  # q is 1 far below the limit of exp
     if rate < 1e-300:
@@ -190,7 +178,7 @@ def _exponential(number: float) -> float:
     return -math.log1p(-number) or 2.0**-54
 
 
-def _log_sum(one: float, other: float) -> float:
-    """ln(exp(one) + exp(other))."""
-    high, low = max(one, other), min(one, other)
+def _log_sum(a: float, b: float) -> float:
+    """ln(exp(a) + exp(b))."""
+    high, low = max(a, b), min(a, b)
     return high + math.log1p(math.exp(low - high))

@@ -18,7 +18,7 @@ class GreedyPolicy(Seeded):
         return children_of(leaves, predictions, [[(token, 1.0)] for token in best], best)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """There is one path only."""
+        """There is only one path."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
@@ -40,14 +40,11 @@ class IndependentPolicy(Seeded):
         return children_of(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
 
     def _first_tokens(self, root: Leaf, predictions: Predictions) -> list[Child]:
-        """The first child keeps the random stream of the run, so its text is that of a run without
+        """The first child keeps the random stream of the run, so it has the text of a run without
         forks.
         """
-        count = self._config.max_paths
-        stream_keys = [
-            root.stream_key,
-            *(child_stream_key(root.stream_key, 0, index) for index in range(1, count)),
-        ]
+        count, root_key = self._config.max_paths, root.stream_key
+        stream_keys = [root_key, *(child_stream_key(root_key, 0, i) for i in range(1, count))]
         uniforms = self.uniforms([(stream_key, 0) for stream_key in stream_keys])
         tokens = [drawn_token(token) for token in predictions.draw([0] * count, uniforms)]
         log_probs = predictions.log_prob([0] * count, tokens)
@@ -61,7 +58,6 @@ class IndependentPolicy(Seeded):
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """Paths fork at the first step only."""
-        return [
-            heir if step else None for heir, (_, step) in zip(predictions.drawn, at, strict=True)
-        ]
+        """Paths fork only at the first step."""
+        pairs = zip(predictions.drawn, at, strict=True)
+        return [heir if step else None for heir, (_, step) in pairs]

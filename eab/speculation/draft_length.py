@@ -5,10 +5,9 @@ A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one 
 pass, and the drafter's time for it. If the token is accepted, b comes back, because that token need
 not be computed again, and w passes are saved. For a single path w = 1. In a tree a step is over
 only when all paths have reached it, so w is about 1 / P for P paths, or less; w P is what is
-estimated. The j-th draft token is accepted with probability alpha^j. So draft as long as
-alpha^j (b + w a) > b + d, with a, b, d, w and alpha as the latest passes of this run show them.
-Leviathan et al. (2023, theorem 3.8) find the same rule for w = 1 and b = 0, where a longer pass
-costs nothing.
+estimated. The j-th draft token is accepted with probability alpha^j. So draft as long as alpha^j (b
++ w a) > b + d, with a, b, d, w and alpha as the latest passes of this run show them. Leviathan et
+al. (2023, theorem 3.8) find the same rule for w = 1 and b = 0, where a longer pass costs nothing.
 
 Where drafting does not pay off, a single draft token is tried from time to time, because the text
 may have changed. Such trials lose at most the share TRIAL_SHARE of the run's time.
@@ -73,14 +72,11 @@ class FixedLength:
 
 
 class AdaptiveLength:
-    """The number that pays off. It changes which passes are made, never which tokens come.
+    """The number that pays off; it at most doubles from one pass to the next, and never changes the
+    tokens.
 
-    From one pass to the next the number at most doubles.
-
-    Args:
-        draft_model: The drafter is a model, which must compute the text first. Then the first draft
-            token waits until the run has shown that it does not end soon, and is assumed to cost a
-            part of a pass.
+    A `draft_model` must compute the text first. So its first draft token waits until the run has
+    shown that it does not end soon, and is assumed to cost a part of a pass.
     """
 
     def __init__(self, draft_model: bool = False) -> None:
@@ -113,9 +109,8 @@ class AdaptiveLength:
         """
         alpha = self._accepted / (self._accepted + self._rejected)
         saved_per_token = min(1.0, (self._saved + 2) / ((self._accepted + 2) * self._paths))
-        draft_cost = (
-            self._draft_seconds + 2 * self._initial_draft_cost * self._pass_seconds.mean
-        ) / (self._drafted + 2)
+        initial_seconds = 2 * self._initial_draft_cost * self._pass_seconds.mean
+        draft_cost = (self._draft_seconds + initial_seconds) / (self._drafted + 2)
         gain = self._pass_seconds.slope + saved_per_token * self._pass_seconds.start
         cost = self._pass_seconds.slope + draft_cost
         length = 0
@@ -153,14 +148,11 @@ class _LinearFit:
 
     def add(self, x: float, y: float) -> None:
         """Add a pass of `x` tokens that took `y` seconds."""
-        self._n, self._x, self._y, self._xx, self._xy = (
-            DECAY * old + new
-            for old, new in zip(
-                (self._n, self._x, self._y, self._xx, self._xy),
-                (1, x, y, x * x, x * y),
-                strict=True,
-            )
-        )
+        self._n = DECAY * self._n + 1
+        self._x = DECAY * self._x + x
+        self._y = DECAY * self._y + y
+        self._xx = DECAY * self._xx + x * x
+        self._xy = DECAY * self._xy + x * y
         spread = self._n * self._xx - self._x * self._x
         if spread > MIN_VARIANCE * self._n * self._n:  # else the earlier slope stays
             self._slope = (self._n * self._xy - self._x * self._y) / spread
@@ -172,9 +164,7 @@ class _LinearFit:
 
     @property
     def slope(self) -> float:
-        """Seconds per token; at least MIN_TOKEN_COST of the mean, also while all passes had the
-        same size.
-        """
+        """Seconds per token, at least MIN_TOKEN_COST of the mean."""
         return max(self._slope, MIN_TOKEN_COST * self.mean)
 
     @property

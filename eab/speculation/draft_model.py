@@ -1,9 +1,8 @@
-"""Draft tokens by a smaller model with its own tree cache, for all paths in the same forward
-passes.
+"""Draft tokens by a smaller model with its own tree cache, for all paths in the same passes.
 
 The draft model uses the random number that the target will use at that step. Where both models
-agree, the draft token is accepted at any entropy, and a run with a draft model has the same tokens
-as one without.
+agree, the draft token is accepted at any entropy. A run has the same tokens with or without a draft
+model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from eab.caches.tree import TreeCache
 from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
 from eab.models.base import LanguageModel
-from eab.speculation.drafter import DraftRequest, Verified
+from eab.speculation.drafter import Drafter, DraftRequest
 
 CHUNK = 256  # tokens of a path that go through the draft model at once
 
@@ -29,12 +28,8 @@ _SAME_VOCABULARY: Final[WeakKeyDictionary[LanguageModel, WeakSet[LanguageModel]]
 )
 
 
-class DraftModel:
-    """See Drafter.
-
-    Args:
-        policy: What decides the target's run; it also chooses the draft tokens.
-    """
+class DraftModel(Drafter):
+    """Drafts with a model; the policy of the target's run chooses the draft tokens."""
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
@@ -43,9 +38,7 @@ class DraftModel:
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """A path's draft ends where this model may fork: there the target may
-        fork too.
-        """
+        """A path's draft ends where this model may fork: there the target may fork too."""
         drafts: dict[int, list[int]] = {request.path: [] for request in requests}
         drafting = [request for request in requests if request.limit > 0]
         first_step = min((request.step for request in requests), default=0)
@@ -54,46 +47,36 @@ class DraftModel:
             self._trim_rejected(request)
         while drafting:
             predictions = Predictions(self._next_logits(drafting, drafts), self._config)
-            at = [
-                (request.stream_key, request.step + len(drafts[request.path]))
-                for request in drafting
-            ]
+            steps = [request.step + len(drafts[request.path]) for request in drafting]
+            at = [(request.stream_key, step) for request, step in zip(drafting, steps, strict=True)]
             predictions.draw_next(self._policy.uniforms(at), [])
             forced = self._policy.forced_tokens(predictions, at)
-            going_on = []
-            for request, token in zip(drafting, forced, strict=True):
+            asked, drafting = drafting, []
+            for request, token in zip(asked, forced, strict=True):
                 if token is not None:
                     drafts[request.path].append(token)
                     if len(drafts[request.path]) < request.limit:
-                        going_on.append(request)
-            drafting = going_on
+                        drafting.append(request)
         return list(drafts.values())
 
     def _next_logits(
         self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]
     ) -> Tensor:
         """Compute the pending tokens of each path and its draft -> logits (P, V) after them."""
-        pending = {
-            request.path: [*request.tokens, *drafts[request.path]][
-                len(self._computed[request.path]) :
-            ]
-            for request in requests
-        }
-        while chunks := {
-            path: tokens[:CHUNK] for path, tokens in pending.items() if len(tokens) > CHUNK
-        }:
-            self._forward(chunks)
-            pending = {
-                path: tokens[len(chunks.get(path, ())) :] for path, tokens in pending.items()
-            }
+        pending = {}
+        for request in requests:
+            tokens = [*request.tokens, *drafts[request.path]]
+            pending[request.path] = tokens[len(self._computed[request.path]) :]
+        while long := {path: new[:CHUNK] for path, new in pending.items() if len(new) > CHUNK}:
+            self._forward(long)
+            pending = {path: new[len(long.get(path, ())) :] for path, new in pending.items()}
         return self._forward(pending)
 
     def _forward(self, pending: Mapping[int, Sequence[int]]) -> Tensor:
         """Compute these tokens of these paths -> logits (P, V) after the last of each."""
         logits = self._model.forward([self._cache.prepare([*pending], [*pending.values()])])
-        self._computed |= {
-            path: [*self._computed[path], *tokens] for path, tokens in pending.items()
-        }
+        for path, tokens in pending.items():
+            self._computed[path] = [*self._computed[path], *tokens]
         return logits
 
     def _trim_rejected(self, request: DraftRequest) -> None:
@@ -107,12 +90,6 @@ class DraftModel:
         if same < len(computed):
             self._cache.trim(request.path, same)
             self._computed[request.path] = computed[:same]
-
-    def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        return proposed
-
-    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         self._cache.fork(path, children)
@@ -129,10 +106,8 @@ def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
     if draft in (known := _SAME_VOCABULARY.setdefault(target, WeakSet())):
         return
     size, other = target.card.vocab_size, draft.card.vocab_size
-    differs = next(
-        (token for token in range(min(size, other)) if draft.text(token) != target.text(token)),
-        None,
-    )
+    both = range(min(size, other))
+    differs = next((token for token in both if draft.text(token) != target.text(token)), None)
     if size != other or differs is not None:
         what = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
         raise ModelError(

@@ -1,4 +1,4 @@
-"""What the engine needs of a drafter."""
+"""The interface of a drafter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,15 +28,11 @@ class Drafter(Protocol):
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
         """After the pass: what was drafted for this path, where `propose` gave `proposed`."""
-        ...
+        return proposed
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        """What became of draft tokens, for `PassOutcome`.
-
-        Returns:
-            How many draft tokens were in the pass, and those that are verified now.
-        """
-        ...
+        """How many draft tokens were in the pass, and those that are verified now."""
+        return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """End `path`; each child begins with its tokens."""

@@ -8,7 +8,7 @@ siblings repeat each other.
 from collections.abc import Sequence
 from typing import Final
 
-from eab.speculation.drafter import DraftRequest, Verified
+from eab.speculation.drafter import Drafter, DraftRequest
 
 MAX_NGRAM, MIN_NGRAM = 3, 2  # tokens that must be the same
 
@@ -16,12 +16,8 @@ MAX_NGRAM, MIN_NGRAM = 3, 2  # tokens that must be the same
 _NGrams = dict[tuple[int, ...], tuple[list[int], int]]
 
 
-class NgramLookup:
-    """See Drafter.
-
-    Args:
-        siblings: Search all paths of the run, not only the path's own tokens.
-    """
+class NgramLookup(Drafter):
+    """Searches the tokens of the path; with `siblings`, of all paths of the run."""
 
     def __init__(self, siblings: bool) -> None:
         self._siblings: Final = siblings
@@ -44,9 +40,7 @@ class NgramLookup:
             tokens.append(token)
 
     def _find(self, request: DraftRequest) -> list[int]:
-        """What followed the last n-gram of these tokens the latest time, for the longest n-gram
-        that came before.
-        """
+        """What followed the longest last n-gram of these tokens when it came before."""
         ngrams = self._ngrams[request.path]
         for size in range(MAX_NGRAM, MIN_NGRAM - 1, -1):
             match = ngrams.get(tuple(request.tokens[-size:]))
@@ -55,20 +49,14 @@ class NgramLookup:
         return []
 
     def _copy(self, source: list[int], start: int, request: DraftRequest) -> list[int]:
-        """The tokens from `start` on. A copy that reaches the end of the path's own tokens goes on
-        from its beginning, since the path repeats itself.
+        """The tokens from `start` on. At the end of the path's own tokens, the copy begins again,
+        since the path repeats itself.
         """
         draft = source[start : start + request.limit]
         period = len(draft)
         if source is self._tokens[request.path]:
             draft += [draft[index % period] for index in range(period, request.limit)]
         return draft
-
-    def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        return proposed
-
-    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         ngrams, tokens = self._ngrams.pop(path), self._tokens.pop(path)
@@ -77,5 +65,5 @@ class NgramLookup:
             self._tokens[child] = list(tokens)
 
     def release(self, path: int) -> None:
-        """With siblings its tokens can still be found."""
+        """With siblings, its tokens can still be found."""
         del self._ngrams[path], self._tokens[path]

@@ -1,19 +1,18 @@
-"""Draft tokens from the server that computes the predictions: it goes on by itself.
+"""Draft tokens from the server that computes the predictions: it continues by itself.
 
-Asked for several tokens instead of one, a server answers with its own most likely tokens, and with
-the prediction before each of them. As long as they are the tokens that the run draws anyway, one
-request serves several steps. At a fork the child that takes the server's token goes on with its
-predictions.
+If asked for several tokens instead of one, a server answers with its own most likely tokens and the
+prediction before each of them. While the run draws the same tokens, one request serves several
+steps. At a fork, the child that takes the server's token continues with its predictions.
 """
 
 from collections.abc import Sequence
 
 from eab.caches.server import UNKNOWN, ServerCache
-from eab.speculation.drafter import DraftRequest, Verified
+from eab.speculation.drafter import Drafter, DraftRequest, Verified
 
 
-class RunAhead:
-    """See Drafter. The draft tokens become known by the pass that verifies them."""
+class RunAhead(Drafter):
+    """Drafts by the server; the pass that verifies the draft tokens also makes them known."""
 
     def __init__(self, cache: ServerCache) -> None:
         self._cache = cache
@@ -27,8 +26,8 @@ class RunAhead:
         return self._cache.run_ahead(path)
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        """Where a path may fork, the decision verifies the next token. So
-        these are the tokens that were verified up to the beginning of the pass.
+        """Where a path may fork, the decision verifies the next token. So these are the tokens that
+        were verified before the pass began.
         """
         return self._cache.ahead, self._cache.drafts
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import assert_never
 
 from eab.branching.policy import Policy
@@ -52,11 +53,7 @@ class Speculator:
     def observe(
         self, tokens: int, seconds: float, verified: Verified, paths: int, steps: int
     ) -> None:
-        """Note what the pass with the latest draft tokens did.
-
-        Args:
-            tokens, seconds, paths, steps: See `eab.speculation.draft_length.PassOutcome`.
-        """
+        """Note what the pass with the latest draft tokens did (see `PassOutcome`)."""
         drafted, drafts = self.drafter.outcomes(verified)
         self._length.observe(
             PassOutcome(
@@ -65,10 +62,7 @@ class Speculator:
         )
 
     def _before_stop(self, draft: list[int]) -> list[int]:
-        end = next(
-            (index for index, token in enumerate(draft) if token in self._stop_ids), len(draft)
-        )
-        return draft[:end]
+        return list(takewhile(lambda token: token not in self._stop_ids, draft))
 
 
 def make_speculator(
@@ -109,9 +103,7 @@ def make_speculator(
             drafter = RunAhead(cache)
         case _:
             assert_never(config.drafter)
-    length: DraftLength = (
-        FixedLength(config.draft_length)
-        if config.draft_length
-        else AdaptiveLength(draft_model=config.drafter == "model")
-    )
+    length: DraftLength = AdaptiveLength(draft_model=config.drafter == "model")
+    if config.draft_length:
+        length = FixedLength(config.draft_length)
     return Speculator(drafter, length, target.stop_ids)

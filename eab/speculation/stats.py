@@ -17,9 +17,7 @@ class SpeculationStats:
     forward_passes: int
     draft_tokens: int
     accepted: int
-    # How often a draft token was rejected. Those after it are discarded unverified, and not counted
-    # here.
-    rejected: int
+    rejected: int  # the first rejected token of a pass; those after it are discarded unverified
     draft_seconds: float  # what the drafter took in these passes
     forward_seconds: float  # what the passes took
     seconds: float  # what the passes took with everything that belongs to a step
@@ -54,19 +52,17 @@ def speculation_stats(run: Run) -> SpeculationStats:
 
 
 def fit_pass_seconds(passes: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """Fit the seconds of a pass of T tokens to start + slope * T, by least squares.
+    """Fit the seconds of a pass of T tokens to start + slope * T, by least squares: start (seconds)
+    and slope (seconds per token), None without passes of different sizes.
 
     Args:
         passes: Tokens and seconds of mean passes of several runs.
-
-    Returns:
-        Start (seconds) and slope (seconds per token); None without passes of different sizes.
     """
-    sizes, seconds = [size for size, _ in passes], [one for _, one in passes]
+    sizes, times = [size for size, _ in passes], [seconds for _, seconds in passes]
     if len(sizes) < 2 or max(sizes) - min(sizes) < 0.5:
         return None
-    mean_size, mean_seconds = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
+    mean_size, mean_seconds = sum(sizes) / len(sizes), sum(times) / len(times)
     variance = sum((size - mean_size) ** 2 for size in sizes)
-    covariance = sum((size - mean_size) * (one - mean_seconds) for size, one in passes)
+    covariance = sum((size - mean_size) * (seconds - mean_seconds) for size, seconds in passes)
     slope = max(0.0, covariance / variance)
     return max(0.0, mean_seconds - slope * mean_size), slope
