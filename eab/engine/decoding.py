@@ -14,7 +14,7 @@ from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
 from eab.events import Event, RunEnded
 from eab.models.base import LanguageModel, Stopped
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import is_out_of_memory
 from eab.run.threshold import threshold_in_nats
 
 Decoding: TypeAlias = Generator[Generation, list[Event], None]

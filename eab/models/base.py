@@ -1,7 +1,4 @@
-"""What the engine needs of a language model.
-
-A few lines implement it: the tests use a table of probabilities.
-"""
+"""What the engine needs from a language model. The tests use a table of probabilities."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -28,11 +25,8 @@ class LanguageModel(Protocol):
     stop_ids: frozenset[int]  # tokens that end a text
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """Run one forward pass over the tokens of all batches.
-
-        Returns:
-            The logits of the tokens that `logits_indices` selects, batch after batch, (sum of K,
-            V).
+        """Run one forward pass over the tokens of all batches: the logits of the tokens that
+        `logits_indices` selects, batch after batch, (sum of K, V).
 
         Raises:
             Stopped: Nobody waits for any of these batches (see `ForwardBatch.given_up`).
@@ -40,8 +34,8 @@ class LanguageModel(Protocol):
         ...
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        """Token ids of a prompt or of the messages of a chat, which need a chat template; a prompt
-        has it if the config asks for it.
+        """Token ids of a prompt, or of the messages of a chat. Messages need a chat template; a
+        prompt uses it if the config asks for it.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Whether a model asks for ordinary causal attention.
 
-A cache lets each token read its own path's earlier tokens, and nothing else. That the logits agree
-with those of the plain model shows it only as well as their rounding allows, which in 16 bits is
-not well. What a model asks of its attention function is exact in every data type.
+A cache lets each token read the earlier tokens of its own path, and nothing else. Logits that agree
+with those of the plain model show this only within their rounding, which is large in 16 bits. What
+a model asks of its attention function is exact in every data type.
 """
 
 from collections.abc import Mapping
@@ -17,23 +17,18 @@ from eab.caches.shape import KVShape
 from eab.errors import ModelError
 from eab.formatting import reason_of
 from eab.models.families import ADVICE
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import is_out_of_memory
 
 _POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
 
 
 class AttentionRecord:
-    """What a model asked of its attention function in one forward pass without a cache.
-
-    Attributes:
-        layers: The layer of each call.
-        is_causal: Whether each call asked for causal attention of its queries, keys and values.
-    """
+    """What a model asked of its attention function in one forward pass without a cache."""
 
     def __init__(self) -> None:
-        self.layers: list[int] = []
-        self.rows: set[tuple[int, int]] = set()
-        self.is_causal = True
+        self.layers: list[int] = []  # of each call
+        self.rows: set[tuple[int, int]] = set()  # KV heads and head sizes
+        self.is_causal = True  # whether each call asked for causal attention
 
     def add(
         self,

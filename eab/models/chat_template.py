@@ -1,8 +1,8 @@
-"""A chat template as a program from a stranger: rendered within limits of time and size.
+"""A chat template is an untrusted program: it is rendered within limits of time and size.
 
-transformers renders templates in a sandbox, which keeps them from the machine, but lets them loop
-for ever. Here the same environment also has a limit of time, of the characters that come out, and
-of what its operators and functions make on the way.
+transformers renders templates in a sandbox, which protects the machine, but lets them loop forever.
+Here the same environment also limits the time, the characters that come out, and what its operators
+and functions make on the way.
 """
 
 import operator
@@ -39,8 +39,8 @@ def render(
 ) -> str:
     """The text of a chat, the same as from `apply_chat_template` of transformers.
 
-    A last message of the assistant is left open, to be continued; after any other one the
-    assistant's turn begins.
+    A last message of the assistant is left open, to be continued; after any other message, the
+    assistant begins.
 
     Raises:
         TemplateTooLarge: It takes more than MOST_SECONDS, or makes more than MOST_CHARACTERS.
@@ -105,8 +105,8 @@ def _deadline() -> Iterator[None]:
     """Raise TemplateTooLarge in the block when it has computed for MOST_SECONDS, or a function
     returns more than MOST_CHARACTERS.
 
-    Asked at every line of Python, and a template is compiled to Python: no loop goes unseen. One
-    call of a built-in function, such as a join, is not interrupted.
+    It is called at every line of Python, and a template is compiled to Python, so it sees every
+    loop. One call of a built-in function, such as a join, is not interrupted.
     """
     end = time.thread_time() + MOST_SECONDS
 

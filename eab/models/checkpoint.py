@@ -22,11 +22,8 @@ def refuse_other_shards(folder: str) -> None:
         return
     try:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        strange = [
-            name
-            for name in sorted(shards)
-            if os.path.basename(name) != name or not name.endswith(".safetensors")
-        ]
+        ours = {name for name in shards if name.endswith(".safetensors")}
+        strange = sorted(shards - {name for name in ours if os.path.basename(name) == name})
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"{_INDEX} in {quoted(folder)} cannot be read: {error}") from error
     if strange:
@@ -37,10 +34,8 @@ def refuse_other_shards(folder: str) -> None:
 
 
 def refuse_missing_weights(name: str, info: Mapping[str, Any]) -> None:
-    """Refuse a model some of whose weights are not in its checkpoint; they would be random.
-
-    Args:
-        info: What transformers says of the loading (`output_loading_info`).
+    """Refuse a model some of whose weights are not in its checkpoint; they would be random. `info`
+    is the `output_loading_info` of transformers.
     """
     missing = sorted(info["missing_keys"])
     if missing:

@@ -25,9 +25,9 @@ def full_context(model: nn.Module, config: Any) -> int:
 def _windows(model: nn.Module, config: Any) -> list[int | None]:
     """The attention windows of all layers; None for a layer that has none.
 
-    Where the layers of a family differ, each holds its own, but a layer that the configuration
-    calls sliding has a mask that slides, whatever it holds (SmolLM3). The other families slide
-    whenever their configuration has a window, whatever else it says.
+    In families whose layers differ, each layer holds its own window, but a layer that the
+    configuration calls sliding always has a mask that slides (SmolLM3). The other families slide
+    whenever their configuration has a window.
     """
     missing = object()
     held = [getattr(module, "sliding_window", missing) for module in model.modules()]
@@ -42,8 +42,5 @@ def _original_lengths(config: Any) -> list[int]:
     """The original lengths of rotary embeddings that change beyond them."""
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
-    return [
-        int(kind["original_max_position_embeddings"])
-        for kind in kinds
-        if kind.get("rope_type") == "longrope"
-    ]
+    long = [kind for kind in kinds if kind.get("rope_type") == "longrope"]
+    return [int(kind["original_max_position_embeddings"]) for kind in long]

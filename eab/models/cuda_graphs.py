@@ -1,5 +1,4 @@
-"""CUDA graphs for decode batches: a GPU runs a small forward pass faster than the CPU launches its
-kernels.
+"""CUDA graphs for decode batches: a GPU runs a small pass faster than the CPU launches its kernels.
 
 A batch in static buffers (eab.caches.static_buffers) reads and writes the same memory until its
 cache grows. So its forward pass is captured once as a CUDA graph, which is replayed as a whole on
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -34,34 +34,22 @@ class CudaGraphRunner:
     """Runs the batches of one model; those in static buffers are captured and replayed.
 
     No graph of a run is captured until replays on new numbers have been verified against the
-    uncaptured model. Besides, the first replay of each graph must agree with its own forward pass.
+    uncaptured model. Also, the first replay of each graph must agree with its own forward pass.
     After a failure the forward pass runs uncaptured, and the reason is logged.
     """
 
     def __init__(
         self, new_capture: Callable[[], Capture | None], verify: Callable[[], bool]
     ) -> None:
-        """Make a runner without graphs.
-
-        Args:
-            new_capture: Makes a capture function for one buffer epoch; None while no stream is
-                free.
-        """
+        """Make a runner without graphs; `new_capture` gives None while no stream is free."""
         self._new_capture, self._verify = new_capture, verify
-        self._captures: weakref.WeakKeyDictionary[BufferEpoch, Capture | None] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._replays: weakref.WeakKeyDictionary[StaticBuffers, Replay] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._captures = WeakKeyDictionary[BufferEpoch, Capture | None]()
+        self._replays = WeakKeyDictionary[StaticBuffers, Replay]()
         self._verified, self._replay_count, self._failures = False, 0, 0
 
     def run(self, batch: ForwardBatch, forward: Forward) -> Tensor:
         """Replay the graph of the batch if there is one; otherwise run it, and capture it if
-        possible.
-
-        Returns:
-            Logits, (K, V), which later forward passes do not overwrite.
+        possible: logits, (K, V), which later forward passes do not overwrite.
         """
         buffers = batch.static_buffers
         if buffers is None:
@@ -109,9 +97,8 @@ class CudaGraphRunner:
 
     def _note_failure(self, reason: str) -> None:
         self._failures += 1
-        logging.getLogger(__name__).warning(
-            "forward passes are not captured as CUDA graphs: %s", reason
-        )
+        log = logging.getLogger(__name__)
+        log.warning("forward passes are not captured as CUDA graphs: %s", reason)
 
 
 def _checked(replay: Replay, logits: Tensor) -> Replay:
@@ -140,17 +127,14 @@ class GraphCapture:
         self._device, self._stream = device, stream
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
-        finalizer = weakref.finalize(
-            self, _reset_graphs, self._graphs, stream, _free_streams(device)
-        )
+        free = _free_streams(device)
+        finalizer = weakref.finalize(self, _reset_graphs, self._graphs, stream, free)
         finalizer.atexit = False  # runs may still be replaying then
 
     def capture(self, forward: Callable[[], Tensor]) -> Replay:
-        """Run the forward pass once on the stream as a warm-up, which sets up its libraries; then
-        capture it.
+        """Run the forward pass once on the stream, which sets up its libraries; then capture it.
 
-        torch.cuda.graph is not used, because it empties the allocator's caches before each
-        capture.
+        torch.cuda.graph is not used, because it empties the allocator's caches before each capture.
         """
         graph = torch.cuda.CUDAGraph()
         with self._one_at_a_time, torch.cuda.device(self._device):

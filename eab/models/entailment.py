@@ -19,19 +19,13 @@ ENTAILMENT: Final = "entailment"
 
 
 class Entailment:
-    """A rule of `eab.analysis.same_answer`: the same are texts that entail each other.
+    """A rule of `eab.analysis.same_answer`: texts that entail each other are the same.
 
-    The question stands before both texts. Each pair is read once in each direction and remembered.
-    Entailment is not transitive, so a text joins the first group whose first text it is the same
-    as; see `eab.analysis.same_answer.grouped`.
+    The question precedes both texts. Each pair is read once in each direction and remembered.
+    Entailment is not transitive, so a text joins the first group whose first text is the same.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
-        """Use a model that is loaded already.
-
-        Raises:
-            ModelError: The model has no label "entailment".
-        """
         self._model, self._tokenizer = model.eval(), tokenizer
         self._entailment = _entailment_label(model.config.id2label, name)
         self._known: dict[tuple[str, str], bool] = {}

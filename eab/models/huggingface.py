@@ -35,7 +35,7 @@ from eab.models.causality import AttentionRecord, refuse_other_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import is_out_of_memory
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.recommended import recommended_settings
@@ -49,11 +49,7 @@ _NO_LIMIT = 2**40
 
 
 class HuggingFaceModel:
-    """See eab.models.base.LanguageModel.
-
-    Attributes:
-        recommended: Settings of sampling that its makers recommend, by their names.
-    """
+    """A LanguageModel of transformers."""
 
     def __init__(
         self,
@@ -63,13 +59,10 @@ class HuggingFaceModel:
         stored: StoredWeights = AS_LOADED_WEIGHTS,
         sha256: str = "",
     ) -> None:
-        """Take over a loaded model.
-
-        Args:
-            model: A decoder-only model with ordinary causal attention.
+        """Take over a loaded decoder-only model with ordinary causal attention.
 
         Raises:
-            ModelError: The model cannot be driven through a tree cache. It is left as it was.
+            ModelError: The model does not work with a tree cache. It is left as it was.
         """
         refuse_by_config(model)
         self._model = model.eval()
@@ -95,9 +88,8 @@ class HuggingFaceModel:
             layout=stored.layout,
             sha256=sha256,
         )
-        self._graph_runner = (
-            self._make_graph_runner() if self.kv_shape.uses_static_buffers else None
-        )
+        captures = self.kv_shape.uses_static_buffers
+        self._graph_runner = self._make_graph_runner() if captures else None
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
@@ -150,11 +142,6 @@ class HuggingFaceModel:
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        """See LanguageModel.encode.
-
-        Raises:
-            ModelError: The config asks for a chat template, but the model has none.
-        """
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
     def text(self, token: int) -> str:
@@ -200,20 +187,14 @@ class HuggingFaceModel:
 
     @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:
-        """The relative error of the last logits of a text that is processed in parts through our
-        cache.
-
-        Args:
-            padded: Process its end token by token, in batches of fixed shape, which are captured
-                as CUDA graphs where this is possible.
+        """The relative error of the last logits of a text that our cache processes in parts; its
+        end token by token if `padded`, in batches of fixed shape, as CUDA graphs if possible.
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
-        parts = (
-            [tokens[:-5], *([token] for token in tokens[-5:])]
-            if padded
-            else [tokens[:-3], tokens[-3:]]
-        )
+        parts = [tokens[:-3], tokens[-3:]]
+        if padded:
+            parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
         ours = outputs[-1][-1].float()
         ids = torch.tensor([tokens], device=self.kv_shape.device)
@@ -239,13 +220,11 @@ def cache_attention(
 
     Args:
         query: (1, H, T, D).
-        key: Of the new tokens, (1, G, T, D).
-        value: Of the new tokens, (1, G, T, D).
-        attention_mask: Used without `eab_batches` only.
+        key, value: Of the new tokens, (1, G, T, D).
+        attention_mask: Used only without `eab_batches`.
         scaling: Factor of the scores; by default 1 / sqrt(D).
-        eab_batches: The batches of this forward pass; None outside of this project.
-        eab_record: Notes what is asked for without `eab_batches`; None except while a model is
-            checked.
+        eab_batches: The batches of this forward pass; None outside this project.
+        eab_record: Notes the call without `eab_batches`, while a model is checked.
 
     Returns:
         The attention output, (1, T, H, D), and no attention weights.
@@ -261,13 +240,8 @@ def cache_attention(
         return plain
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = [len(batch.ids) for batch in eab_batches]
-    parts = zip(
-        eab_batches,
-        query.split(lengths, 2),
-        key.split(lengths, 2),
-        value.split(lengths, 2),
-        strict=True,
-    )
+    tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
+    parts = zip(eab_batches, *tensors, strict=True)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     # Run by run: one call for all would have to stack their K and V in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]

@@ -1,7 +1,7 @@
 """Which layout was the fastest, remembered between programs: a small JSON file.
 
-The environment variable EAB_LAYOUTS names the file, or is `off`. The file only saves time: one that
-cannot be read or written is as good as none.
+The environment variable EAB_LAYOUTS names the file, or is `off`. The file only saves time: a file
+that cannot be read or written counts as missing.
 """
 
 import json
@@ -46,6 +46,6 @@ def _path() -> Path | None:
     named = os.environ.get(VARIABLE, "")
     if named == OFF:
         return None
-    return (
-        Path(named) if named else user_cache_path("eab-explorer", appauthor=False) / "layouts.json"
-    )
+    if named:
+        return Path(named)
+    return user_cache_path("eab-explorer", appauthor=False) / "layouts.json"

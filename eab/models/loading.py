@@ -16,8 +16,7 @@ from eab.formatting import human_bytes, quoted
 from eab.models import pretrained
 from eab.models.gguf import checkpoint as gguf
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.machine import CPU, free_memory, total_memory
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import CPU, free_memory, is_out_of_memory, total_memory
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, find_source, weights_sha256
@@ -32,8 +31,8 @@ DTYPES: Final = {
 }
 
 
-# transformers changes classes and defaults of torch while it loads: two threads at a time take
-# weights for missing that are there (transformers 5.23).
+# transformers changes classes and defaults of torch while it loads: for two threads at a time,
+# weights seem to be missing (transformers 5.23).
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
@@ -75,19 +74,14 @@ def load_model(
         if not is_out_of_memory(error):
             raise ModelError(_explain(name, source, error)) from error
         full = target if isinstance(error, torch.OutOfMemoryError) else CPU
-    # Outside of the handler, whose error would keep the model in memory.
+    # Outside the handler, whose error would keep the model in memory.
     raise ModelError(_does_not_fit(name, full, free[full]))
 
 
 def _loaded(
-    name: str,
-    source: Source,
-    dtype: torch.dtype,
-    target: torch.device,
-    weights: str,
-    layout: str,
+    name: str, source: Source, dtype: torch.dtype, target: torch.device, weights: str, layout: str
 ) -> HuggingFaceModel:
-    """Load from `source`; see `load_model`. No frame but this one holds the model."""
+    """Load from `source`. Only this frame holds the model."""
     holds_all = target if weights == AS_LOADED else CPU
     tokenizer, model = _load(name, source, dtype, holds_all)
     model, stored = _placed(model, target, weights, layout, mapped=source.kind != "gguf")
@@ -126,8 +120,7 @@ def _load(
 def _placed(
     model: Any, target: torch.device, weights: str, layout: str, mapped: bool
 ) -> tuple[Any, StoredWeights]:
-    """Move the model to the device, and store its weights there; `mapped` says that they are pages
-    of a file.
+    """Move the model to the device and store its weights; `mapped` ones are pages of a file.
 
     Weights that are quantized move one by one, so that the device never holds all of them as
     loaded. The libraries of quantized checkpoints place their tensors themselves.
@@ -168,9 +161,8 @@ def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFa
         raise ModelError(
             f"model and tokenizer are {given}; give a model and a tokenizer of transformers"
         )
-    return HuggingFaceModel(
-        model, tokenizer, name or str(model.config.name_or_path or type(model).__name__)
-    )
+    name = name or str(model.config.name_or_path or type(model).__name__)
+    return HuggingFaceModel(model, tokenizer, name)
 
 
 def _device(name: str) -> torch.device:

@@ -1,4 +1,4 @@
-"""The machine on which figures were measured, in one line."""
+"""The machine: its name in one line, its memory, and which errors say that memory has run out."""
 
 import os
 import platform
@@ -12,18 +12,16 @@ import torch
 from eab.formatting import counted
 
 CPU: Final = torch.device("cpu")
-_LIMITS: Final = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# No library has one class for all of its errors: those of the CPU allocator; of CUDA, where pinned
+# memory has an error of its own; of cuBLAS.
+_OUT_OF_MEMORY: Final = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def describe_machine(device: str = "cpu") -> str:
     """The processor with its threads, the GPU if the device is one, and the version of PyTorch."""
-    threads, cores = (
-        counted(torch.get_num_threads(), "thread"),
-        counted(os.cpu_count() or 1, "core"),
-    )
+    threads = counted(torch.get_num_threads(), "thread")
+    cores = counted(os.cpu_count() or 1, "core")
     names = [f"{_processor()}, {threads} on {cores}", f"torch {torch.__version__}"]
     if device.startswith("cuda"):
         names.insert(0, torch.cuda.get_device_name(device))
@@ -40,7 +38,7 @@ def _processor() -> str:
 def free_memory(device: torch.device = CPU) -> int:
     """Bytes of memory that are free now, in a container below its limit, or on this GPU."""
     if device.type == "cuda":
-        # PyTorch keeps what was freed, for itself.
+        # PyTorch keeps freed memory for itself.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     held = psutil.Process().memory_info().rss
@@ -63,3 +61,11 @@ def _container_limit() -> int:
             continue
         return int(words) if words.isdigit() else sys.maxsize
     return sys.maxsize
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the memory of the machine, or of its GPU, was too small."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = str(error)
+    return isinstance(error, RuntimeError) and any(part in words for part in _OUT_OF_MEMORY)

@@ -38,10 +38,7 @@ class SizeLimit:
 
 
 def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTrainedConfig:
-    """Read a configuration.
-
-    Args:
-        options: More arguments of `AutoConfig.from_pretrained`.
+    """Read a configuration; `options` are more arguments of `AutoConfig.from_pretrained`.
 
     Raises:
         ModelError: It asks for too much, or cannot be used.
@@ -58,7 +55,7 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
 
 
 def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse what would make very long lists already when the configuration is made."""
+    """Refuse settings for which the configuration itself would make very long lists."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             refuse_absurd_counts(name, value)
@@ -81,10 +78,9 @@ def refuse_absurd_size(
     fit into the memory of this machine.
 
     Args:
-        limit: What its files can hold, see `limit_of_folder`.
+        limit: What its files can hold (see `limit_of_folder`).
         dtype: The data type that it will have, unless it is quantized.
-        device: What will hold all weights as loaded, besides the memory of this machine.
-        auto_class: What builds it.
+        device: Holds all weights as loaded, in addition to the memory of this machine.
 
     Returns:
         The model without numbers, on the device `meta`.
@@ -119,9 +115,7 @@ def refuse_absurd_size(
 
 
 def limit_of_folder(folder: str | None) -> SizeLimit:
-    """What the weights in this folder can be; the usual limit if there is none, or they cannot be
-    read.
-    """
+    """What the weights in this folder can be; the usual limit if they cannot be read."""
     files, tensors = list(Path(folder).glob("*.safetensors")) if folder else [], 0
     with suppress(Exception):  # damaged files are refused when they are loaded
         for file in files:
@@ -129,10 +123,8 @@ def limit_of_folder(folder: str | None) -> SizeLimit:
                 tensors += len(weights.keys())
     if not tensors:
         return SizeLimit()
-    held = sum(file.stat().st_size for file in files)
-    return SizeLimit(
-        _TENSORS_PER_TENSOR * tensors + _MORE_TENSORS, _NUMBERS_PER_BYTE * held + _MORE_NUMBERS
-    )
+    numbers = _NUMBERS_PER_BYTE * sum(file.stat().st_size for file in files)
+    return SizeLimit(_TENSORS_PER_TENSOR * tensors + _MORE_TENSORS, numbers + _MORE_NUMBERS)
 
 
 class _CountedTensors(TorchFunctionMode):

@@ -41,11 +41,7 @@ def models() -> Iterator[tuple[str, Path]]:
 
 
 def weights_of(name: str) -> Path:
-    """The GGUF file of a model of Ollama.
-
-    Args:
-        name: Such as `ollama:llama3.2:1b`; the tag is `latest` if none is given.
-    """
+    """The GGUF file of a model such as `ollama:llama3.2:1b`; the default tag is `latest`."""
     last = name.removeprefix(PREFIX).rpartition("/")[2]  # a host before it may have a port
     wanted = name if ":" in last else f"{name}:latest"
     known = dict(models())
@@ -60,7 +56,7 @@ def weights_of(name: str) -> Path:
 
 
 def _weights(manifest: Path) -> Path | None:
-    """The blob with the weights that a manifest names; None if it names none."""
+    """The blob with the weights that a manifest names, if any."""
     try:
         with manifest.open("rb") as file:
             layers: Any = json.loads(file.read(_MAX_MANIFEST))["layers"]

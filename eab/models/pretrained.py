@@ -5,11 +5,7 @@ from typing import Any, Final
 
 import torch
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -64,16 +60,14 @@ def load(
 
 
 def _options(source: Source) -> dict[str, Any]:
-    """Arguments of transformers' `from_pretrained`, after a look whether the Hub has the model."""
+    """Arguments of transformers' `from_pretrained`, after checking that the Hub has the model."""
     if source.kind == "hub":
         _check_hub(source.place)
     return {"trust_remote_code": False, "local_files_only": source.kind != "hub"}
 
 
 def _check_hub(id: str) -> None:
-    """Ask the Hub once before the download, so that a wrong id or a missing network is reported at
-    once, without retries.
-    """
+    """Ask the Hub once before the download, to report a wrong id or a missing network at once."""
     try:
         HfApi().model_info(id, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:

@@ -27,23 +27,18 @@ def quantized_by(model: PreTrainedModel) -> str:
 
 @torch.inference_mode()
 def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
-    """Refuse a model in which the result of a row depends on the rows beside it.
+    """Refuse a model, after a first forward pass, in which a row depends on the other rows.
 
     All live paths share a forward pass, so a text would depend on its siblings. bitsandbytes with
     eight bits does this: an input column that is large in one row is multiplied in 16 bits for all
     rows (Dettmers et al., LLM.int8(), 2022, arXiv 2208.07339, section 3.2).
-
-    Args:
-        model: As its library has loaded it, after a first forward pass.
     """
     for layer in _one_of_each(model):
         change = _change_beside_others(layer, model.device, model.dtype)
         if not change <= _TOLERANCE.get(model.dtype, _TOLERANCE_IN_16_BITS):
-            advice = (
-                "Save it again with llm_int8_threshold=0"
-                if method == "bitsandbytes"
-                else "Choose another method"
-            )
+            advice = "Choose another method"
+            if method == "bitsandbytes":
+                advice = "Save it again with llm_int8_threshold=0"
             raise ModelError(
                 f"the weights are already quantized ({method}), and the result of a row in "
                 f"{type(layer).__name__} changes by {change:.1%} with other rows in the batch, so "

@@ -26,10 +26,8 @@ EMBEDDED_FOLDER: Final = ASSETS / "model"
 # A smaller model with the same vocabulary, which proposes draft tokens
 EMBEDDED_DRAFT: Final = "embedded-draft"
 BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
-NAMES: Final = (
-    f"'{EMBEDDED}', '{next(iter(PACKAGED))}', a folder, a GGUF file, or an id on the Hugging Face "
-    "Hub"
-)
+_NAMED: Final = f"'{EMBEDDED}', '{next(iter(PACKAGED))}'"
+NAMES: Final = f"{_NAMED}, a folder, a GGUF file, or an id on the Hugging Face Hub"
 MAGIC: Final = b"GGUF"
 MAX_HASHED: Final = 8 * 2**30  # bytes; larger weights are not read once more for their hash
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -70,7 +68,7 @@ def find_source(name: str) -> Source:
 
 
 def folder_of(source: Source) -> str | None:
-    """Where the files of a model are that transformers opens; None if not on this machine."""
+    """The folder of a model that transformers opens; None if it is not on this machine."""
     if os.path.isdir(source.place):
         return source.place
     config = try_to_load_from_cache(source.place, "config.json")
@@ -87,7 +85,7 @@ def is_gguf(path: str) -> bool:
 
 
 def parts_of_gguf(path: Path) -> tuple[Path, ...]:
-    """The files of a model in GGUF whose first one this is; the name says how many there are."""
+    """The files of a model in GGUF, given the first; its name says how many there are."""
     match = _PART.search(path.name)
     if match is None or int(match[1]) != 1:
         return (path,)
@@ -105,8 +103,8 @@ def weight_files(source: Source) -> Sequence[Path]:
 
 
 def weights_sha256(source: Source) -> str:
-    """The SHA-256 of the files of a model's weights, one after the other; empty if there are none
-    here, or more than MAX_HASHED bytes.
+    """The SHA-256 of all files of a model's weights; empty without files, or if they have more than
+    MAX_HASHED bytes.
     """
     files, digest = weight_files(source), hashlib.sha256()
     if not files or sum(file.stat().st_size for file in files) > MAX_HASHED:

@@ -34,10 +34,9 @@ AS_LOADED_WEIGHTS: Final = StoredWeights()
 def store_weights(
     model: PreTrainedModel, weights: str, layout: str, device: torch.device | None = None
 ) -> StoredWeights:
-    """Store the weights of a loaded model in this format or layout; see eab.weight_formats.
+    """Store the weights of a loaded model in this format or layout (see eab.weight_formats).
 
-    Args:
-        device: Where linear layers that are quantized go, one by one; None for where they are.
+    Linear layers that are quantized go to the device one by one; None leaves them where they are.
 
     Raises:
         ModelError: The checkpoint is already quantized, or the layout is not available.
@@ -53,11 +52,7 @@ def store_weights(
 
 
 def refuse_other_storage(method: str, weights: str, layout: str) -> None:
-    """Refuse to store the weights of a quantized checkpoint in any other way.
-
-    Raises:
-        ModelError: A format or a layout was asked for.
-    """
+    """Refuse a format or a layout for the weights of a quantized checkpoint."""
     if weights != AS_LOADED or layout not in (AUTO, PLAIN):
         raise ModelError(
             f"the weights of this model are already quantized ({method}) and cannot be "
@@ -67,8 +62,7 @@ def refuse_other_storage(method: str, weights: str, layout: str) -> None:
 
 
 def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
-    """Bytes of the weights, from the tensors: of the linear layers, the embeddings, and the rest
-    (norms and biases).
+    """Bytes of the tensors: of the linear layers, the embeddings, and the rest (norms and biases).
 
     A tensor with two owners, such as an output layer tied to the embedding, counts once, as an
     embedding.

@@ -12,9 +12,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenTexts:
-    """`texts[token]` is the token's text as `eab.token_text` defines it, also for ids beyond the
-    vocabulary.
-    """
+    """`texts[token]` is the token's text (see `eab.token_text`), also beyond the vocabulary."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer

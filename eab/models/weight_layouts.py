@@ -1,12 +1,11 @@
-"""Weight layouts for CPU inference: the same numbers, stored so that a product with few rows runs
-faster.
+"""Weight layouts for CPU inference: the same numbers, stored for faster products with few rows.
 
-A decode step multiplies every weight matrix by one row per live path. The best layout for that
-depends on the matrix library and differs between processors. So the layouts are timed on matrices
-of the loaded model, on more of them than the processor's caches hold, until it is settled which is
-the fastest. One that is clearly faster replaces the weights, and is remembered for models of the
-same shapes on this machine. No weights are held twice, except those of an output layer that shares
-them with the input embedding, if there is enough memory.
+A decode step multiplies every weight matrix by one row per live path. The best layout depends on
+the matrix library and the processor. So the layouts are timed on matrices of the loaded model, more
+of them than the processor's caches hold, until one is certainly the fastest. A layout that is
+clearly faster replaces the weights, and is remembered for models of the same shapes on this
+machine. No weights are held twice, except those of an output layer that shares them with the input
+embedding, if there is enough memory.
 """
 
 import statistics
@@ -21,14 +20,7 @@ from torch import Tensor, nn
 from eab.errors import ModelError
 from eab.models import layout_memory
 from eab.models.machine import describe_machine, free_memory
-from eab.timing import (
-    Measure,
-    Timing,
-    fastest,
-    is_settled,
-    take_turns_until_settled,
-    timed,
-)
+from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
 from eab.weight_formats import PLAIN
 
 BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
@@ -42,9 +34,7 @@ MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied outp
 
 
 class PrepackedLinear(nn.Module):
-    """A linear layer whose weight is prepacked: oneDNN has reordered it into blocks. It computes
-    what nn.Linear computes.
-    """
+    """An nn.Linear whose weight is prepacked: oneDNN has reordered it into blocks."""
 
     weight: Tensor
 
@@ -62,13 +52,10 @@ class PrepackedLinear(nn.Module):
 
 
 def transpose_weight(linear: nn.Linear) -> nn.Linear:
-    """A linear layer whose weight is stored as its transpose, so that the product reads contiguous
-    rows of it.
-    """
+    """A linear layer that stores its weight transposed, so that the product reads whole rows."""
     transposed = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
-    transposed.weight = nn.Parameter(
-        linear.weight.detach().t().contiguous().t(), requires_grad=False
-    )
+    weight = linear.weight.detach().t().contiguous().t()
+    transposed.weight = nn.Parameter(weight, requires_grad=False)
     transposed.bias = linear.bias
     return transposed
 
@@ -122,8 +109,8 @@ def apply_layout(model: nn.Module, name: str) -> str:
 
 @torch.inference_mode()
 def measure_layouts(linears: Sequence[nn.Linear]) -> dict[str, Timing]:
-    """Time a sample of these layers in every layout that this build of PyTorch has, until it is
-    settled which is the fastest.
+    """Time a sample of these layers in every layout of this build of PyTorch, until one is
+    certainly the fastest.
 
     Returns:
         By layout: the geometric mean, over the numbers of rows, of the seconds that one product
@@ -193,14 +180,11 @@ def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
 
 
 def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:
-    """Replace the layers one after the other, so that at most one matrix is held twice
-    meanwhile. Where the system does not say how much memory is free, none of the embeddings is.
-    """
+    """Replace the layers one after the other, so that at most one matrix is held twice."""
     if name == PLAIN:
         return
-    embeddings = {
-        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
-    }
+    modules = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    embeddings = {id(module.weight) for module in modules}
     for path, linear in linears.items():
         if id(linear.weight) in embeddings and linear.weight.nbytes > MEMORY_SHARE * free_memory():
             continue

@@ -12,7 +12,7 @@ from eab.caches.server import ServerCache
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import is_out_of_memory
 from eab.speculation.draft_length import AdaptiveLength, DraftLength, FixedLength, PassOutcome
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
 from eab.speculation.drafter import Drafter, DraftRequest, Verified

@@ -16,7 +16,7 @@ from eab.engine.forward_pass import Stopwatch
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import RunEnded
-from eab.models.out_of_memory import is_out_of_memory
+from eab.models.machine import is_out_of_memory
 from eab.run import fold
 
 OUT_OF_MEMORY = [

@@ -1,7 +1,7 @@
 """From the metadata of a GGUF file to a configuration of transformers.
 
-Only families whose every setting is understood are read: transformers ignores settings that it does
-not know, and the model would then be another one.
+Only families of which every setting is understood are read: transformers ignores unknown settings,
+which would make another model.
 """
 
 from collections.abc import Mapping
@@ -58,11 +58,7 @@ _NEEDED: Final = {
     *("context_length", "embedding_length", "block_count", "attention.head_count"),
     *_EPSILONS,
 }
-_REAL: Final = {
-    "rope.freq_base",
-    "attention.layer_norm_epsilon",
-    "attention.layer_norm_rms_epsilon",
-}
+_REAL: Final = {"rope.freq_base", *_EPSILONS}
 _FEW: Final = {
     *("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length"),
 }
@@ -102,20 +98,13 @@ def config_of(name: str, header: Header) -> PreTrainedConfig:
     return config
 
 
-def _table(family: Family) -> dict[str, str | None]:
-    """The settings of transformers by those of the file; None for one without effect."""
-    known: Any = GGUF_CONFIG_MAPPING[family.model_type]
-    return {**known, **family.more}
-
-
 def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
-    names = _table(family)
+    table: Any = GGUF_CONFIG_MAPPING[family.model_type]
+    # The settings of transformers by those of the file; None for one without effect
+    names: dict[str, str | None] = {**table, **family.more}
     prefix = f"{header.architecture}."
-    given = {
-        key.removeprefix(prefix): value
-        for key, value in header.metadata.items()
-        if key.startswith(prefix)
-    }
+    own = [(key, value) for key, value in header.metadata.items() if key.startswith(prefix)]
+    given = {key.removeprefix(prefix): value for key, value in own}
     settings = {**family.always, **_mapped(name, header, given, names)}
     if missing := sorted((_NEEDED & names.keys()) - given.keys()):
         raise header.refusal(f"it lacks the setting {quoted(prefix + missing[0])}")
@@ -124,9 +113,8 @@ def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
     _refuse_other_rope(name, given)
     settings["vocab_size"] = _vocabulary_size(name, header, given["embedding_length"])
     settings["tie_word_embeddings"] = "output.weight" not in header.tensors
-    biases = any(".attn_q.bias" in tensor for tensor in header.tensors)
     if family.model_type == "llama":
-        settings["attention_bias"] = biases
+        settings["attention_bias"] = any(".attn_q.bias" in tensor for tensor in header.tensors)
     for token in ("bos", "eos", "padding"):
         settings[f"{token[:3]}_token_id"] = header.token_id(token)
     return settings
@@ -151,7 +139,7 @@ def _mapped(
 
 
 def _checked_number(header: Header, key: str, value: Any) -> int | float:
-    """The value of a setting; ModelError if it is no number that the setting can have."""
+    """The value of a setting; ModelError if the setting cannot have it."""
     most = MOST_OF_A_KIND if key in _FEW else _MOST
     if key in _REAL:
         if type(value) in (int, float) and 0 < value <= most:
@@ -178,7 +166,7 @@ def _vocabulary_size(name: str, header: Header, width: int) -> int:
 
 
 def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
-    """transformers reads no rotary scaling from GGUF; without it, other tokens would come."""
+    """transformers reads no rotary scaling from GGUF, without which the tokens would differ."""
     # llama.cpp takes a factor without a kind as linear, and 0 as none.
     kind, factor = given.get("rope.scaling.type", "linear"), given.get("rope.scaling.factor", 1.0)
     if kind != "none" and factor not in (0.0, 1.0):
@@ -198,9 +186,8 @@ def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _with_llama3_rope(name: str, header: Header, config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration with the rotary scaling of Llama 3, whose factors the file has as a tensor.
-
-    They are made anew from their largest one and compared.
+    """The configuration with the rotary scaling of Llama 3. The file has its factors as a tensor;
+    they are computed again from the largest one and compared.
     """
     tensor = header.tensors[ROPE_FACTORS]
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

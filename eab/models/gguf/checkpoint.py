@@ -42,7 +42,7 @@ def size_limit(header: Header) -> SizeLimit:
 def describe(
     name: str, source: Source
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, GenerationConfig]:
-    """Tokenizer, configuration and generation config of a model; see eab.models.pretrained."""
+    """Tokenizer, configuration and generation config of a model."""
     header = read_header(Path(source.place))
     config = config_of(name, header)  # first: it finds out whether the vocabulary fits the model
     return tokenizer_of(name, header), config, generation_of(header)
@@ -51,7 +51,7 @@ def describe(
 def load(
     name: str, source: Source, dtype: torch.dtype, holds_all: torch.device
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer, and the model on the CPU; see eab.models.pretrained.
+    """The tokenizer, and the model on the CPU.
 
     Raises:
         ModelError: The file is damaged, too large for this machine, of a family that cannot be
@@ -82,11 +82,7 @@ def _marks(header: Header) -> list[tuple[int, int]]:
 
 
 def _weights(
-    name: str,
-    header: Header,
-    config: PreTrainedConfig,
-    empty: PreTrainedModel,
-    dtype: torch.dtype,
+    name: str, header: Header, config: PreTrainedConfig, empty: PreTrainedModel, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """The weights by their names in transformers."""
     kind: Any = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)

@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself: its metadata, and where its tensors lie.
+"""The header of a GGUF file: its metadata, and where its tensors are.
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Files are read, never mapped
 into memory: a mapped file that becomes shorter meanwhile ends the process (SIGBUS).
@@ -28,14 +28,12 @@ _ALIGNMENT: Final = 32
 _ALIGNMENTS: Final = tuple(2**power for power in range(17))
 _MAX_DIMENSIONS: Final = 4
 _TEXT, _ARRAY = 8, 9
-_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
-    **{10: "Q", 11: "q", 12: "d"}
-}
+_NUMBERS: Final = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor lies, and how it is stored."""
+    """Where a tensor is, and how it is stored."""
 
     name: str
     shape: tuple[int, ...]  # in the order of PyTorch, the last dimension is contiguous
@@ -47,7 +45,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a model in GGUF says of itself."""
+    """The header of a model in GGUF."""
 
     files: tuple[Path, ...]  # its files; more than one if it is split
     metadata: Mapping[str, Any]
@@ -166,7 +164,7 @@ def _placed(
     alignment: int,
     size: int,
 ) -> dict[str, TensorInfo]:
-    """Where the tensors lie: in the file, none twice, one after the other as llama.cpp wants."""
+    """Where the tensors are: in the file, none twice, one after the other as in llama.cpp."""
     tensors: dict[str, TensorInfo] = {}
     start = begin = _aligned(position, alignment)
     for name, shape, number, offset in entries:
@@ -174,9 +172,8 @@ def _placed(
         if name in tensors:
             raise _damaged(path, f"it has the tensor {quoted(name)} twice")
         if begin + offset != start:
-            raise _damaged(
-                path, f"the tensor {quoted(name)} does not lie where the one before it ends"
-            )
+            place = "does not lie where the one before it ends"
+            raise _damaged(path, f"the tensor {quoted(name)} {place}")
         if start + held > size:
             raise _damaged(path, f"it has {human_bytes(size)}, and its tensors take more")
         tensors[name] = TensorInfo(name, shape, kind, path, start, held)
@@ -254,11 +251,7 @@ class _Reader:
 
 
 def read_tensor(file: BinaryIO, tensor: TensorInfo) -> bytes:
-    """The bytes of a tensor.
-
-    Raises:
-        ModelError: The file has become shorter.
-    """
+    """The bytes of a tensor; ModelError if the file has become shorter."""
     file.seek(tensor.start)
     data = file.read(tensor.bytes)
     if len(data) < tensor.bytes:

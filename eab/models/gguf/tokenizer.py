@@ -115,9 +115,9 @@ def _check_vocabulary(header: Header) -> None:
 def _as_in_the_file(backend: Any, header: Header) -> Any:
     """The tokenizer with the tokens of the file and no others.
 
-    transformers adds the marks of other vocabularies, such as <|endoftext|>, for which the model
-    has no embedding. And it spells tokens that are matched as a whole as bytes, such as those of
-    DeepSeek, <｜User｜>, so that they are cut into pieces.
+    transformers adds marks of other vocabularies, such as <|endoftext|>, for which the model has no
+    embedding. And it spells tokens that are matched as a whole, such as <｜User｜> of DeepSeek, as
+    bytes, so that they would be cut into pieces.
     """
     state = json.loads(backend.to_str())
     count, added = len(header.tokens), []

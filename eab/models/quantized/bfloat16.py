@@ -14,11 +14,11 @@ BLOCK: Final = 32  # rows of a product where its kernel depends on them
 
 
 def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
-    """Multiply so that the result of a row does not depend on how many rows stand beside it.
+    """Multiply so that the result of a row does not depend on the number of rows.
 
-    oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add up in different
-    orders. With AVX-512 and without AMX a single row alone has a kernel of its own, so a row of
-    zeros stands beside it. Elsewhere all products have exactly 32 rows.
+    oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add in different
+    orders. With AVX-512 and without AMX only a single row has a kernel of its own, so it gets a row
+    of zeros. Elsewhere all products have exactly 32 rows.
     """
     if rows.device.type == "cpu" and _one_kernel_from_two_rows():
         return product(functional.pad(rows, (0, 0, 0, max(0, 2 - len(rows)))))[: len(rows)]
@@ -44,7 +44,6 @@ class BFloat16Linear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        """Every shape."""
         return True
 
     def _product(self, rows: Tensor) -> Tensor:

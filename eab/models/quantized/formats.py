@@ -60,23 +60,19 @@ def quantize(
     model: PreTrainedModel, form: Format, device: torch.device | None = None
 ) -> tuple[str, ...]:
     """Store the weights of all linear layers in this format, one after the other, so that at most
-    one is held twice meanwhile.
+    one is held twice.
 
     An output layer that shares its weights with the input embedding becomes a copy; the embedding
-    itself stays, as do norms and biases.
-
-    Args:
-        device: Where each layer is quantized, and stays; None for where it is.
+    itself stays, as do norms and biases. Each layer goes to the device; None leaves it where it is.
 
     Returns:
         The names of the linear layers that stayed as loaded, because of their shape or because the
         format leaves them.
     """
     kept = []
-    # Names alone: whatever holds a layer would keep its weights as loaded.
-    for path in [
-        path for path, module in model.named_modules() if type(module) in (nn.Linear, Conv1D)
-    ]:
+    # Only names: a reference to a layer would keep its weights as loaded.
+    paths = [path for path, module in model.named_modules() if type(module) in (nn.Linear, Conv1D)]
+    for path in paths:
         is_output = model.get_submodule(path) is model.get_output_embeddings()
         kind = form.output if is_output else form.layer
         if kind is None or not kind.fits(_as_linear(model.get_submodule(path))):

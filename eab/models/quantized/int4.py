@@ -14,11 +14,9 @@ _MIDDLE: Final = LEVELS // 2
 
 
 def quantize_groups(weight: Tensor, group: int = GROUP) -> tuple[Tensor, Tensor, Tensor]:
-    """Round to four bits: weight is about (integer - 8) * scale + zero.
+    """Round (out, in) weights to four bits: weight is about (integer - 8) * scale + zero.
 
-    Args:
-        weight: (out, in), float; `group` divides in.
-        group: Neighbouring weights of an output that share a scale and a zero.
+    `group`, which divides in, neighbouring weights of an output share a scale and a zero.
 
     Returns:
         Integers from 0 to 15, (out, in) int32; scale and zero, (out, in / group) bfloat16.

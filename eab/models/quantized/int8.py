@@ -17,14 +17,10 @@ _LARGEST_OF_7_BITS: Final = 63
 
 
 def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
-    """Round to eight bits or fewer, with one scale per row.
+    """Round (R, C) floats to eight bits or fewer: integers, (R, C) int8, and scales, (R, 1)
+    float32.
 
-    Args:
-        x: (R, C), float.
-        largest: The integer that the largest number of a row becomes.
-
-    Returns:
-        Integers, (R, C) int8, and the scales, (R, 1) float32. A row of zeros has a tiny scale.
+    The largest number of a row becomes the integer `largest`; a row of zeros has a tiny scale.
     """
     x = x.float().contiguous()
     scale = x.abs().amax(1, keepdim=True).div_(largest).clamp_(min=torch.finfo(x.dtype).tiny)
@@ -51,7 +47,7 @@ def largest_input() -> int:
 def _products(
     integers: Tensor, largest: int, weight: Tensor, scale: Tensor, zero_point: Tensor
 ) -> Tensor:
-    """The input goes in unsigned, as oneDNN multiplies two signed integers fast only with AMX."""
+    """The input is unsigned, as oneDNN multiplies two signed integers fast only with AMX."""
     unsigned = integers.view(torch.uint8) + (largest + 1)  # modulo 256
     # The operator has one scale for all of its input, here 1; those of the rows come after it.
     sums: Tensor = torch.ops.onednn.qlinear_pointwise(
@@ -64,8 +60,8 @@ def _products(
 class Int8Linear(QuantizedLinear):
     """Integer products: one scale per output of the weight, and one per row of the input.
 
-    The scale of a row is its own, whatever rows stand beside it. Torch's dynamic quantization has
-    one scale for the whole input instead, and is therefore not batch-invariant.
+    Torch's dynamic quantization has one scale for the whole input instead, so it is not
+    batch-invariant.
     """
 
     weight: Tensor  # (in, out) int8, prepacked by oneDNN
@@ -83,7 +79,6 @@ class Int8Linear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        """Every shape."""
         return True
 
     def _product(self, rows: Tensor) -> Tensor:

@@ -20,10 +20,7 @@ _LARGEST: Final = 127
 
 
 def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Round to the nearest NF4 value, in blocks of 64 weights in storage order.
-
-    Args:
-        weight: (out, in), float; its size is a multiple of 64.
+    """Round (out, in) weights to the nearest NF4 value, in blocks of 64 in storage order.
 
     Returns:
         Two weights per byte, the first in the lower four bits, (out * in / 2,) uint8; and the
