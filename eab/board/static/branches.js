@@ -11,10 +11,7 @@ const LIGHT = 0.01; // of all probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
 
 export class Branches {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   */
+  /** @param {RunStore} store @param {ViewState} view */
   constructor(store, view) {
     this.store = store;
     this.view = view;

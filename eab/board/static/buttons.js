@@ -38,11 +38,7 @@ export function wordButton(words, help, action) {
   return button(words, help, `${words}: ${help}`, action);
 }
 
-/**
- * @param {IconName} name
- * @param {string} help
- * @param {() => void} action
- */
+/** @param {IconName} name @param {string} help @param {() => void} action */
 export function iconButton(name, help, action) {
   return button(icon(name), help, help, action);
 }

@@ -66,10 +66,7 @@ export class Camera {
     this.moveTo({ x: middleX - (middleX - x) * ratio, y: middleY - (middleY - y) * ratio, k });
   }
 
-  /**
-   * @param {number} dx
-   * @param {number} dy
-   */
+  /** @param {number} dx @param {number} dy */
   pan(dx, dy) {
     const { x, y, k } = this.at;
     this.moveTo({ x: x + (this.view.aligned ? 0 : dx), y: y + dy, k });

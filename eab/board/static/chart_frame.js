@@ -70,10 +70,7 @@ export function pointIn(view, svg, event) {
   return { x: (event.clientX - left) / chartScale, y: (event.clientY - top) / chartScale };
 }
 
-/**
- * @param {string} text
- * @param {Attributes} attributes
- */
+/** @param {string} text @param {Attributes} attributes */
 export function axisTitle(text, attributes) {
   return shape("text", { class: "axis-title middle", ...attributes }, text);
 }

@@ -86,10 +86,7 @@ export class Commands {
 
   // ---- the selection
 
-  /**
-   * @param {number} path
-   * @param {number} token
-   */
+  /** @param {number} path @param {number} token */
   select(path, token) {
     this.view.selection = { path, token: Math.max(0, token) };
     this.view.drawer = "token";

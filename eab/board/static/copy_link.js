@@ -8,10 +8,7 @@ import { element } from "./elements.js";
 const SHOWN_MS = 4000;
 
 export class CopyLink {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   */
+  /** @param {RunStore} store @param {ViewState} view */
   constructor(store, view) {
     this.store = store;
     this.view = view;

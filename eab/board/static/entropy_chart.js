@@ -41,11 +41,7 @@ function pointList(points) {
 }
 
 export class EntropyChart {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;
@@ -141,10 +137,7 @@ export class EntropyChart {
     this.bar.place(y(this.store.run.threshold) * this.view.chartScale, height);
   }
 
-  /**
-   * @param {Scale} x
-   * @param {Scale} y
-   */
+  /** @param {Scale} x @param {Scale} y */
   axes(x, y) {
     const { width, height, bottom, isLow, innerWidth } = frameOf(this.view, this.svg);
     const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90)).filter(

@@ -88,10 +88,7 @@ function quantile(ordered, share) {
   return below + (above - below) * (place % 1);
 }
 
-/**
- * @param {number} x
- * @param {number} y
- */
+/** @param {number} x @param {number} y */
 function point(x, y) {
   return `${x.toFixed(1)},${y.toFixed(1)}`;
 }

@@ -10,11 +10,7 @@ import { textOf } from "./path_state.js";
 const MAX_PLACES = 500;
 
 export class Finder {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;

@@ -41,12 +41,7 @@ const SMALLER = [
  * @typedef {{ kept: Path[], prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
  */
 
-/**
- * @param {RunStore} store
- * @param {ViewState} view
- * @param {Camera} camera
- * @returns {Layout}
- */
+/** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
 export function arrange({ paths, run }, { aligned, branches }, camera) {
   const rank = treeOrder([...paths.values()]);
   const kept = branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
@@ -99,11 +94,7 @@ function isBetter(found, best, highest) {
   return found.height < best.height;
 }
 
-/**
- * @param {Path[]} kept
- * @param {string} prompt
- * @returns {Texts}
- */
+/** @param {Path[]} kept @param {string} prompt @returns {Texts} */
 function textsOf(kept, prompt) {
   /** @type {number[][]} */
   const words = [];

@@ -40,11 +40,7 @@ function lastStepOf(path) {
   return path.born + path.tokens.length - 1;
 }
 
-/**
- * @param {RunStore} store
- * @param {ViewState} view
- * @param {Path} path
- */
+/** @param {RunStore} store @param {ViewState} view @param {Path} path */
 function isNew(store, { cursor }, path) {
   const age = cursor - lastStepOf(path);
   return path.status === "forked" && age >= 1 && age <= NEW && store.childrenOf(path.id).length > 0;

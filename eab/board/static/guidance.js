@@ -5,11 +5,7 @@
 /** @import { ViewState } from "./view_state.js" */
 
 export class Guidance {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;

@@ -24,11 +24,7 @@ const GROW_HELP =
   "To force another token, choose it above.";
 
 export class Inspector {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;
@@ -81,11 +77,7 @@ export class Inspector {
     this.renderGrow(path, index, token);
   }
 
-  /**
-   * @param {Path} path
-   * @param {number} index
-   * @param {Token} token
-   */
+  /** @param {Path} path @param {number} index @param {Token} token */
   renderFacts(path, index, token) {
     const { cursor } = this.view;
     const choices = Math.exp(token.entropy).toFixed(1);
@@ -110,10 +102,7 @@ export class Inspector {
     this.list.replaceChildren(...candidateBars(token, token.candidates.length, nameOf));
   }
 
-  /**
-   * @param {string} text
-   * @param {number} index
-   */
+  /** @param {string} text @param {number} index */
   candidate(text, index) {
     if (!this.store.offers.grow) return element("span", { class: "mono candidate" }, text);
     const help = `Force “${text}”`;
@@ -150,11 +139,7 @@ export class Inspector {
 
   // ---- growing
 
-  /**
-   * @param {Path} path
-   * @param {number} index
-   * @param {Token} token
-   */
+  /** @param {Path} path @param {number} index @param {Token} token */
   renderGrow(path, index, token) {
     if (!this.store.offers.grow) return;
     this.list.querySelectorAll("button").forEach((choice, index) => {

@@ -164,10 +164,7 @@ function keptEnds(longest) {
   return room - head < SHORTEST_END ? { head: room, tail: 0 } : { head, tail: room - head };
 }
 
-/**
- * @param {string[]} characters
- * @param {number} count
- */
+/** @param {string[]} characters @param {number} count */
 function lastOf(characters, count) {
   return characters.slice(Math.max(0, characters.length - count));
 }

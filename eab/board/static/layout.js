@@ -103,10 +103,7 @@ export function arranged(text, kept, { perLine, most }, longest) {
   return { ...across, ...down, ...sizes, longest, missing, leftOut };
 }
 
-/**
- * @param {Path} path
- * @param {number} lines
- */
+/** @param {Path} path @param {number} lines */
 export function boxHeight(path, lines) {
   return path.status === "pruned" ? STUB_BOX : heightOf(lines);
 }

@@ -33,11 +33,7 @@ const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
 
 export class MemoryChart {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;
@@ -170,10 +166,7 @@ export class MemoryChart {
     });
   }
 
-  /**
-   * @param {Step} step
-   * @param {Area} area
-   */
+  /** @param {Step} step @param {Area} area */
   totals(step, area) {
     const { left, right, scale } = area;
     const width = (right - left) / 2 - 8;
@@ -192,10 +185,7 @@ export class MemoryChart {
     ];
   }
 
-  /**
-   * @param {Step} step
-   * @param {Area} area
-   */
+  /** @param {Step} step @param {Area} area */
   pathBars(step, area) {
     const { left, right, scale } = area;
     const slot = (right - left) / Math.max(1, step.paths.length);

@@ -13,10 +13,7 @@ const PAUSE_MS = 5000; // between two announcements
 
 /** One line over the tree where the path limit dropped branches, and a way to what that means. */
 export class LimitNote {
-  /**
-   * @param {RunStore} store
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {Send} send */
   constructor(store, send) {
     this.store = store;
     this.root = element("p", { class: "limit-note", hidden: "" });

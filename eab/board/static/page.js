@@ -4,20 +4,14 @@
 import { Board } from "./board.js";
 import { element } from "./elements.js";
 
-/**
- * @param {string} id
- * @returns {HTMLElement}
- */
+/** @param {string} id @returns {HTMLElement} */
 function byId(id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`The page has no element #${id}`);
   return found;
 }
 
-/**
- * @param {string[]} cells
- * @param {"th" | "td"} kind
- */
+/** @param {string[]} cells @param {"th" | "td"} kind */
 function tableRow(cells, kind) {
   const row = element("tr");
   row.append(...cells.map((cell) => element(kind, {}, cell)));

@@ -243,10 +243,7 @@ export class Panel {
     this.root.append(this.head, this.sentence, this.picture, this.key);
   }
 
-  /**
-   * @param {string} kind
-   * @param {typeof saveSvg} action
-   */
+  /** @param {string} kind @param {typeof saveSvg} action */
   save(kind, action) {
     const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;

@@ -60,10 +60,7 @@ function entropyClass(entropy, threshold) {
 }
 
 export class PathBox {
-  /**
-   * @param {TreeView} tree
-   * @param {Path} path
-   */
+  /** @param {TreeView} tree @param {Path} path */
   constructor(tree, path) {
     this.tree = tree;
     this.store = tree.store;
@@ -177,11 +174,7 @@ export class PathBox {
     if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
   }
 
-  /**
-   * @param {Path} path
-   * @param {number} count
-   * @param {Status} status
-   */
+  /** @param {Path} path @param {number} count @param {Status} status */
   fill(path, count, status) {
     const { height } = this;
     const { aligned } = this.view;
@@ -294,10 +287,7 @@ export class PathBox {
     this.strip.replaceChildren(...this.entropyTicks(path, selected), ...marks);
   }
 
-  /**
-   * @param {Path} path
-   * @param {number} selected
-   */
+  /** @param {Path} path @param {number} selected */
   entropyTicks(path, selected) {
     const ticks = [];
     let [begin, highest, isSelected] = [-1, 0, false];

@@ -23,11 +23,7 @@ export function textOf(path, count) {
     .join("");
 }
 
-/**
- * @param {Path} path
- * @param {number} step
- * @returns {Status}
- */
+/** @param {Path} path @param {number} step @returns {Status} */
 export function statusAt(path, step) {
   const lastStep = path.born + path.tokens.length - 1;
   if (path.status === "forked") return step > lastStep ? "forked" : "live";
@@ -35,11 +31,7 @@ export function statusAt(path, step) {
   return step >= since ? path.status : "live";
 }
 
-/**
- * @param {Path} path
- * @param {number} step
- * @returns {number}
- */
+/** @param {Path} path @param {number} step @returns {number} */
 export function weightAt(path, step) {
   if (path.joined) return textsAt(path, step).reduce((sum, one) => sum + weightAt(one, step), 0);
   const change = path.weights.findLast((one) => one.step <= step) ?? path.weights[0];

@@ -138,10 +138,7 @@ function legendSwatch(swatch, x, y) {
   return shape("rect", { x, y, width: 10, height: 10, ...look });
 }
 
-/**
- * @param {SVGSVGElement} svg
- * @param {SVGSVGElement} copy
- */
+/** @param {SVGSVGElement} svg @param {SVGSVGElement} copy */
 function copyStyles(svg, copy) {
   const originals = [...svg.querySelectorAll("*")];
   const copies = /** @type {SVGElement[]} */ ([...copy.querySelectorAll("*")]);
@@ -154,10 +151,7 @@ function copyStyles(svg, copy) {
   for (const node of copies) if (node.style.display === "none") node.remove();
 }
 
-/**
- * @param {Blob} blob
- * @param {string} name
- */
+/** @param {Blob} blob @param {string} name */
 function download(blob, name) {
   const link = element("a", { download: name });
   link.href = URL.createObjectURL(blob);
@@ -170,20 +164,12 @@ function svgBlob(text) {
   return new Blob([text], { type: "image/svg+xml" });
 }
 
-/**
- * @param {SVGSVGElement} svg
- * @param {string} name
- * @param {PictureFrame} frame
- */
+/** @param {SVGSVGElement} svg @param {string} name @param {PictureFrame} frame */
 export function saveSvg(svg, name, frame) {
   download(svgBlob(standalone(svg, frame).text), `${name}.svg`);
 }
 
-/**
- * @param {SVGSVGElement} svg
- * @param {string} name
- * @param {PictureFrame} frame
- */
+/** @param {SVGSVGElement} svg @param {string} name @param {PictureFrame} frame */
 export function savePng(svg, name, frame) {
   const { text, width, height } = standalone(svg, frame);
   const scale = Math.min(PNG_SCALE, LONGEST_SIDE / Math.max(width, height));

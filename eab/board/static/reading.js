@@ -11,11 +11,7 @@ import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
 import { lineOf } from "./same_answer.js";
 
 export class Reading {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;

@@ -14,11 +14,7 @@ const END_MS = 1500; // at the last step, before the cursor goes to where it res
 const REST_MS = 5000; // at rest, before the next round
 
 export class Replay {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;

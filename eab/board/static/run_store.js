@@ -25,10 +25,7 @@ const NO_RUN = {
   sentences: { tree: "", entropy: "", memory: "" },
 };
 
-/**
- * @param {Message} message
- * @returns {RunInfo}
- */
+/** @param {Message} message @returns {RunInfo} */
 function decodeRun(message) {
   return {
     key: message.run,
@@ -49,10 +46,7 @@ function decodeRun(message) {
   };
 }
 
-/**
- * @param {TokenTuple} tuple
- * @returns {Token}
- */
+/** @param {TokenTuple} tuple @returns {Token} */
 function decodeToken([piece, text, probability, entropy, pairs, taken, low, high]) {
   const candidates = pairs.map(([candidate, share]) => ({ text: candidate, probability: share }));
   const whole = low === undefined || high === undefined ? null : { low, high };
@@ -84,19 +78,13 @@ function decodePath(message, before) {
   };
 }
 
-/**
- * @param {StepMessage} message
- * @returns {Step}
- */
+/** @param {StepMessage} message @returns {Step} */
 function decodeStep(message) {
   const paths = message.paths.map(([path, shared, own]) => ({ path, shared, private: own }));
   return { ...message, paths };
 }
 
-/**
- * @param {DecidingMessage | null} message
- * @returns {Deciding}
- */
+/** @param {DecidingMessage | null} message @returns {Deciding} */
 function decodeDeciding(message) {
   const { sentence, forks, answers } = message ?? { sentence: "", forks: [], answers: [] };
   return {

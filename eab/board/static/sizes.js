@@ -27,10 +27,7 @@ export class Sizes {
     this.observer.disconnect();
   }
 
-  /**
-   * @param {Element} element
-   * @returns {Size}
-   */
+  /** @param {Element} element @returns {Size} */
   of(element) {
     const known = this.known.get(element);
     if (known) return known;

@@ -24,10 +24,7 @@ const PATH_COLUMNS = [
 const TOKEN_COLUMNS = ["path", "step", "token", "probability", "entropy", "most likely"];
 
 export class TableView {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   */
+  /** @param {RunStore} store @param {ViewState} view */
   constructor(store, view) {
     this.store = store;
     this.view = view;
@@ -64,10 +61,7 @@ export class TableView {
     );
   }
 
-  /**
-   * @param {Path} path
-   * @param {PathRows | undefined} rows
-   */
+  /** @param {Path} path @param {PathRows | undefined} rows */
   pathLine(path, rows) {
     const { cursor } = this.view;
     const count = tokenCountAt(path, cursor);
@@ -115,11 +109,7 @@ function memoryWords(step) {
   return `KV cache at step ${step.step}: ${parts}; separate caches: ${bytes(step.independent)}.`;
 }
 
-/**
- * @param {string} caption
- * @param {string[]} columns
- * @param {(string | number)[][]} lines
- */
+/** @param {string} caption @param {string[]} columns @param {(string | number)[][]} lines */
 function table(caption, columns, lines) {
   const head = element("tr");
   head.append(...columns.map((name) => element("th", { scope: "col" }, name)));

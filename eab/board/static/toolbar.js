@@ -8,12 +8,7 @@ import { iconButton, setPressed, wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
 export class Toolbar {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   * @param {Camera} camera
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send @param {Camera} camera */
   constructor(store, view, send, camera) {
     this.store = store;
     this.view = view;

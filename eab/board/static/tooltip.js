@@ -20,10 +20,7 @@ export class Tooltip {
     this.root.hidden = true;
   }
 
-  /**
-   * @param {MouseEvent} event
-   * @param {Element[]} content
-   */
+  /** @param {MouseEvent} event @param {Element[]} content */
   show(event, content) {
     this.root.hidden = false;
     this.root.replaceChildren(...content);
@@ -37,11 +34,7 @@ export class Tooltip {
   }
 }
 
-/**
- * @param {RunStore} store
- * @param {Path} path
- * @param {number} index
- */
+/** @param {RunStore} store @param {Path} path @param {number} index */
 export function tokenTip(store, path, index) {
   const token = path.tokens[index];
   const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;

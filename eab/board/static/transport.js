@@ -9,11 +9,7 @@ import { element } from "./elements.js";
 const SPEEDS = [0.5, 1, 2, 4];
 
 export class Transport {
-  /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
     this.view = view;

@@ -11,11 +11,7 @@ import { element } from "./elements.js";
 const HEIGHT = 34; // px, with its margin
 
 export class WhatIfBar {
-  /**
-   * @param {ThresholdDrag} drag
-   * @param {RunStore} store
-   * @param {Send} send
-   */
+  /** @param {ThresholdDrag} drag @param {RunStore} store @param {Send} send */
   constructor(drag, store, send) {
     this.drag = drag;
     this.store = store;
@@ -55,10 +51,7 @@ export class WhatIfBar {
 }
 
 export class GrowthSelect {
-  /**
-   * @param {RunStore} store
-   * @param {Send} send
-   */
+  /** @param {RunStore} store @param {Send} send */
   constructor(store, send) {
     this.store = store;
     this.select = element("select", { "aria-label": "Growth step r" });
