@@ -176,8 +176,7 @@ export class Board {
 
   /**
    * Say what kind of run it is, for the style.
-   * @param {Message} message
-   * @param {boolean} isNewRun
+   * @param {Message} message @param {boolean} isNewRun
    */
   mark({ graft = false }, isNewRun) {
     const { sides, unknowns } = this.store;

@@ -30,9 +30,7 @@ export function icon(name) {
 
 /**
  * A button with words; its name for screen readers begins with them.
- * @param {string} words
- * @param {string} help
- * @param {() => void} action
+ * @param {string} words @param {string} help @param {() => void} action
  */
 export function wordButton(words, help, action) {
   return button(words, help, `${words}: ${help}`, action);
@@ -44,9 +42,7 @@ export function iconButton(name, help, action) {
 }
 
 /**
- * @param {string | SVGElement} content
- * @param {string} title
- * @param {string} label
+ * @param {string | SVGElement} content @param {string} title @param {string} label
  * @param {() => void} action
  */
 export function button(content, title, label, action) {
@@ -58,8 +54,7 @@ export function button(content, title, label, action) {
 
 /**
  * Whether a button that switches something shows it as switched on.
- * @param {HTMLButtonElement} node
- * @param {boolean} pressed
+ * @param {HTMLButtonElement} node @param {boolean} pressed
  */
 export function setPressed(node, pressed) {
   node.setAttribute("aria-pressed", String(pressed));

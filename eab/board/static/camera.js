@@ -150,8 +150,7 @@ export class Camera {
 
 /**
  * How far the camera goes along a side that does not fit.
- * @param {number} most
- * @param {number} wanted
+ * @param {number} most @param {number} wanted
  */
 function follow(most, wanted) {
   return Math.max(0, Math.min(most, wanted));

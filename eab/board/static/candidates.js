@@ -5,8 +5,7 @@ import { element } from "./elements.js";
 import { percent } from "./format.js";
 
 /**
- * @param {Token} token
- * @param {number} most
+ * @param {Token} token @param {number} most
  * @param {(text: string, index: number) => Element} [nameOf] what shows the text of a candidate
  */
 export function candidateBars(token, most, nameOf = plainName) {

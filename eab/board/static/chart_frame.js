@@ -13,11 +13,7 @@ const BOTTOM = 34;
 const BOTTOM_OF_LOW = 18; // without the title of the axis
 const LOW = 120; // px; a lower chart has no title at its axis
 
-/**
- * The room of a chart, in its units.
- * @param {ViewState} view
- * @param {SVGSVGElement} svg
- */
+/** The room of a chart, in its units. @param {ViewState} view @param {SVGSVGElement} svg */
 export function frameOf(view, svg) {
   const { chartScale } = view;
   const size = view.sizes.of(svg);
@@ -38,10 +34,7 @@ export function lastStepOf({ run, lastStep }) {
 
 /**
  * The middle of a step's band, in the units of the chart; the tree by step uses it, too.
- * @param {RunStore} store
- * @param {ViewState} view
- * @param {SVGSVGElement} svg
- * @param {number} step
+ * @param {RunStore} store @param {ViewState} view @param {SVGSVGElement} svg @param {number} step
  */
 export function stepX(store, view, svg, step) {
   const { innerWidth } = frameOf(view, svg);
@@ -50,8 +43,7 @@ export function stepX(store, view, svg, step) {
 
 /**
  * Magnify the chart as far as it is presented.
- * @param {ViewState} view
- * @param {SVGSVGElement} svg
+ * @param {ViewState} view @param {SVGSVGElement} svg
  */
 export function fitUnits(view, svg) {
   const { width, height } = frameOf(view, svg);
@@ -60,9 +52,7 @@ export function fitUnits(view, svg) {
 
 /**
  * Where the pointer is, in the units of the chart.
- * @param {ViewState} view
- * @param {SVGSVGElement} svg
- * @param {MouseEvent} event
+ * @param {ViewState} view @param {SVGSVGElement} svg @param {MouseEvent} event
  */
 export function pointIn(view, svg, event) {
   const { left, top } = svg.getBoundingClientRect();
@@ -77,10 +67,7 @@ export function axisTitle(text, attributes) {
 
 /**
  * A horizontal line with its number at the left.
- * @param {string} text
- * @param {number} y
- * @param {number} left
- * @param {number} right
+ * @param {string} text @param {number} y @param {number} left @param {number} right
  */
 export function gridLine(text, y, left, right) {
   return [
@@ -91,8 +78,7 @@ export function gridLine(text, y, left, right) {
 
 /**
  * Round values from 0 to `highest`, about `wanted` of them.
- * @param {number} highest
- * @param {number} [wanted]
+ * @param {number} highest @param {number} [wanted]
  */
 export function ticks(highest, wanted = 4) {
   if (!Number.isFinite(highest) || highest <= 0) return [0];

@@ -114,10 +114,7 @@ export class Commands {
     this.select(place.path, place.token);
   }
 
-  /**
-   * Select this token, whatever hides it now.
-   * @param {TokenPlace} place
-   */
+  /** Select this token, whatever hides it now. @param {TokenPlace} place */
   reveal({ path, token }) {
     const found = this.store.paths.get(path);
     const step = (found?.born ?? 0) + token;

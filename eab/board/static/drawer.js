@@ -9,8 +9,7 @@ import { element } from "./elements.js";
 
 export class Drawer {
   /**
-   * @param {ViewState} view
-   * @param {Send} send
+   * @param {ViewState} view @param {Send} send
    * @param {Record<PageName, { title: string, root: HTMLElement }>} pages
    */
   constructor(view, send, pages) {

@@ -28,11 +28,7 @@ export function shape(name, attributes = {}, text = null) {
   return made;
 }
 
-/**
- * Set those attributes that differ.
- * @param {Element} node
- * @param {Attributes} attributes
- */
+/** Set those attributes that differ. @param {Element} node @param {Attributes} attributes */
 export function set(node, attributes) {
   for (const [key, value] of Object.entries(attributes)) {
     const wanted = String(value);

@@ -180,8 +180,7 @@ export class EntropyChart {
 
   /**
    * @param {Path[]} lines paths that have one
-   * @param {Scale} x
-   * @param {Scale} y
+   * @param {Scale} x @param {Scale} y
    */
   bands(lines, x, y) {
     return lines.flatMap((path) => {
@@ -197,8 +196,7 @@ export class EntropyChart {
 
   /**
    * @param {Path[]} lines paths that have one
-   * @param {Scale} x
-   * @param {Scale} y
+   * @param {Scale} x @param {Scale} y
    */
   traces(lines, x, y) {
     return lines.flatMap((path) => {
@@ -218,8 +216,7 @@ export class EntropyChart {
 
   /**
    * Steps and tokens of a path, from the last token of its parent on.
-   * @param {Path} path
-   * @returns {[step: number, token: Token][]}
+   * @param {Path} path @returns {[step: number, token: Token][]}
    */
   points(path) {
     const before = this.store.paths.get(path.parent)?.tokens.at(-1);
@@ -229,11 +226,7 @@ export class EntropyChart {
     return before ? [[path.born - 1, before], ...points] : points;
   }
 
-  /**
-   * A mark where paths forked.
-   * @param {Scale} x
-   * @param {Scale} y
-   */
+  /** A mark where paths forked. @param {Scale} x @param {Scale} y */
   forks(x, y) {
     const isFirst = (/** @type {Path} */ path) =>
       this.store.paths.get(path.parent)?.firstChild === path.id;
@@ -250,8 +243,7 @@ export class EntropyChart {
    * A circle where a path was unsure and did not fork; the tree says why. One shape for all, as a
    * long run has thousands.
    * @param {Path[]} lines paths that have one
-   * @param {Scale} x
-   * @param {Scale} y
+   * @param {Scale} x @param {Scale} y
    */
   missed(lines, x, y) {
     let d = "";
@@ -266,11 +258,7 @@ export class EntropyChart {
     return d ? [shape("path", { class: "missed", d })] : [];
   }
 
-  /**
-   * A mark where only a run could tell what would happen.
-   * @param {Scale} x
-   * @param {Scale} y
-   */
+  /** A mark where only a run could tell what would happen. @param {Scale} x @param {Scale} y */
   unknowns(x, y) {
     return this.view.begunPaths().flatMap((path) =>
       path.tokens.slice(0, tokenCountAt(path, this.view.cursor)).flatMap((token, index) => {

@@ -18,19 +18,13 @@ function textsOf(view) {
 
 /**
  * Whether there are too many paths for a line each.
- * @param {RunStore} store
- * @param {ViewState} view
+ * @param {RunStore} store @param {ViewState} view
  */
 export function isSpread(store, view) {
   return store.sides === null && textsOf(view).length > MOST_LINES;
 }
 
-/**
- * The paths that have a line.
- * @param {RunStore} store
- * @param {ViewState} view
- * @returns {Path[]}
- */
+/** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */
 export function pathsWithLines(store, view) {
   if (!isSpread(store, view)) return view.begunPaths();
   const heaviest = textsOf(view).reduce((one, other) =>
@@ -43,10 +37,7 @@ export function pathsWithLines(store, view) {
 
 /**
  * The band of all paths, and of the middle half of them.
- * @param {RunStore} store
- * @param {ViewState} view
- * @param {Scale} x
- * @param {Scale} y
+ * @param {RunStore} store @param {ViewState} view @param {Scale} x @param {Scale} y
  */
 export function spreadBands(store, view, x, y) {
   if (!isSpread(store, view)) return [];

@@ -75,8 +75,7 @@ export class Finder {
 
   /**
    * The places that end in this path; they may begin in its ancestors.
-   * @param {Path} path
-   * @param {string} wanted
+   * @param {Path} path @param {string} wanted
    */
   placesIn(path, wanted) {
     const before = this.textBefore(path, wanted.length - 1);
@@ -91,11 +90,7 @@ export class Finder {
     return places;
   }
 
-  /**
-   * The end of the text that leads to this path.
-   * @param {Path} path
-   * @param {number} length
-   */
+  /** The end of the text that leads to this path. @param {Path} path @param {number} length */
   textBefore(path, length) {
     let text = "";
     let at = this.store.paths.get(path.parent);
@@ -123,8 +118,7 @@ export class Finder {
 
 /**
  * The token that holds the last of these first characters.
- * @param {string[]} pieces
- * @param {number} length
+ * @param {string[]} pieces @param {number} length
  */
 function tokenAt(pieces, length) {
   let token = 0;

@@ -51,10 +51,7 @@ export function arrange({ paths, run }, { aligned, branches }, camera) {
 /**
  * The arrangement that leaves out the fewest characters; of those, the largest.
  * @param {Path[]} kept parents before their children
- * @param {string} prompt
- * @param {Camera} camera
- * @param {boolean} aligned
- * @returns {Arrangement}
+ * @param {string} prompt @param {Camera} camera @param {boolean} aligned @returns {Arrangement}
  */
 function fittest(kept, prompt, camera, aligned) {
   const texts = textsOf(kept, prompt);
@@ -83,8 +80,7 @@ function fittest(kept, prompt, camera, aligned) {
 }
 
 /**
- * @param {Arrangement} found
- * @param {Arrangement} best
+ * @param {Arrangement} found @param {Arrangement} best
  * @param {number} highest that fits, px
  */
 function isBetter(found, best, highest) {
@@ -106,10 +102,7 @@ function textsOf(kept, prompt) {
 /**
  * The room for the tree in its own pixels. One that is too high even with a line for each text is
  * drawn smaller as a whole, so that it may be wider.
- * @param {Camera} camera
- * @param {Texts} texts
- * @param {number} scale
- * @returns {Size}
+ * @param {Camera} camera @param {Texts} texts @param {number} scale @returns {Size}
  */
 function roomAt(camera, { kept, children }, scale) {
   const { width, height } = camera.room();
@@ -122,9 +115,7 @@ function roomAt(camera, { kept, children }, scale) {
 
 /**
  * How much each box holds, if leaves count for so many lines where boxes on their left are narrowed.
- * @param {Texts} texts
- * @param {Size} room
- * @param {number} lines
+ * @param {Texts} texts @param {Size} room @param {number} lines
  * @returns {{ sizes: BoxSizes, longest: number }}
  */
 function fitted(texts, room, lines) {
@@ -142,8 +133,7 @@ function fitted(texts, room, lines) {
 /**
  * Characters in a line with which a box is no higher than what grew from it; those of leaves have so
  * many lines.
- * @param {Texts} texts
- * @param {number} lines
+ * @param {Texts} texts @param {number} lines
  */
 function narrowestLines({ kept, children, words }, lines) {
   /** @type {number[]} */

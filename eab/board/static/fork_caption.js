@@ -10,8 +10,7 @@ const NEW = 3; // steps for which a fork is news
 const MOST_WORDS = 3; // branches to name
 
 /**
- * @param {RunStore} store
- * @param {ViewState} view
+ * @param {RunStore} store @param {ViewState} view
  * @returns {string} empty if there is no new fork, or if nothing moves
  */
 export function forkCaption(store, view) {

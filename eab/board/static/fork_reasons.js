@@ -16,8 +16,7 @@ const FORKS_WITHOUT_THRESHOLD = {
 
 /**
  * Whether the model was unsure here, and the path did not fork.
- * @param {RunStore} store
- * @param {Path} path
+ * @param {RunStore} store @param {Path} path
  * @param {number} index of a token of the path
  */
 export function missedFork({ run, sides }, path, index) {
@@ -32,9 +31,7 @@ export function missedFork({ run, sides }, path, index) {
 
 /**
  * Why there is a fork at this token, or none, and what the fork decides, in a few sentences.
- * @param {RunStore} store
- * @param {Path} path
- * @param {number} index
+ * @param {RunStore} store @param {Path} path @param {number} index
  */
 export function forkWords(store, path, index) {
   return `${forkReason(store, path, index)} ${effectWords(store, path, index)}`.trim();
@@ -42,9 +39,7 @@ export function forkWords(store, path, index) {
 
 /**
  * Why there is a fork at this token, or none, in a sentence or two.
- * @param {RunStore} store
- * @param {Path} path
- * @param {number} index
+ * @param {RunStore} store @param {Path} path @param {number} index
  */
 function forkReason(store, path, index) {
   const { run } = store;
@@ -70,9 +65,7 @@ function forkReason(store, path, index) {
 
 /**
  * What kept a path from forking at a step at which it was unsure.
- * @param {RunStore} store
- * @param {Path} path
- * @param {number} step
+ * @param {RunStore} store @param {Path} path @param {number} step
  */
 function obstacle({ run }, path, step) {
   if (path.limitedSteps.includes(step)) return "the path limit left room for only one branch.";
@@ -85,9 +78,7 @@ function obstacle({ run }, path, step) {
 
 /**
  * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
- * @param {RunStore} store
- * @param {Path} path
- * @param {Token} token
+ * @param {RunStore} store @param {Path} path @param {Token} token
  */
 function branchWeight({ run }, path, token) {
   if (run.policy !== "fair") return "";
@@ -100,8 +91,7 @@ function branchWeight({ run }, path, token) {
 
 /**
  * What the fork before or after a token decides, in a sentence; "" if there is none.
- * @param {RunStore} store
- * @param {Path} path
+ * @param {RunStore} store @param {Path} path
  * @param {number} index of a token of the path
  */
 function effectWords({ deciding: { effects } }, path, index) {

@@ -28,10 +28,7 @@ export class Guidance {
     }
   }
 
-  /**
-   * Stand where the lecturer's board stands.
-   * @param {Lead} lead
-   */
+  /** Stand where the lecturer's board stands. @param {Lead} lead */
   lead(lead) {
     const { run, paths, lastStep } = this.store;
     if (lead.id === this.leadId || lead.run !== run.key) return;

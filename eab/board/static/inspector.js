@@ -116,11 +116,7 @@ export class Inspector {
 
   // ---- sentences
 
-  /**
-   * Where the token's KV row is, and who reads it.
-   * @param {Path} path
-   * @param {number} index
-   */
+  /** Where the token's KV row is, and who reads it. @param {Path} path @param {number} index */
   row(path, index) {
     const { cursor } = this.view;
     const { run } = this.store;

@@ -5,9 +5,7 @@
 
 /**
  * Do what the key stands for, unless it is meant for the control that has the focus.
- * @param {ViewState} view
- * @param {Send} send
- * @param {KeyboardEvent} event
+ * @param {ViewState} view @param {Send} send @param {KeyboardEvent} event
  */
 export function onKey(view, send, event) {
   if (!(view.presents && isRemote(event)) && isForControl(event)) return;
@@ -38,10 +36,7 @@ function isForControl(event) {
 }
 
 /**
- * @param {Send} send
- * @param {string} key
- * @param {boolean} shift
- * @param {boolean} presents
+ * @param {Send} send @param {string} key @param {boolean} shift @param {boolean} presents
  * @returns {(() => void) | undefined}
  */
 function actionOf(send, key, shift, presents) {

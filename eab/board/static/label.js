@@ -182,10 +182,7 @@ function endOfWords(all, count) {
   return end <= LONGEST_WORD ? end : count;
 }
 
-/**
- * Without the part of a word at the beginning.
- * @param {string[]} characters
- */
+/** Without the part of a word at the beginning. @param {string[]} characters */
 function wordsAfter(characters) {
   const space = characters.indexOf(" ");
   return space >= 0 ? characters.slice(space + 1) : [];
@@ -228,10 +225,7 @@ function breakLines(glyphs, perLine) {
   return [...lines, rest];
 }
 
-/**
- * A space at the beginning of a line has no width.
- * @param {Glyph[]} glyphs
- */
+/** A space at the beginning of a line has no width. @param {Glyph[]} glyphs */
 function withoutSpace([first, ...others]) {
   return first ? [first.text === " " ? { ...first, text: "" } : first, ...others] : [];
 }
@@ -265,8 +259,7 @@ function widthOf(glyphs) {
 
 /**
  * Line, left and right edge of each character, in pixels.
- * @param {Glyph[][]} lines
- * @returns {Cell[]}
+ * @param {Glyph[][]} lines @returns {Cell[]}
  */
 function placesOf(lines) {
   /** @type {Cell[]} */
@@ -288,11 +281,9 @@ function placesOf(lines) {
 /**
  * Where a token stands. One that is cut in two has its place on its first line, where its word
  * begins: the space before it may belong to the line above.
- * @param {string[]} all
- * @param {Cell[]} places
+ * @param {string[]} all @param {Cell[]} places
  * @param {number} first index of its first character
- * @param {number} length
- * @returns {Cell}
+ * @param {number} length @returns {Cell}
  */
 function cellOf(all, places, first, length) {
   const own = places.slice(first, first + length);

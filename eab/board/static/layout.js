@@ -42,9 +42,7 @@ export const EMPTY_LAYOUT = {
 /**
  * The words in the box of a path once `count` of its tokens are there, in as many lines as the whole
  * text has.
- * @param {ViewState} view
- * @param {Path} path
- * @param {number} count
+ * @param {ViewState} view @param {Path} path @param {number} count
  */
 export function labelOf(view, path, count) {
   const pieces = path.tokens.slice(0, count).map((token) => token.piece);
@@ -167,9 +165,7 @@ function gapOf(kept) {
 /**
  * Left edges.
  * @param {Path[]} kept parents before their children
- * @param {Map<number, Path[]>} children
- * @param {number[]} boxWidths
- * @param {number} promptWidth
+ * @param {Map<number, Path[]>} children @param {number[]} boxWidths @param {number} promptWidth
  */
 export function columns(kept, children, boxWidths, promptWidth) {
   const gap = gapOf(kept);
@@ -208,9 +204,7 @@ export function roomsOf(kept, children, heightOfBox) {
  * Middle lines. Leaves stand one under another, a parent in the middle of its children; one that is
  * higher than they are gets more room.
  * @param {Path[]} kept parents before their children
- * @param {Map<number, Path[]>} children
- * @param {number[]} boxHeights
- * @param {number} promptHeight
+ * @param {Map<number, Path[]>} children @param {number[]} boxHeights @param {number} promptHeight
  */
 function rows(kept, children, boxHeights, promptHeight) {
   const found = roomsOf(kept, children, ({ id }) => boxHeights[id]);

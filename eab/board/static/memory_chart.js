@@ -82,9 +82,7 @@ export class MemoryChart {
 
   /**
    * @param {number} highest bytes at the top
-   * @param {number} left
-   * @param {number} right
-   * @returns {Area}
+   * @param {number} left @param {number} right @returns {Area}
    */
   area(highest, left, right) {
     return { highest, scale: (this.bottom() - TOP) / highest, left, right };
@@ -151,9 +149,7 @@ export class MemoryChart {
 
   /**
    * One bar: shared, private and reserved rows on top of each other.
-   * @param {Parts} parts
-   * @param {{ x: number, width: number }} place
-   * @param {number} scale
+   * @param {Parts} parts @param {{ x: number, width: number }} place @param {number} scale
    * @param {string} [highlight]
    */
   stack(parts, { x, width }, scale, highlight = "") {
@@ -209,8 +205,7 @@ export class MemoryChart {
   }
 
   /**
-   * @param {PathRows & Parts} parts
-   * @param {{ x: number, width: number }} place
+   * @param {PathRows & Parts} parts @param {{ x: number, width: number }} place
    * @param {number} scale
    */
   pathBar(parts, place, scale) {

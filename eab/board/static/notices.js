@@ -39,10 +39,7 @@ export class SilenceNotice {
     this.timer = undefined;
   }
 
-  /**
-   * A message has come.
-   * @param {boolean} expectsMore
-   */
+  /** A message has come. @param {boolean} expectsMore */
   onMessage(expectsMore) {
     this.close();
     this.root.hidden = true;

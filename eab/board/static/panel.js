@@ -191,8 +191,7 @@ function legend(entries) {
 /**
  * A legend names only what is in the picture.
  * @param {HTMLElement} root of the board
- * @param {RunStore} store
- * @param {ViewState} view
+ * @param {RunStore} store @param {ViewState} view
  */
 export function markLegends({ classList }, store, view) {
   const shown = view.shownPaths();
@@ -219,9 +218,7 @@ export function markLegends({ classList }, store, view) {
 
 export class Panel {
   /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {keyof Sentences} name
+   * @param {RunStore} store @param {ViewState} view @param {keyof Sentences} name
    * @param {string} title
    * @param {{ svg: SVGSVGElement, pictureArea?: () => PictureArea | null }} drawing
    */

@@ -35,8 +35,7 @@ export function boxParts(layer, kind) {
 
 /**
  * Write the lines of a text, one below another.
- * @param {SVGTextElement} text
- * @param {string[]} lines
+ * @param {SVGTextElement} text @param {string[]} lines
  * @param {number} x left edge
  * @param {number} y base line of the first one
  */
@@ -51,8 +50,7 @@ export function writeLines(text, lines, x, y) {
 
 /**
  * The class of an entropy: how unsure the model was.
- * @param {number} entropy
- * @param {number} threshold
+ * @param {number} entropy @param {number} threshold
  */
 function entropyClass(entropy, threshold) {
   if (entropy >= threshold) return "unsure";
@@ -195,9 +193,7 @@ export class PathBox {
 
   /**
    * What stands before and after the box.
-   * @param {Path} path
-   * @param {Status} status
-   * @param {string} weight
+   * @param {Path} path @param {Status} status @param {string} weight
    * @returns {string} the texts of the box, if there are several
    */
   fillMarks(path, status, weight) {
@@ -217,11 +213,7 @@ export class PathBox {
     return texts;
   }
 
-  /**
-   * Width and cells from the words in the box.
-   * @param {Path} path
-   * @param {number} count
-   */
+  /** Width and cells from the words in the box. @param {Path} path @param {number} count */
   fillLabel(path, count) {
     const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
     const scale = this.stub ? STUB_TEXT : 1;
@@ -237,9 +229,7 @@ export class PathBox {
 
   /**
    * Width and cells from the steps.
-   * @param {Path} path
-   * @param {number} count
-   * @param {string} text
+   * @param {Path} path @param {number} count @param {string} text
    */
   fillAligned(path, count, text) {
     const { x, width } = this.target;
@@ -267,8 +257,7 @@ export class PathBox {
   /**
    * Under each token its entropy as a colour. Over it a mark where the path was unsure and did not
    * fork, or where only a run could tell.
-   * @param {Path} path
-   * @param {number} selected
+   * @param {Path} path @param {number} selected
    */
   fillStrip(path, selected) {
     const last = { line: 0, missed: -100 };

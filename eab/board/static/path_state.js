@@ -2,20 +2,12 @@
 
 /** @import { Path, Status } from "./types.d.ts" */
 
-/**
- * How many of its tokens are there.
- * @param {Path} path
- * @param {number} step
- */
+/** How many of its tokens are there. @param {Path} path @param {number} step */
 export function tokenCountAt(path, step) {
   return Math.max(0, Math.min(path.tokens.length, step - path.born + 1));
 }
 
-/**
- * The text of these first tokens.
- * @param {Path} path
- * @param {number} count
- */
+/** The text of these first tokens. @param {Path} path @param {number} count */
 export function textOf(path, count) {
   return path.tokens
     .slice(0, count)
@@ -40,8 +32,7 @@ export function weightAt(path, step) {
 
 /**
  * The texts that end in the box of a path; none once it has forked.
- * @param {Path} path
- * @param {number} step
+ * @param {Path} path @param {number} step
  */
 export function textsAt(path, step) {
   if (!path.joined) return statusAt(path, step) === "forked" ? [] : [path];

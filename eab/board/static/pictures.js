@@ -27,10 +27,7 @@ const MARGIN = 12;
 const NARROWEST = 420; // px; the legend needs some room
 const LONGEST_SIDE = 12000; // pixels; browsers refuse larger canvases
 
-/**
- * Programs other than browsers do not know what color-mix() comes to.
- * @param {string} value
- */
+/** Programs other than browsers do not know what color-mix() comes to. @param {string} value */
 function plainColours(value) {
   return value.replace(MIXED, (_, red, green, blue, alpha = 1) => {
     const parts = [red, green, blue].map((part) => Math.round(255 * part));
@@ -41,8 +38,7 @@ function plainColours(value) {
 /**
  * A copy of the picture with computed colours and fonts in each element, without what is hidden,
  * under a title and over its legend.
- * @param {SVGSVGElement} svg
- * @param {PictureFrame} frame
+ * @param {SVGSVGElement} svg @param {PictureFrame} frame
  */
 function standalone(svg, frame) {
   const { area } = frame;
@@ -84,8 +80,7 @@ function standalone(svg, frame) {
 
 /**
  * Another program draws the file in another font: each text keeps the width that its box has.
- * @param {SVGSVGElement} svg
- * @param {SVGSVGElement} copy
+ * @param {SVGSVGElement} svg @param {SVGSVGElement} copy
  */
 function keepTextWidths(svg, copy) {
   const copies = copy.querySelectorAll("text.label");
@@ -99,8 +94,7 @@ function keepTextWidths(svg, copy) {
 
 /**
  * The entries of the legend that are on the screen, in lines.
- * @param {HTMLElement} key
- * @param {number} width
+ * @param {HTMLElement} key @param {number} width
  */
 function legendOf(key, width) {
   const parts = [];
@@ -123,8 +117,7 @@ function legendOf(key, width) {
 
 /**
  * @param {Element} swatch on the screen
- * @param {number} x
- * @param {number} y
+ * @param {number} x @param {number} y
  */
 function legendSwatch(swatch, x, y) {
   const { backgroundColor, borderTopColor, borderTopStyle, borderRadius } =

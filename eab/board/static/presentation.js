@@ -6,8 +6,7 @@
 export class Presentation {
   /**
    * @param {HTMLElement} root of the board
-   * @param {ViewState} view
-   * @param {Send} send
+   * @param {ViewState} view @param {Send} send
    */
   constructor(root, view, send) {
     this.root = root;

@@ -62,10 +62,7 @@ export class Reading {
       .sort((one, other) => rank[one.id] - rank[other.id]);
   }
 
-  /**
-   * The tokens of a path, and a mark where it forked.
-   * @param {Path} path
-   */
+  /** The tokens of a path, and a mark where it forked. @param {Path} path */
   partOf(path) {
     const count = tokenCountAt(path, this.view.cursor);
     const selected = this.view.tokenIn(path);

@@ -38,11 +38,7 @@ export class Replay {
     clearTimeout(this.timer);
   }
 
-  /**
-   * A message has come.
-   * @param {boolean} isNewRun
-   * @param {Message} message
-   */
+  /** A message has come. @param {boolean} isNewRun @param {Message} message */
   onMessage(isNewRun, message) {
     const { lastStep } = this.store;
     const start = isNewRun ? (message.cursor ?? null) : null;

@@ -195,8 +195,7 @@ export class RunStore {
 
   /**
    * What only a run of the model could tell about a token, in words; "" if nothing.
-   * @param {number} path
-   * @param {number} token
+   * @param {number} path @param {number} token
    */
   unknownAt(path, token) {
     return this.unknowns.get(`${path}.${token}`) ?? "";
@@ -233,30 +232,21 @@ export class RunStore {
     return dropped;
   }
 
-  /**
-   * The ids of a path and its ancestors.
-   * @param {number} id
-   * @returns {Set<number>}
-   */
+  /** The ids of a path and its ancestors. @param {number} id @returns {Set<number>} */
   lineageOf(id) {
     const lineage = new Set();
     for (let at = id; at >= 0; at = this.paths.get(at)?.parent ?? -1) lineage.add(at);
     return lineage;
   }
 
-  /**
-   * Whether one of the paths grew out of the other.
-   * @param {number} one
-   * @param {number} other
-   */
+  /** Whether one of the paths grew out of the other. @param {number} one @param {number} other */
   related(one, other) {
     return this.lineageOf(one).has(other) || this.lineageOf(other).has(one);
   }
 
   /**
    * The branch with the largest share, of those that have begun.
-   * @param {Path} path
-   * @returns {Path | undefined}
+   * @param {Path} path @returns {Path | undefined}
    */
   heaviestChild({ id }) {
     const children = this.childrenOf(id).filter((child) => child.tokens.length);
@@ -276,9 +266,7 @@ export class RunStore {
 
   /**
    * The token of this step in the path, in one of its ancestors, or on the heaviest way out of it.
-   * @param {Path} path
-   * @param {number} step
-   * @returns {TokenPlace}
+   * @param {Path} path @param {number} step @returns {TokenPlace}
    */
   tokenOfStep(path, step) {
     let at = path;

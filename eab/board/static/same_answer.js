@@ -25,8 +25,7 @@ export function agreeingTexts(store) {
 }
 
 /**
- * @param {RunStore} store
- * @param {Path} root
+ * @param {RunStore} store @param {Path} root
  * @param {Path[]} texts that grew from it
  * @returns {Path}
  */

@@ -9,8 +9,7 @@ import { textOf } from "./path_state.js";
 
 /**
  * The label of the whole text where the cursor rests in it; null elsewhere.
- * @param {ViewState} view
- * @param {Path} path
+ * @param {ViewState} view @param {Path} path
  * @param {number} count tokens up to the cursor
  */
 export function labelToCome(view, path, count) {
@@ -44,10 +43,7 @@ function isShown(view) {
   return view.atRest && !view.aligned;
 }
 
-/**
- * A line does not begin with the space that it broke at.
- * @param {string} words
- */
+/** A line does not begin with the space that it broke at. @param {string} words */
 function withoutSpace(words) {
   return words.replace(/^ /, "");
 }

@@ -11,10 +11,7 @@ const PAUSE_MS = 120; // between two requests while the line is dragged
 
 export class ThresholdDrag {
   /**
-   * @param {EntropyChart} chart
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
+   * @param {EntropyChart} chart @param {RunStore} store @param {ViewState} view @param {Send} send
    */
   constructor(chart, store, view, send) {
     this.chart = chart;

@@ -22,9 +22,7 @@ const CLICK = 3; // px; the pointer may move this far in a click
 
 export class TreeView {
   /**
-   * @param {RunStore} store
-   * @param {ViewState} view
-   * @param {Send} send
+   * @param {RunStore} store @param {ViewState} view @param {Send} send
    * @param {SVGSVGElement} chart the one whose steps the tree lies over, by step
    */
   constructor(store, view, send, chart) {
@@ -114,10 +112,7 @@ export class TreeView {
     return { path: path.id, token: index };
   }
 
-  /**
-   * Show what is known of the token under the pointer.
-   * @param {PointerEvent} event
-   */
+  /** Show what is known of the token under the pointer. @param {PointerEvent} event */
   explain(event) {
     const place = event.buttons ? null : this.tokenUnder(event);
     const path = place && this.store.paths.get(place.path);
@@ -184,10 +179,7 @@ export class TreeView {
     return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
   }
 
-  /**
-   * A file of the tree holds all of it, not only what is in view.
-   * @returns {PictureArea | null}
-   */
+  /** A file of the tree holds all of it, not only what is in view. @returns {PictureArea | null} */
   pictureArea() {
     if (this.view.aligned) return null;
     const { width, height } = this.extent();
