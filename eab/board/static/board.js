@@ -86,15 +86,8 @@ export class Board {
     this.silence = new SilenceNotice();
     this.announcer = new Announcer();
     /** @type {View[]} */
-    this.views = [
-      this.drawer,
-      this.tree,
-      this.entropy,
-      this.memory,
-      this.inspector,
-      this.table,
-      this.copyLink,
-    ];
+    this.views = [this.drawer, this.tree, this.entropy, this.memory];
+    this.views.push(this.inspector, this.table, this.copyLink);
     this.build();
     root.addEventListener("keydown", (event) => onKey(view, send, event));
     for (const event of ["pointerdown", "keydown", "wheel"]) {
@@ -121,8 +114,8 @@ export class Board {
     entropy.picture.append(this.entropy.bar.root);
     memory.addControls(growth.root);
     this.views.push(toolbar, transport, growth, limit, tree, entropy, memory);
-    const screen = element("div", { class: "screen" });
-    screen.append(tree.root, entropy.root, memory.root, this.drawer.root);
+    const panels = [tree.root, entropy.root, memory.root, this.drawer.root];
+    const screen = element("div", { class: "screen" }, ...panels);
     this.root.append(screen, this.tree.tooltip.root, this.announcer.root);
   }
 

@@ -40,7 +40,7 @@ export class Branches {
   }
 
   forget() {
-    for (const found of [this.byFork, this.boxes, this.folded, this.agreeing]) found.clear();
+    for (const map of [this.byFork, this.boxes, this.folded, this.agreeing]) map.clear();
   }
 
   /** Find the branches to fold and the texts to join; paths or weights may have changed. */
@@ -50,7 +50,7 @@ export class Branches {
     if (sides) return;
     this.agreeing = agreeingTexts(this.store);
     const isSmall = this.smallness();
-    for (const path of [...paths.values()].sort((one, other) => one.id - other.id)) {
+    for (const path of [...paths.values()].sort((a, b) => a.id - b.id)) {
       const { id, parent } = path;
       const box = this.boxes.get(parent);
       const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;

@@ -23,9 +23,8 @@ const ICONS = {
 
 /** @param {IconName} name */
 export function icon(name) {
-  const drawn = shape("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" });
-  drawn.append(shape("path", { d: ICONS[name] }));
-  return drawn;
+  const path = shape("path", { d: ICONS[name] });
+  return shape("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, path);
 }
 
 /**
@@ -46,8 +45,7 @@ export function iconButton(name, help, action) {
  * @param {() => void} action
  */
 export function button(content, title, label, action) {
-  const made = element("button", { type: "button", title, "aria-label": label });
-  made.append(content);
+  const made = element("button", { type: "button", title, "aria-label": label }, content);
   made.onclick = action;
   return made;
 }

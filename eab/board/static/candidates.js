@@ -13,13 +13,9 @@ export function candidateBars(token, most, nameOf = plainName) {
     const item = element("li", { class: index === token.taken ? "taken" : "" });
     const bar = element("span", { class: "bar" });
     bar.style.width = `${Math.max(1, probability * 100).toFixed(1)}%`;
-    const track = element("span", { class: "track" });
-    track.append(bar);
-    item.append(
-      nameOf(text, index),
-      track,
-      element("span", { class: "number" }, percent(probability)),
-    );
+    const track = element("span", { class: "track" }, bar);
+    const number = element("span", { class: "number" }, percent(probability));
+    item.append(nameOf(text, index), track, number);
     return item;
   });
 }

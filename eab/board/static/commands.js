@@ -116,9 +116,9 @@ export class Commands {
 
   /** Select this token, whatever hides it now. @param {TokenPlace} place */
   reveal({ path, token }) {
-    const found = this.store.paths.get(path);
-    const step = (found?.born ?? 0) + token;
-    if (found && !this.view.branches.isShown(found)) this.showAll();
+    const record = this.store.paths.get(path);
+    const step = (record?.born ?? 0) + token;
+    if (record && !this.view.branches.isShown(record)) this.showAll();
     if (step > this.view.cursor) this.goTo(step);
     this.board.tree.camera.release();
     this.select(path, token);
@@ -130,7 +130,7 @@ export class Commands {
    */
   selectNeighbour(direction) {
     const { y } = this.view.layout;
-    const shown = this.view.shownPaths().sort((one, other) => y[one.id] - y[other.id]);
+    const shown = this.view.shownPaths().sort((a, b) => y[a.id] - y[b.id]);
     if (!shown.length) return;
     const at = this.view.box ? shown.indexOf(this.view.box) : -1;
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];

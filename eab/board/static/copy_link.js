@@ -2,7 +2,7 @@
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { ViewState } from "./view_state.js" */
-import { icon } from "./buttons.js";
+import { button, icon } from "./buttons.js";
 import { element } from "./elements.js";
 
 const SHOWN_MS = 4000;
@@ -12,17 +12,11 @@ export class CopyLink {
   constructor(store, view) {
     this.store = store;
     this.view = view;
-    this.root = element("span", { class: "copy-link" });
     const help = "Copy a link to this run at this step";
-    this.button = element("button", {
-      type: "button",
-      title: help,
-      "aria-label": `Copy link: ${help}`,
-    });
-    this.button.append(icon("link"), "Copy link");
-    this.button.onclick = () => this.copy();
+    this.button = button(icon("link"), help, `Copy link: ${help}`, () => this.copy());
+    this.button.append("Copy link");
     this.words = element("span", { class: "copied", role: "status", hidden: "" });
-    this.root.append(this.button, this.words);
+    this.root = element("span", { class: "copy-link" }, this.button, this.words);
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
   }

@@ -19,13 +19,9 @@ export class Drawer {
     this.shown = null;
     this.title = element("h2");
     this.body = element("div", { class: "drawer-body", tabindex: "0" });
-    const head = element("header");
-    head.append(
-      this.title,
-      iconButton("close", "Close (Escape)", () => send("closeDrawer")),
-    );
-    this.root = element("section", { class: "panel drawer", hidden: "" });
-    this.root.append(head, this.body);
+    const close = iconButton("close", "Close (Escape)", () => send("closeDrawer"));
+    const head = element("header", {}, this.title, close);
+    this.root = element("section", { class: "panel drawer", hidden: "" }, head, this.body);
   }
 
   render() {

@@ -6,12 +6,12 @@
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} name
  * @param {Attributes} [attributes]
- * @param {string | null} [text]
+ * @param {...(string | Node)} content
  */
-export function element(name, attributes = {}, text = null) {
+export function element(name, attributes = {}, ...content) {
   const made = document.createElement(name);
   set(made, attributes);
-  if (text !== null) made.textContent = text;
+  made.append(...content);
   return made;
 }
 
@@ -19,12 +19,12 @@ export function element(name, attributes = {}, text = null) {
  * @template {keyof SVGElementTagNameMap} K
  * @param {K} name
  * @param {Attributes} [attributes]
- * @param {string | null} [text]
+ * @param {...(string | Node)} content
  */
-export function shape(name, attributes = {}, text = null) {
+export function shape(name, attributes = {}, ...content) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   set(made, attributes);
-  if (text !== null) made.textContent = text;
+  made.append(...content);
   return made;
 }
 

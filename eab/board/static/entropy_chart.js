@@ -173,9 +173,8 @@ export class EntropyChart {
 
   /** @param {{ x: number, y: number, width: number, height: number }} place */
   grip(place) {
-    const grip = shape("rect", { class: "grip", ...place });
-    grip.append(shape("title", {}, "Drag to see the tree at another threshold"));
-    return grip;
+    const help = shape("title", {}, "Drag to see the tree at another threshold");
+    return shape("rect", { class: "grip", ...place }, help);
   }
 
   /**

@@ -27,8 +27,8 @@ export function isSpread(store, view) {
 /** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */
 export function pathsWithLines(store, view) {
   if (!isSpread(store, view)) return view.begunPaths();
-  const heaviest = textsOf(view).reduce((one, other) =>
-    weightAt(other, view.cursor) > weightAt(one, view.cursor) ? other : one,
+  const heaviest = textsOf(view).reduce((a, b) =>
+    weightAt(b, view.cursor) > weightAt(a, view.cursor) ? b : a,
   );
   const chosen = store.paths.get(view.highlighted ?? -1) ?? heaviest;
   const begun = new Set(view.begunPaths());
@@ -65,7 +65,7 @@ function entropiesByStep(view) {
     for (const [index, { entropy }] of tokens.entries()) steps[path.born + index]?.push(entropy);
   }
   const last = steps.findLastIndex(({ length }) => length > 0);
-  return steps.slice(0, last + 1).map((entropies) => entropies.sort((one, other) => one - other));
+  return steps.slice(0, last + 1).map((entropies) => entropies.sort((a, b) => a - b));
 }
 
 /**

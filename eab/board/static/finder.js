@@ -15,11 +15,12 @@ export class Finder {
     this.store = store;
     this.view = view;
     this.send = send;
-    this.root = element("div", { class: "finder", role: "search", hidden: "" });
     const name = "Find in the texts";
     this.input = element("input", { type: "search", "aria-label": name, placeholder: name });
     this.count = element("output", { "aria-live": "polite" });
-    this.root.append(
+    this.root = element(
+      "div",
+      { class: "finder", role: "search", hidden: "" },
       this.input,
       wordButton("Previous", "the place before (Shift + Enter)", () => this.next(-1)),
       wordButton("Next", "the next place (Enter)", () => this.next(1)),

@@ -44,7 +44,7 @@ const SMALLER = [
 /** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
 export function arrange({ paths, run }, { aligned, branches }, camera) {
   const rank = treeOrder([...paths.values()]);
-  const kept = branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
+  const kept = branches.drawn().sort((a, b) => rank[a.id] - rank[b.id]);
   return { ...fittest(kept, run.prompt, camera, aligned), rank };
 }
 
@@ -71,8 +71,8 @@ function fittest(kept, prompt, camera, aligned) {
     const scale = share * readable;
     const room = roomAt(camera, texts, scale);
     for (const lines of LINES_OF_A_LEAF) {
-      const found = at(room, lines);
-      if (isBetter(found, best, room.height)) best = found;
+      const next = at(room, lines);
+      if (isBetter(next, best, room.height)) best = next;
     }
     if (!best.leftOut && best.height <= room.height) break;
   }
@@ -80,14 +80,14 @@ function fittest(kept, prompt, camera, aligned) {
 }
 
 /**
- * @param {Arrangement} found @param {Arrangement} best
+ * @param {Arrangement} next @param {Arrangement} best
  * @param {number} highest that fits, px
  */
-function isBetter(found, best, highest) {
-  const [over, before] = [found, best].map(({ height }) => Math.max(0, height - highest));
+function isBetter(next, best, highest) {
+  const [over, before] = [next, best].map(({ height }) => Math.max(0, height - highest));
   if (over !== before) return over < before;
-  if (found.leftOut !== best.leftOut) return found.leftOut < best.leftOut;
-  return found.height < best.height;
+  if (next.leftOut !== best.leftOut) return next.leftOut < best.leftOut;
+  return next.height < best.height;
 }
 
 /** @param {Path[]} kept @param {string} prompt @returns {Texts} */
@@ -241,7 +241,7 @@ function linesWithin(texts, perLine, highest) {
   const limits = full.map(() => limit);
   const shortened = kept.filter(({ id }) => best.lines[id] < full[id]);
   const leftOut = (/** @type {Path} */ { id }) => (full[id] - best.lines[id]) * perLine[id];
-  for (const { id } of shortened.sort((one, other) => leftOut(other) - leftOut(one))) {
+  for (const { id } of shortened.sort((a, b) => leftOut(b) - leftOut(a))) {
     limits[id] += 1;
     const higher = linesUnder(texts, full, limits);
     if (higher.height <= highest) best = higher;

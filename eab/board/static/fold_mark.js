@@ -14,10 +14,9 @@ export class FoldMark {
   constructor(view, fork) {
     this.view = view;
     this.fork = fork;
-    this.node = shape("text", { class: "fold", "data-fork": fork });
     this.words = document.createTextNode("");
     this.help = shape("title");
-    this.node.append(this.words, this.help);
+    this.node = shape("text", { class: "fold", "data-fork": fork }, this.words, this.help);
   }
 
   /** @param {number | null} right edge of the box that forks; null where it has not forked */

@@ -23,7 +23,7 @@ export function forkCaption(store, view) {
   if (!now.length || cursor <= newest) return "";
   const widest = now.reduce((best, path) => (path.share > best.share ? path : best));
   const branches = store.childrenOf(widest.id).filter((child) => child.tokens.length);
-  branches.sort((one, other) => other.share - one.share);
+  branches.sort((a, b) => b.share - a.share);
   const named = branches.slice(0, MOST_WORDS).map(({ share, tokens: [first] }) => {
     return `“${first.text.trim() || first.text}” ${percent(share)}`;
   });

@@ -35,17 +35,12 @@ export class Inspector {
     this.list = element("ol", { class: "candidates", "aria-label": "Most likely tokens" });
     this.explanation = element("p", { class: "why" });
     this.growButton = button("", "Start a new run from this token", "", () => this.grow());
-    this.growBar = element("p", { class: "grow" });
     this.existing = button("", "Select its first token", "", () => this.goToExisting());
-    this.growBar.append(this.growButton, this.existing, element("span", {}, GROW_HELP));
-    this.hideBar = element("p", { class: "grow" });
-    this.hideBar.append(
-      wordButton(
-        "Hide this branch",
-        "leave this path and all that grew from it out of the tree (x)",
-        () => send("hideBranch"),
-      ),
-    );
+    const help = element("span", {}, GROW_HELP);
+    this.growBar = element("p", { class: "grow" }, this.growButton, this.existing, help);
+    const why = "leave this path and all that grew from it out of the tree (x)";
+    const hide = wordButton("Hide this branch", why, () => send("hideBranch"));
+    this.hideBar = element("p", { class: "grow" }, hide);
     this.forced = -1; // index of the candidate to force
     this.shown = ""; // names the token that the list of candidates is of
   }

@@ -143,7 +143,7 @@ export function treeOrder(paths) {
 export function childrenOf(paths) {
   /** @type {Map<number, Path[]>} */
   const children = new Map();
-  for (const path of [...paths].sort((one, other) => one.id - other.id)) {
+  for (const path of [...paths].sort((a, b) => a.id - b.id)) {
     const siblings = children.get(path.parent);
     if (siblings) siblings.push(path);
     else children.set(path.parent, [path]);
@@ -207,8 +207,8 @@ export function roomsOf(kept, children, heightOfBox) {
  * @param {Map<number, Path[]>} children @param {number[]} boxHeights @param {number} promptHeight
  */
 function rows(kept, children, boxHeights, promptHeight) {
-  const found = roomsOf(kept, children, ({ id }) => boxHeights[id]);
-  const { room } = found;
+  const rooms = roomsOf(kept, children, ({ id }) => boxHeights[id]);
+  const { room } = rooms;
   const sum = (/** @type {Path[]} */ paths) => paths.reduce((all, { id }) => all + room[id], 0);
   /** @type {number[]} */
   const y = [];
@@ -219,8 +219,8 @@ function rows(kept, children, boxHeights, promptHeight) {
     }
   };
   const roots = kept.filter(({ parent }) => !(parent in room));
-  const height = Math.max(promptHeight + ROW_GAP, found.height);
-  place(roots, (height - found.height) / 2);
+  const height = Math.max(promptHeight + ROW_GAP, rooms.height);
+  place(roots, (height - rooms.height) / 2);
   for (const { id } of kept) {
     const own = children.get(id) ?? [];
     place(own, y[id] - sum(own) / 2);

@@ -65,19 +65,14 @@ export class MemoryChart {
   /** The pattern of private rows: they can be told apart without colours. */
   hatch() {
     const size = { width: 5, height: 5 };
-    const pattern = shape("pattern", {
-      id: "eab-hatch",
-      ...size,
-      patternUnits: "userSpaceOnUse",
-      patternTransform: "rotate(45)",
-    });
-    pattern.append(
+    const turned = { patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
+    const pattern = shape(
+      "pattern",
+      { id: "eab-hatch", ...size, ...turned },
       shape("rect", { class: "private-ground", ...size }),
       shape("rect", { class: "private-line", width: 2, height: 5 }),
     );
-    const definitions = shape("defs");
-    definitions.append(pattern);
-    return definitions;
+    return shape("defs", {}, pattern);
   }
 
   /**
@@ -110,7 +105,7 @@ export class MemoryChart {
     const [top, bottom] = [this.bottom() + LINES_GAP, height - LINES_BOTTOM];
     const highest = this.store.highestBytes * 1.05;
     const y = (/** @type {number} */ count) => bottom - ((bottom - top) * count) / highest;
-    const steps = [...this.store.steps.values()].sort((one, other) => one.step - other.step);
+    const steps = [...this.store.steps.values()].sort((a, b) => a.step - b.step);
     const line = (/** @type {string} */ kind, /** @type {(step: Step) => number} */ count) => {
       const points = steps.map(
         (step) => `${this.stepX(step.step).toFixed(1)},${y(count(step)).toFixed(1)}`,
@@ -188,7 +183,7 @@ export class MemoryChart {
     const width = Math.max(2, Math.min(34, slot - 3));
     const spare = step.spare / Math.max(1, step.paths.length);
     const { rank } = this.view.layout;
-    const inTreeOrder = [...step.paths].sort((one, other) => rank[one.path] - rank[other.path]);
+    const inTreeOrder = [...step.paths].sort((a, b) => rank[a.path] - rank[b.path]);
     const bars = inTreeOrder.flatMap((path, index) => {
       const x = left + index * slot + (slot - width) / 2;
       const bar = this.pathBar({ ...path, spare }, { x, width }, scale);
@@ -215,9 +210,9 @@ export class MemoryChart {
       `private ${bytes(parts.private)}`,
       `its equal part of the reserved rows ${bytes(parts.spare)}`,
     ];
-    const group = shape("g", { class: "path-bar" });
     const bars = this.stack(parts, place, scale, this.view.classOf(path));
-    group.append(shape("title", {}, words.join(", ")), ...bars);
+    const title = shape("title", {}, words.join(", "));
+    const group = shape("g", { class: "path-bar" }, title, ...bars);
     group.addEventListener("pointerenter", () => this.send("hover", path));
     group.addEventListener("pointerleave", () => this.send("hover", null));
     group.addEventListener("click", () => {

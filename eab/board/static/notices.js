@@ -1,4 +1,4 @@
-// What the board says beside its pictures.
+// What the board says next to its pictures.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { RunInfo, Send } from "./types.d.ts" */
@@ -16,12 +16,10 @@ export class LimitNote {
   /** @param {RunStore} store @param {Send} send */
   constructor(store, send) {
     this.store = store;
-    this.root = element("p", { class: "limit-note", hidden: "" });
     this.words = element("span");
-    this.why = wordButton("Why?", "what the path limit does to the weights", () =>
-      send("explainLimit"),
-    );
-    this.root.append(this.words, " ", this.why);
+    const help = "what the path limit does to the weights";
+    const why = wordButton("Why?", help, () => send("explainLimit"));
+    this.root = element("p", { class: "limit-note", hidden: "" }, this.words, " ", why);
   }
 
   render() {

@@ -6,27 +6,21 @@ import { element } from "./elements.js";
 
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`The page has no element #${id}`);
-  return found;
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`The page has no element #${id}`);
+  return node;
 }
 
 /** @param {string[]} cells @param {"th" | "td"} kind */
 function tableRow(cells, kind) {
-  const row = element("tr");
-  row.append(...cells.map((cell) => element(kind, {}, cell)));
-  return row;
+  return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
 }
 
 /** @param {PageData["texts"]} texts */
 function textsTable({ columns, lines }) {
-  const head = element("thead");
-  head.append(tableRow(columns, "th"));
-  const body = element("tbody");
-  body.append(...lines.map((cells) => tableRow(cells, "td")));
-  const table = element("table");
-  table.append(head, body);
-  return table;
+  const head = element("thead", {}, tableRow(columns, "th"));
+  const body = element("tbody", {}, ...lines.map((cells) => tableRow(cells, "td")));
+  return element("table", {}, head, body);
 }
 
 /** @type {PageData} */

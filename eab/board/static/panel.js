@@ -201,19 +201,15 @@ export function markLegends({ classList }, store, view) {
       return missedFork(store, place.path, place.index);
     }),
   );
+  const hasBands = shown.some((path) => path.tokens.some((token) => token.whole));
   classList.toggle("has-missed", missed);
-  classList.toggle(
-    "has-bands",
-    shown.some((path) => path.tokens.some((token) => token.whole)),
-  );
+  classList.toggle("has-bands", hasBands);
   classList.toggle("spread", isSpread(store, view));
   classList.toggle("has-deciding", view.showsDeciding);
   classList.toggle("has-folded", view.branches.byFork.size > 0);
   classList.toggle("has-joined", view.branches.boxes.size > 0);
-  classList.toggle(
-    "has-pruned",
-    shown.some((path) => path.status === "pruned"),
-  );
+  const hasPruned = shown.some((path) => path.status === "pruned");
+  classList.toggle("has-pruned", hasPruned);
 }
 
 export class Panel {
@@ -228,16 +224,14 @@ export class Panel {
     this.name = name;
     this.drawing = drawing;
     this.title = title;
-    this.root = element("section", { class: `panel ${name}-panel` });
     this.sentence = element("p", { class: "sentence" });
     this.key = legend(LEGENDS[name]);
-    this.picture = element("div", { class: "picture" });
-    this.picture.append(drawing.svg);
-    const saves = element("span", { class: "saves" });
-    saves.append(this.save("SVG", saveSvg), this.save("PNG", savePng));
-    this.head = element("header");
-    this.head.append(element("h2", {}, title), saves);
-    this.root.append(this.head, this.sentence, this.picture, this.key);
+    this.picture = element("div", { class: "picture" }, drawing.svg);
+    const downloads = [this.save("SVG", saveSvg), this.save("PNG", savePng)];
+    const saves = element("span", { class: "saves" }, ...downloads);
+    this.head = element("header", {}, element("h2", {}, title), saves);
+    const parts = [this.head, this.sentence, this.picture, this.key];
+    this.root = element("section", { class: `panel ${name}-panel` }, ...parts);
   }
 
   /** @param {string} kind @param {typeof saveSvg} action */

@@ -25,10 +25,10 @@ const NEAR = 0.4; // px; a box this close to its place is put there
  * @param {string} kind "path" or "prompt"
  */
 export function boxParts(layer, kind) {
-  const group = shape("g", { class: `box ${kind}`, role: "treeitem", tabindex: "-1" });
   const frame = shape("rect", { class: "frame", rx: 6, height: BOX, y: -BOX / 2 });
   const text = shape("text", { class: "label" });
-  group.append(frame, text);
+  const state = { class: `box ${kind}`, role: "treeitem", tabindex: "-1" };
+  const group = shape("g", state, frame, text);
   layer.append(group);
   return { group, frame, text };
 }
@@ -40,11 +40,7 @@ export function boxParts(layer, kind) {
  * @param {number} y base line of the first one
  */
 export function writeLines(text, lines, x, y) {
-  const spans = lines.map((words, line) => {
-    const span = shape("tspan", { x, y: y + line * LINE });
-    span.textContent = words;
-    return span;
-  });
+  const spans = lines.map((words, line) => shape("tspan", { x, y: y + line * LINE }, words));
   text.replaceChildren(...spans);
 }
 
@@ -78,16 +74,8 @@ export class PathBox {
     this.number = shape("text", { class: "path-number", x: 3 });
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.view, path.id);
-    const marks = [
-      this.mark,
-      this.weight,
-      this.tip,
-      this.ring,
-      this.share,
-      this.fold.node,
-      this.number,
-    ];
-    group.append(this.strip, ...marks);
+    const { mark, weight, tip, ring, share, fold, number } = this;
+    group.append(this.strip, mark, weight, tip, ring, share, fold.node, number);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => tree.send("hover", path.id));
     group.addEventListener("pointerleave", () => tree.send("hover", null));
@@ -138,10 +126,10 @@ export class PathBox {
     this.stub = path.status === "pruned";
     const classes = `${this.stub ? " stub" : ""}${this.view.classOf(path.id)}`;
     const texts = path.joined?.all ?? [path];
-    const found = texts.some(({ id }) => this.view.found.has(id)) ? " found" : "";
+    const foundClass = texts.some(({ id }) => this.view.found.has(id)) ? " found" : "";
     const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
-    this.group.setAttribute("class", `box path ${status}${classes}${found}${wording}`);
-    this.edge.setAttribute("class", `edge${classes}${found}`);
+    this.group.setAttribute("class", `box path ${status}${classes}${foundClass}${wording}`);
+    this.edge.setAttribute("class", `edge${classes}${foundClass}`);
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
     const selected = this.view.tokenIn(path);
     const { aligned, focused } = this.view;
@@ -311,8 +299,8 @@ export class PathBox {
   tokenAt(x, y) {
     const lowest = this.cells.at(-1)?.line ?? 0;
     const line = Math.min(lowest, Math.max(0, Math.floor((y + this.height / 2) / LINE)));
-    const found = this.cells.findIndex((cell) => cell.line === line && x < cell.right);
-    return found < 0 ? this.cells.findLastIndex((cell) => cell.line <= line) : found;
+    const index = this.cells.findIndex((cell) => cell.line === line && x < cell.right);
+    return index < 0 ? this.cells.findLastIndex((cell) => cell.line <= line) : index;
   }
 
   // ---- movement

@@ -25,8 +25,8 @@ export function statusAt(path, step) {
 
 /** @param {Path} path @param {number} step @returns {number} */
 export function weightAt(path, step) {
-  if (path.joined) return textsAt(path, step).reduce((sum, one) => sum + weightAt(one, step), 0);
-  const change = path.weights.findLast((one) => one.step <= step) ?? path.weights[0];
+  if (path.joined) return textsAt(path, step).reduce((sum, text) => sum + weightAt(text, step), 0);
+  const change = path.weights.findLast((weight) => weight.step <= step) ?? path.weights[0];
   return change.weight;
 }
 
@@ -36,6 +36,6 @@ export function weightAt(path, step) {
  */
 export function textsAt(path, step) {
   if (!path.joined) return statusAt(path, step) === "forked" ? [] : [path];
-  const isText = (/** @type {Path} */ one) => ["live", "finished"].includes(statusAt(one, step));
-  return path.joined.all.filter((one) => one.born <= step && isText(one));
+  const isText = (/** @type {Path} */ text) => ["live", "finished"].includes(statusAt(text, step));
+  return path.joined.all.filter((text) => text.born <= step && isText(text));
 }

@@ -61,8 +61,8 @@ function standalone(svg, frame) {
   const xmlns = "http://www.w3.org/2000/svg";
   const font = { "font-family": fontFamily, fill: plainColours(color) };
   const file = shape("svg", { xmlns, width, height, viewBox: `0 0 ${width} ${height}`, ...font });
-  const below = shape("g", { transform: `translate(0 ${TITLE_HEIGHT + size.height})` });
-  below.append(...legend.parts);
+  const place = { transform: `translate(0 ${TITLE_HEIGHT + size.height})` };
+  const below = shape("g", place, ...legend.parts);
   file.append(
     shape("title", {}, `${frame.title}. ${frame.sentence}`),
     shape("rect", { width, height, fill: plainColours(backgroundColor) }),

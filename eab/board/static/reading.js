@@ -16,17 +16,14 @@ export class Reading {
     this.store = store;
     this.view = view;
     this.send = send;
-    this.root = element("section", { class: "reading", "aria-label": "Text" });
     this.place = element("span");
-    const head = element("p", { class: "reading-head" });
-    head.append(
-      wordButton("Text above", "read the text above this one", () => this.go(-1)),
-      wordButton("Text below", "read the text below this one", () => this.go(1)),
-      this.place,
-    );
+    const above = wordButton("Text above", "read the text above this one", () => this.go(-1));
+    const below = wordButton("Text below", "read the text below this one", () => this.go(1));
+    const head = element("p", { class: "reading-head" }, above, below, this.place);
     this.text = element("p", { class: "reading-text mono" });
     this.text.addEventListener("click", (event) => this.choose(event));
-    this.root.append(head, this.text);
+    const name = { class: "reading", "aria-label": "Text" };
+    this.root = element("section", name, head, this.text);
   }
 
   render() {
@@ -59,7 +56,7 @@ export class Reading {
     return this.view
       .shownPaths()
       .filter((path) => statusAt(path, this.view.cursor) !== "forked")
-      .sort((one, other) => rank[one.id] - rank[other.id]);
+      .sort((a, b) => rank[a.id] - rank[b.id]);
   }
 
   /** The tokens of a path, and a mark where it forked. @param {Path} path */

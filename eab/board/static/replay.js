@@ -103,7 +103,7 @@ export class Replay {
    * @param {number[]} steps the places to choose from
    */
   goToNext(direction, steps) {
-    const inOrder = steps.sort((one, other) => direction * (one - other));
+    const inOrder = steps.sort((a, b) => direction * (a - b));
     this.goTo(
       inOrder.find((step) => direction * (step - this.view.cursor) > 0) ?? this.view.cursor,
     );

@@ -220,7 +220,7 @@ export class RunStore {
   droppedPaths() {
     /** @type {Set<number>} */
     const dropped = new Set();
-    const all = [...this.paths.values()].sort((one, other) => other.id - one.id);
+    const all = [...this.paths.values()].sort((a, b) => b.id - a.id);
     const parents = new Set(all.map(({ parent }) => parent));
     /** @type {Set<number>} */
     const survived = new Set();
@@ -239,9 +239,9 @@ export class RunStore {
     return lineage;
   }
 
-  /** Whether one of the paths grew out of the other. @param {number} one @param {number} other */
-  related(one, other) {
-    return this.lineageOf(one).has(other) || this.lineageOf(other).has(one);
+  /** Whether one of the paths grew out of the other. @param {number} a @param {number} b */
+  related(a, b) {
+    return this.lineageOf(a).has(b) || this.lineageOf(b).has(a);
   }
 
   /**
@@ -250,7 +250,7 @@ export class RunStore {
    */
   heaviestChild({ id }) {
     const children = this.childrenOf(id).filter((child) => child.tokens.length);
-    return children.sort((one, other) => other.share - one.share)[0];
+    return children.sort((a, b) => b.share - a.share)[0];
   }
 
   /**

@@ -31,7 +31,7 @@ export function agreeingTexts(store) {
  */
 export function joinedPath(store, root, texts) {
   const weigh = (/** @type {Path} */ path) => weightAt(path, store.lastStep);
-  const heaviest = texts.reduce((one, other) => (weigh(other) > weigh(one) ? other : one));
+  const heaviest = texts.reduce((a, b) => (weigh(b) > weigh(a) ? b : a));
   const whole = store.lineThrough(heaviest);
   const line = whole.slice(whole.indexOf(root));
   const { id, parent, born, share } = root;

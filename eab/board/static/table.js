@@ -48,7 +48,7 @@ export class TableView {
     this.pause = undefined;
     this.filledAt = performance.now();
     const step = this.store.stepAt(this.view.cursor);
-    const rows = new Map(step?.paths.map((one) => [one.path, one]));
+    const rows = new Map(step?.paths.map((record) => [record.path, record]));
     const shown = this.view.begunPaths();
     const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
@@ -111,24 +111,16 @@ function memoryWords(step) {
 
 /** @param {string} caption @param {string[]} columns @param {(string | number)[][]} lines */
 function table(caption, columns, lines) {
-  const head = element("tr");
-  head.append(...columns.map((name) => element("th", { scope: "col" }, name)));
-  const top = element("thead");
-  top.append(head);
-  const body = element("tbody");
-  body.append(...lines.map(tableRow));
-  const made = element("table");
-  made.append(element("caption", {}, caption), top, body);
-  const name = { role: "region", "aria-label": caption };
-  const box = element("div", { class: "table-box", ...name });
-  box.append(made);
-  return box;
+  const names = columns.map((name) => element("th", { scope: "col" }, name));
+  const head = element("thead", {}, element("tr", {}, ...names));
+  const body = element("tbody", {}, ...lines.map(tableRow));
+  const title = element("caption", {}, caption);
+  const region = { class: "table-box", role: "region", "aria-label": caption };
+  return element("div", region, element("table", {}, title, head, body));
 }
 
 /** @param {(string | number)[]} cells */
 function tableRow([name, ...cells]) {
-  const row = element("tr");
-  row.append(element("th", { scope: "row" }, String(name)));
-  row.append(...cells.map((cell) => element("td", {}, String(cell))));
-  return row;
+  const first = element("th", { scope: "row" }, String(name));
+  return element("tr", {}, first, ...cells.map((cell) => element("td", {}, String(cell))));
 }

@@ -7,6 +7,20 @@
 import { iconButton, setPressed, wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
+const HELP = {
+  "By step": "lay the tree out by step, like the entropy chart",
+  Fit: "the whole tree, or follow what is new (w)",
+  "Only this path": "show only the selected path, its ancestors and what grew from it (o)",
+  Find: "find words in the texts (/)",
+  "Deciding forks": "mark the forks that decide the answer, once the run has ended (d)",
+  "Same answers": "draw texts with the same first sentence as one box, once the run has ended (a)",
+  Tables: "the pictures as tables (t)",
+  Presenter: "larger, for a projector (p)",
+  Help: "what the pictures show, and the keys (?)",
+  "In its tree": "show the run in the tree that it was grown from, or alone",
+  "Show all": "draw all branches, each text by itself (b)",
+};
+
 export class Toolbar {
   /** @param {RunStore} store @param {ViewState} view @param {Send} send @param {Camera} camera */
   constructor(store, view, send, camera) {
@@ -14,49 +28,25 @@ export class Toolbar {
     this.view = view;
     this.camera = camera;
     this.root = element("div", { class: "transport tools", role: "toolbar", "aria-label": "View" });
-    this.align = wordButton("By step", "lay the tree out by step, like the entropy chart", () =>
-      send("toggleAligned"),
-    );
-    this.fit = wordButton("Fit", "the whole tree, or follow what is new (w)", () => send("fit"));
-    this.focus = wordButton(
-      "Only this path",
-      "show only the selected path, its ancestors and what grew from it (o)",
-      () => send("toggleFocus"),
-    );
-    this.deciding = wordButton(
-      "Deciding forks",
-      "mark the forks that decide the answer, once the run has ended (d)",
-      () => send("toggleDeciding"),
-    );
-    this.same = wordButton(
-      "Same answers",
-      "draw texts with the same first sentence as one box, once the run has ended (a)",
-      () => send("toggleJoins"),
-    );
-    this.tables = wordButton("Tables", "the pictures as tables (t)", () =>
-      send("toggleDrawer", "tables"),
-    );
-    this.present = wordButton("Presenter", "larger, for a projector (p)", () =>
-      send("togglePresenter"),
-    );
-    this.help = wordButton("Help", "what the pictures show, and the keys (?)", () =>
-      send("toggleDrawer", "help"),
-    );
-    this.graft = wordButton(
-      "In its tree",
-      "show the run in the tree that it was grown from, or alone",
-      () => send("toggleGraft"),
-    );
-    this.hidden = wordButton("Show all", "draw all branches, each text by itself (b)", () =>
-      send("toggleBranches"),
-    );
+    const made = (/** @type {keyof typeof HELP} */ words, /** @type {() => void} */ action) =>
+      wordButton(words, HELP[words], action);
+    this.align = made("By step", () => send("toggleAligned"));
+    this.fit = made("Fit", () => send("fit"));
+    this.focus = made("Only this path", () => send("toggleFocus"));
+    this.deciding = made("Deciding forks", () => send("toggleDeciding"));
+    this.same = made("Same answers", () => send("toggleJoins"));
+    this.tables = made("Tables", () => send("toggleDrawer", "tables"));
+    this.present = made("Presenter", () => send("togglePresenter"));
+    this.help = made("Help", () => send("toggleDrawer", "help"));
+    this.graft = made("In its tree", () => send("toggleGraft"));
+    this.hidden = made("Show all", () => send("toggleBranches"));
     this.root.append(
       this.align,
       iconButton("zoomOut", "Zoom out", () => send("zoom", 1 / 1.25)),
       iconButton("zoomIn", "Zoom in", () => send("zoom", 1.25)),
       this.fit,
       this.focus,
-      wordButton("Find", "find words in the texts (/)", () => send("openFinder")),
+      made("Find", () => send("openFinder")),
       this.deciding,
       this.same,
       this.tables,

@@ -1,5 +1,5 @@
-// What is shown beside the pointer over a token: what the model considered there, and why the path
-// forked or did not.
+// What is shown at the pointer over a token: what the model considered there, and why the path
+// forked or not.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
@@ -38,8 +38,7 @@ export class Tooltip {
 export function tokenTip(store, path, index) {
   const token = path.tokens[index];
   const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
-  const list = element("ol", { class: "candidates" });
-  list.append(...candidateBars(token, MOST));
+  const list = element("ol", { class: "candidates" }, ...candidateBars(token, MOST));
   const reason = store.unknownAt(path.id, index) || forkWords(store, path, index);
   return [element("p", { class: "tip-head" }, head), list, element("p", {}, reason)];
 }

@@ -66,10 +66,9 @@ export class Tour {
     this.count = element("span", { class: "count" });
     this.skip = wordButton("Skip", "end the tour", () => this.end());
     this.next = wordButton("Next", "the next stop of the tour", () => this.goOn());
-    this.root = element("section", { class: "tour", "aria-label": "Tour", hidden: "" });
-    const buttons = element("div", { class: "tour-buttons" });
-    buttons.append(this.count, this.skip, this.next);
-    this.root.append(this.name, this.words, buttons);
+    const buttons = element("div", { class: "tour-buttons" }, this.count, this.skip, this.next);
+    const card = { class: "tour", "aria-label": "Tour", hidden: "" };
+    this.root = element("section", card, this.name, this.words, buttons);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     const again = wordButton("Take the tour", "six stops on the board", () => this.begin());
     help.prepend(again);

@@ -13,17 +13,11 @@ export class Transport {
   constructor(store, view, send) {
     this.store = store;
     this.view = view;
-    this.root = element("div", { class: "transport", role: "toolbar", "aria-label": "Replay" });
     this.play = iconButton("play", "Play", () => send("togglePlay"));
     this.play.classList.add("play");
     this.shownPlaying = false;
-    this.slider = element("input", {
-      type: "range",
-      min: 0,
-      max: 0,
-      value: 0,
-      "aria-label": "Step",
-    });
+    const range = { type: "range", min: 0, max: 0, value: 0 };
+    this.slider = element("input", { ...range, "aria-label": "Step" });
     this.slider.oninput = () => send("goTo", Number(this.slider.value));
     this.stepLabel = element("output", { class: "step-label" });
     this.speed = element("select", { "aria-label": "Speed", title: "Speed" });
@@ -31,7 +25,9 @@ export class Transport {
     this.speed.value = "1";
     this.speed.onchange = () => send("setSpeed", Number(this.speed.value));
     this.follow = wordButton("Follow", "stay at the newest step", () => send("toggleFollow"));
-    this.root.append(
+    this.root = element(
+      "div",
+      { class: "transport", role: "toolbar", "aria-label": "Replay" },
       iconButton("first", "First step", () => send("goTo", 0)),
       iconButton("back", "One step back", () => send("step", -1)),
       this.play,

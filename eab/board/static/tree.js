@@ -30,18 +30,13 @@ export class TreeView {
     this.view = view;
     this.send = send;
     this.chart = chart;
-    this.svg = shape("svg", {
-      class: "tree",
-      role: "tree",
-      "aria-label": "Tree of generated texts",
-    });
     this.tooltip = new Tooltip();
     this.cursor = shape("line", { class: "cursor" });
     this.edgeLayer = shape("g", { class: "edges" });
     this.boxLayer = shape("g", { class: "boxes" });
-    this.stage = shape("g");
-    this.stage.append(this.edgeLayer, this.boxLayer);
-    this.svg.append(this.cursor, this.stage);
+    this.stage = shape("g", {}, this.edgeLayer, this.boxLayer);
+    const name = { class: "tree", role: "tree", "aria-label": "Tree of generated texts" };
+    this.svg = shape("svg", name, this.cursor, this.stage);
     /** @type {Map<number, PathBox>} */
     this.boxes = new Map();
     this.prompt = boxParts(this.boxLayer, "prompt");

@@ -15,7 +15,6 @@ export class WhatIfBar {
   constructor(drag, store, send) {
     this.drag = drag;
     this.store = store;
-    this.root = element("div", { class: "what-if" });
     this.slider = element("input", {
       type: "range",
       class: "threshold-slider visually-hidden",
@@ -28,7 +27,7 @@ export class WhatIfBar {
     this.reset = wordButton("Reset", "back to the recorded run", () =>
       send("askWhatIf", { threshold: null, r: null }),
     );
-    this.root.append(this.slider, this.run, this.reset);
+    this.root = element("div", { class: "what-if" }, this.slider, this.run, this.reset);
   }
 
   /**
@@ -57,13 +56,10 @@ export class GrowthSelect {
     this.select = element("select", { "aria-label": "Growth step r" });
     this.select.onchange = () =>
       send("askWhatIf", { threshold: store.run.threshold, r: this.select.value });
-    this.root = element("label", {
-      class: "growth",
-      title:
-        "When the cache is full, it grows by the rows of r steps. Try another r on this run: " +
-        "its texts stay the same.",
-    });
-    this.root.append("Growth step r ", this.select);
+    const title =
+      "When the cache is full, it grows by the rows of r steps. Try another r on this run: " +
+      "its texts stay the same.";
+    this.root = element("label", { class: "growth", title }, "Growth step r ", this.select);
     this.offered = "";
   }
 
@@ -74,9 +70,8 @@ export class GrowthSelect {
     const offered = growthSteps.join();
     if (offered !== this.offered) {
       this.offered = offered;
-      this.select.replaceChildren(
-        ...growthSteps.map((r) => element("option", { value: r }, String(r))),
-      );
+      const options = growthSteps.map((r) => element("option", { value: r }, String(r)));
+      this.select.replaceChildren(...options);
     }
     this.select.value = String(run.r);
   }

@@ -11,14 +11,10 @@ class StopBar {
   /** @param {WidgetModel} model */
   constructor(model) {
     this.model = model;
-    this.root = element("div", { class: "transport" });
-    this.stop = wordButton(
-      "Stop generation",
-      "End the run after this step; what it has stays",
-      () => model.send({ request: "stop" }),
-    );
+    const help = "End the run after this step; what it has stays";
+    this.stop = wordButton("Stop generation", help, () => model.send({ request: "stop" }));
     this.status = element("span", { class: "status", role: "status" });
-    this.root.append(this.stop, this.status);
+    this.root = element("div", { class: "transport" }, this.stop, this.status);
   }
 
   render() {
