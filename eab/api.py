@@ -24,20 +24,21 @@ _LOGGER: Final = logging.getLogger("eab")
 
 
 class EntropyAdaptiveBranching:
-    """Generates several continuations of a prompt at once, and forks where the next-token entropy
-    is high.
+    """Generates several continuations of a prompt at once; it forks where the entropy is high.
 
-    Every setting given here can be overridden per call.
+    Every setting given here can be overridden per call:
+
+        eab = EntropyAdaptiveBranching("embedded", preset="balanced")
+        for sample in eab.generate("Once upon a time"):
+            print(f"{sample.weight:.0%} {sample.text}")
 
     Args:
         model: A name (`embedded`, `smollm2`, a folder, a GGUF file, a Hub id, or `vllm:` and
             `llama.cpp:` with a name for a model on a server), a loaded `(model, tokenizer)` pair of
             transformers, or any `eab.models.base.LanguageModel`.
-        entropy_threshold: See `eab.config.BranchingConfig`, as for the next two.
-        branch_factor: Children per fork.
-        max_paths: Paths at most.
+        entropy_threshold, branch_factor, max_paths: See `eab.config.BranchingConfig`.
         preset: Settings that together shape a tree: `focused`, `balanced` or `wide` (see
-            `eab.branching.presets`). What is given beside it stays.
+            `eab.branching.presets`). Other settings override it.
         tokenizer: The tokenizer, if `model` is a model of transformers alone.
         device: Where to load a model that is given by name.
         dtype: Its number format.
@@ -68,13 +69,9 @@ class EntropyAdaptiveBranching:
         draft: Any = EMBEDDED_DRAFT,
         **settings: Any,
     ) -> None:
-        first = {
-            "preset": preset,
-            "entropy_threshold": entropy_threshold,
-            "branch_factor": branch_factor,
-            "max_paths": max_paths,
-        }
-        given = {name: value for name, value in first.items() if value is not None}
+        shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
+        named = {"preset": preset, **shape, "max_paths": max_paths}
+        given = {name: value for name, value in named.items() if value is not None}
         self._settings = with_preset(given | settings)
         self._config({})  # refuse bad settings before a model is loaded
         load = partial(load_model, device=device, dtype=dtype, weights=weights, layout=layout)

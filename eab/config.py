@@ -1,4 +1,4 @@
-"""The settings of one run, each declared once: eab.settings says what is made of a declaration."""
+"""The settings of one run, each declared once (see eab.settings)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,19 +46,9 @@ MAX_DRAFT: Final = 16
 MAX_STOP_STRINGS: Final = 4
 # What a chat template is given by the engine and by transformers
 _OF_THE_ENGINE: Final = (
-    "messages",
-    "conversation*",
-    "tools",
-    "documents",
-    "chat_template",
-    "add_generation_prompt",
-    "continue_final_message",
-    "tokeniz*",
-    "sanitize_control_tokens",
-    "padding",
-    "truncation",
-    "max_length",
-    "return_*",
+    *("messages", "conversation*", "tools", "documents", "chat_template", "add_generation_prompt"),
+    *("continue_final_message", "tokeniz*", "sanitize_control_tokens", "padding", "truncation"),
+    *("max_length", "return_*"),
 )
 R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # on the page
 
@@ -98,9 +88,7 @@ THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
 
 
 def _naming_the_nearest(config: type[T]) -> type[T]:
-    """Make the class answer an unknown name with ConfigError and the nearest setting, where a
-    dataclass has a TypeError.
-    """
+    """Let an unknown name raise ConfigError with the nearest setting, instead of a TypeError."""
     init: Any = config.__init__
 
     @wraps(init)
@@ -360,15 +348,13 @@ class BranchingConfig:
                 declared.values.check(f"the setting {name}", getattr(self, name))
         scale = THRESHOLD_SCALES[self.threshold_unit]
         scale.values.check("the setting entropy_threshold", self.entropy_threshold)
-        if self.chat is False:
-            for name, what in (
-                ("system", "a system message"),
-                ("chat_template_kwargs", "an argument of the chat template"),
-            ):
-                if getattr(self, name):
-                    raise ConfigError(
-                        f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
-                    )
+        of_chat = {"system": "a system message"}
+        of_chat["chat_template_kwargs"] = "an argument of the chat template"
+        for name, what in of_chat.items():
+            if self.chat is False and getattr(self, name):
+                raise ConfigError(
+                    f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
+                )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":

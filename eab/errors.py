@@ -26,9 +26,8 @@ MAX_MESSAGE: Final = 2000  # characters
 class EabError(Exception):
     """Base of all errors that this project raises on purpose.
 
-    Args:
-        message: What went wrong. It may quote a file or a link: lone surrogates are escaped, so
-            that it can be shown everywhere, and the end of a very long one is cut off.
+    A message may quote a file or a link: lone surrogates are escaped, so that it can be shown
+    everywhere, and a very long message is cut off.
     """
 
     def __init__(self, message: str = "") -> None:

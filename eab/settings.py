@@ -1,7 +1,7 @@
-"""How a setting is declared: its default, allowed values, words, and widget on the page.
+"""How a setting is declared: its default, allowed values, texts, and widget on the page.
 
 eab.config declares each setting once with `setting`. The validation, the options of the command
-line, the widgets of the page and docs/settings.md are all made from that declaration.
+line, the widgets of the page and docs/settings.md all come from that declaration.
 """
 
 import re
@@ -138,6 +138,15 @@ class Widget(Protocol):
         ...
 
 
+class _AsGiven:
+    """A widget that offers every allowed value."""
+
+    __slots__ = ()
+
+    def nearest(self, value: Any) -> Any:
+        return value
+
+
 @dataclass(frozen=True, slots=True)
 class Slider:
     """A slider over a range; the type of `low` (int or float) is that of its values."""
@@ -163,11 +172,7 @@ class NumberBox:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A slider over a few values.
-
-    Attributes:
-        labels: What the slider shows for a value; for the others `number` is the format.
-    """
+    """A slider over a few values. It shows `labels`, and other values in the format `number`."""
 
     values: tuple[Any, ...]
     labels: Mapping[Any, str] = field(default_factory=dict)
@@ -195,38 +200,29 @@ class Menu:
 
 
 @dataclass(frozen=True, slots=True)
-class Buttons:
+class Buttons(_AsGiven):
     """Values side by side, with a label each."""
 
     labels: Mapping[Any, str]
 
-    def nearest(self, value: Any) -> Any:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
-class TextLine:
+class TextLine(_AsGiven):
     """A box for a text of one line; `example` stands in it while it is empty."""
 
     example: str = ""
 
-    def nearest(self, value: str) -> str:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
-class TextArea:
+class TextArea(_AsGiven):
     """A box for a text of several lines; `example` stands in it while it is empty."""
 
     example: str = ""
 
-    def nearest(self, value: str) -> str:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    r"""A box for several texts, one per line; a line break inside of a text is written as `\n`."""
+    r"""A box for several texts, one per line; a line break inside a text is written as `\n`."""
 
     example: str = ""
 
@@ -249,38 +245,23 @@ def _unescaped(match: "re.Match[str]") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Toggle:
+class Toggle(_AsGiven):
     """A switch."""
-
-    def nearest(self, value: bool) -> bool:
-        return value
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One declared setting.
-
-    Attributes:
-        default: What it is where nothing is given.
-        values: What it may be.
-        group: The heading that it stands under.
-        label: Its name on the page.
-        help: What it does, in a sentence or two, for every place that explains it.
-        more: Further facts, for docs/settings.md.
-        widget: What the page offers; None if the page has no widget of the usual kind for it.
-        option: Its name on the command line, if that is not the name of the field.
-        advanced: Whether the page keeps it under "Advanced".
-    """
+    """One declared setting."""
 
     default: Any
-    values: Values
-    group: str
-    label: str
-    help: str
-    more: str = ""
-    widget: Widget | None = None
-    option: str = ""
-    advanced: bool = True
+    values: Values  # the allowed ones
+    group: str  # the heading above it
+    label: str  # its name on the page
+    help: str  # what it does, in a sentence or two, for every place that explains it
+    more: str = ""  # further facts, for docs/settings.md
+    widget: Widget | None = None  # None if the page has no widget of the usual kind for it
+    option: str = ""  # its name on the command line, if that is not the name of the field
+    advanced: bool = True  # whether the page keeps it under "Advanced"
 
 
 def setting(

@@ -59,11 +59,6 @@ class JsonObject:
                 )
 
     def _parsed(self, name: str, text: str) -> Any:
-        """The value of a text.
-
-        Raises:
-            ConfigError: It is no JSON, or has values that JSON has not.
-        """
         try:
             content = json.loads(text)
             as_json_text(content)
@@ -82,7 +77,7 @@ def as_json_text(value: object) -> str:
     """JSON values in one form: equal values give the same text.
 
     Raises:
-        ValueError: They are none that JSON has, such as infinity.
+        ValueError: JSON does not have them, such as infinity.
         RecursionError: They are too deep.
     """
     try:
@@ -97,13 +92,13 @@ def _depth(value: object) -> int:
 
 
 def as_texts(given: object) -> object:
-    """The tuple of a text or of a list; what is neither is left for `Texts.check` to refuse."""
+    """A text or a list as a tuple; `Texts.check` refuses other values."""
     return (given,) if isinstance(given, str) else tuple(given) if type(given) is list else given
 
 
 def as_object_text(given: object) -> object:
-    """The text of an object, or of a text of one, in one form; none of an empty one. What is no
-    object is left for `JsonObject.check` to refuse.
+    """An object, given as such or as JSON, as text in one form; "" for an empty one.
+    `JsonObject.check` refuses other values.
     """
     try:
         value = json.loads(given) if isinstance(given, str) and given else given

@@ -3,9 +3,9 @@
 The alternatives take turns, so that whatever disturbs the machine disturbs all of them. The first
 round is a warm-up and does not count. The spread is the middle half of the repeats. Two medians
 differ if they are further apart than the wider of their spreads; otherwise no difference was
-measured. Where there is none and the noise is normal, this rule finds one in 6 % of the comparisons
-with 7 repeats, in 4 % with 9 (tests/test_timing.py). Fewer than MIN_REPEATS repeats are shown, but
-nothing is concluded from them.
+measured. For equal alternatives with normal noise, this rule finds a difference in 6 % of the
+comparisons with 7 repeats, in 4 % with 9 (tests/test_timing.py). Fewer than MIN_REPEATS repeats are
+shown, but nothing is concluded from them.
 """
 
 import time
@@ -32,9 +32,7 @@ Clock: TypeAlias = Callable[[], float]  # seconds, when all work is done
 class Timing:
     """The repeats of one measurement."""
 
-    # One number per repeat, in the order in which they were measured; of another unit where
-    # something else than time was measured
-    seconds: tuple[float, ...]
+    seconds: tuple[float, ...]  # one per repeat, in order; another unit if it is not of time
 
     @property
     def median(self) -> float:
@@ -63,16 +61,12 @@ class Timing:
 
     @property
     def narrow(self) -> bool:
-        """Whether the spread is small beside the median."""
+        """Whether the spread is small in relation to the median."""
         return self.width <= NARROW * self.median
 
 
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measure:
-    """Make work measurable.
-
-    Args:
-        clock: Reads the seconds. A GPU needs one that waits for it (see eab.caches.timing.now).
-    """
+    """Make work measurable. A GPU needs a clock that waits for it (see eab.caches.timing.now)."""
 
     def measure() -> float:
         start = clock()
@@ -83,14 +77,9 @@ def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measu
 
 
 def take_turns(alternatives: Mapping[str, Measure], repeats: int) -> dict[str, Timing]:
-    """Measure the alternatives in turn.
-
-    Args:
-        repeats: How many rounds count, at least 1; one more comes before them.
-    """
+    """Measure the alternatives in turn: one round that does not count, then `repeats` rounds."""
     _round(alternatives)
-    rounds = [_round(alternatives) for _ in range(repeats)]
-    return _timings(rounds)
+    return _timings([_round(alternatives) for _ in range(repeats)])
 
 
 def take_turns_until_settled(
@@ -98,11 +87,9 @@ def take_turns_until_settled(
     max_seconds: float,
     clock: Clock = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Measure the alternatives in turn until it is settled which is the fastest, or the time is
-    up.
+    """Measure the alternatives in turn until it is settled which is the fastest.
 
-    Args:
-        max_seconds: No round begins later. There are always a warm-up and one round.
+    No round begins after `max_seconds`, but there are always a warm-up and one round.
     """
     start = clock()
     _round(alternatives)
@@ -113,11 +100,7 @@ def take_turns_until_settled(
 
 
 def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
-    """The timing of each alternative.
-
-    Args:
-        repeats: Name and seconds of each repeat of each alternative, in the order of measuring.
-    """
+    """The timing of each alternative, from name and seconds of each repeat."""
     seconds_by_name: defaultdict[Key, list[float]] = defaultdict(list)
     for name, seconds in repeats:
         seconds_by_name[name].append(seconds)
@@ -125,7 +108,7 @@ def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
 
 
 def are_too_few(a: Timing, b: Timing) -> bool:
-    """Whether one of both has too few repeats for a comparison."""
+    """Whether one of them has too few repeats for a comparison."""
     return min(len(a.seconds), len(b.seconds)) < MIN_REPEATS
 
 
@@ -144,8 +127,8 @@ def fastest(timings: Mapping[Key, Timing]) -> Key:
 def is_settled(timings: Mapping[str, Timing]) -> bool:
     """Whether more repeats would hardly change which alternative is the fastest.
 
-    It is settled if each of the others is measurably slower, or so well measured that it makes no
-    difference.
+    It is settled if each of the others is measurably slower, or measured so well that the
+    difference does not matter.
     """
     best = timings[fastest(timings)]
     return len(best.seconds) >= MIN_REPEATS and all(
@@ -155,12 +138,12 @@ def is_settled(timings: Mapping[str, Timing]) -> bool:
 
 
 def comparison(a: Timing, b: Timing) -> str:
-    """How much faster `a` is than `b`, in words: "1.43 times as fast", or why that is not said."""
+    """How much faster `a` is than `b`: "1.43 times as fast", or why there is no comparison."""
     return f"{b.median / a.median:.2f} times as fast" if differs(a, b) else no_comparison(a, b)
 
 
 def no_comparison(a: Timing, b: Timing) -> str:
-    """Why no difference is said: none was measured, or there are too few repeats."""
+    """Why there is no comparison: no difference was measured, or there are too few repeats."""
     return TOO_FEW if are_too_few(a, b) else NO_DIFFERENCE
 
 

@@ -1,8 +1,8 @@
 """Values from JSON or TOML, as the dataclass that declares them.
 
-Nothing is converted: "3" is not 3, and True is not 1. The limits of numbers, texts and lists stand
-with the fields (msgspec.Meta); the length of a list is checked before its elements, and reading
-stops at the first bad one, so that a hostile file costs little.
+Nothing is converted: "3" is not 3, and True is not 1. The limits of numbers, texts and lists are
+declared with the fields (msgspec.Meta); the length of a list is checked before its elements, and
+reading stops at the first bad one, so that a hostile file costs little.
 """
 
 import json
@@ -23,17 +23,13 @@ _STEP_OF_PLACE: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 class NotDeclaredError(ValueError):
-    """A value is not what its field declares; the message says where, what is expected, and what is
-    there.
-    """
+    """A value is not what its field declares; the message says where, and what is expected."""
 
 
 def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T:
-    """The values as this dataclass.
+    """An object of JSON, or a table of TOML, as this dataclass of plain values and dataclasses.
 
     Args:
-        value: An object of JSON, or a table of TOML.
-        kind: A dataclass of plain values; fields may be dataclasses, too.
         surrogates: Whether texts may hold lone surrogates that stand for bytes (see
             `eab.token_text`).
     """

@@ -37,15 +37,11 @@ WEIGHT_FORMATS: Final[Mapping[WeightFormat, str]] = {
     "nf4": "4 bits, the 16 values of NF4, one scale per block of 64 weights; bfloat16 input",
     "nf4-double-quant": "nf4 whose scales are stored in 8 bits",
 }
-
-
 _MARK: Final = "@"
 
 
 def full_name(model: str, weights: str) -> str:
-    """A model with its weight format in one name, such as `embedded@int8`; the name alone if the
-    weights are as loaded.
-    """
+    """A model with its weight format, such as `embedded@int8`; only its name if as loaded."""
     return model if weights == AS_LOADED else f"{model}{_MARK}{weights}"
 
 
@@ -56,11 +52,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_names(weights: str, layout: str) -> None:
-    """Refuse unknown names, and a layout for weights that have one of their own.
-
-    Raises:
-        ModelError: Says what is allowed.
-    """
+    """Refuse unknown names, and a layout for weights that have one of their own."""
     if weights not in WEIGHT_FORMATS:
         raise ModelError(
             f"the weights are {weights!r}; they must be one of: {', '.join(WEIGHT_FORMATS)}"

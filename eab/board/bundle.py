@@ -22,15 +22,7 @@ FOLDER: Final = Path(__file__).parent / "static"
 Host = Literal["streamlit", "widget", "page"]
 
 _STYLES: Final = (  # in order
-    "board",
-    "tree",
-    "charts",
-    "diff",
-    "controls",
-    "details",
-    "presenting",
-    "tour",
-    "narrow",
+    *("board", "tree", "charts", "diff", "controls", "details", "presenting", "tour", "narrow"),
 )
 # In code: a comment on lines of its own, or something in which no comment and no template begins.
 _CODE: Final = re.compile(
@@ -48,14 +40,9 @@ _LEFT_OVER: Final = re.compile(r"^(?:import|export)\b(?! default).*", re.MULTILI
 
 
 def javascript(host: Host, folder: Path = FOLDER) -> str:
-    """Join the module that feeds the board in this host with all that it needs.
+    """One module without imports: the module of this host with all that it needs.
 
-    Args:
-        host: Name of that module; its default export, if any, stays.
-        folder: Where the modules are.
-
-    Returns:
-        One module without imports. Errors in the browser name it `eab-board/<host>.js`.
+    Its default export, if any, stays. Errors in the browser name it `eab-board/<host>.js`.
 
     Raises:
         ValueError: A module is missing, does not export what another imports, imports itself in a
@@ -80,20 +67,14 @@ def stylesheet() -> str:
 
 
 class _Module:
-    """The source of a module, without comments.
-
-    Attributes:
-        imports: By module, the names that are imported from it.
-        exports: The names that others may import.
-    """
+    """The source of a module, without comments."""
 
     def __init__(self, name: str, source: str) -> None:
         code = _without_comments(source)
         self.name = name
-        self.imports = {
-            module: re.findall(r"\w+", names) for names, module in _IMPORT.findall(code)
-        }
-        self.exports = _EXPORT.findall(code)
+        imports = _IMPORT.findall(code)
+        self.imports = {module: re.findall(r"\w+", names) for names, module in imports}
+        self.exports = _EXPORT.findall(code)  # the names that others may import
         self._body = _EXPORT.sub("", _IMPORT.sub("", code))
         if left_over := _LEFT_OVER.search(self._body):
             raise ValueError(
@@ -110,10 +91,9 @@ class _Module:
                 )
 
     def as_text(self, is_host: bool) -> str:
-        imports = "".join(
-            f"const {{ {', '.join(names)} }} = ${module};\n"
-            for module, names in self.imports.items()
-        )
+        imports = ""
+        for module, names in self.imports.items():
+            imports += f"const {{ {', '.join(names)} }} = ${module};\n"
         if is_host:
             return imports + self._body
         exports = f"return {{ {', '.join(self.exports)} }};"
@@ -147,7 +127,6 @@ def _with_imports(host: str, folder: Path) -> dict[str, _Module]:
         if not file.is_file():
             raise ValueError(f"{file} is missing; it is imported by {importer}")
         modules[name] = _Module(name, file.read_text(encoding="utf-8"))
-        wanted |= {
-            module: f"{name}.js" for module in modules[name].imports if module not in modules
-        }
+        new = [module for module in modules[name].imports if module not in modules]
+        wanted |= dict.fromkeys(new, f"{name}.js")
     return modules

@@ -27,15 +27,12 @@ def deciding_forks(run: Run) -> dict[str, Any] | None:
     if not forks:
         return None
     total = answers.entropy or 1.0
+    shared = [answer for answer in answers.ranked if len(answer.leaves) > 1]
     return {
         "sentence": forks_sentence(run, answers, forks, "the first sentence"),
         "forks": [
             [fork.path, round(fork.contribution / total, 4), effect_words(fork, answers)]
             for fork in forks
         ],
-        "answers": [
-            [token_text.visible(answer.text), list(answer.leaves)]
-            for answer in answers.ranked
-            if len(answer.leaves) > 1
-        ],
+        "answers": [[token_text.visible(answer.text), list(answer.leaves)] for answer in shared],
     }

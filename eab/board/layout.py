@@ -1,5 +1,4 @@
-"""Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of
-their children.
+"""The places of the boxes of the tree: left to right, one row per leaf, parents in the middle.
 
 Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, and each subtree
 has its own rows, so boxes never overlap. Pruned leaves are stubs in lower rows. This is for still
@@ -48,11 +47,8 @@ def tidy(run: Run) -> Layout:
     widths = [_box_width(path) for path in run.paths]
     x: list[float] = []
     for path in run.paths:  # parents are born before their children
-        x.append(
-            prompt_width + GAP / 2
-            if path.parent < 0
-            else x[path.parent] + widths[path.parent] + GAP
-        )
+        is_root, parent = path.parent < 0, path.parent
+        x.append(prompt_width + GAP / 2 if is_root else x[parent] + widths[parent] + GAP)
     y, height = _middle_lines(run.paths)
     right = max((left + width for left, width in zip(x, widths, strict=True)), default=prompt_width)
     return Layout(tuple(x), tuple(y), tuple(widths), prompt_width, right, max(ROW, height))
@@ -130,9 +126,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def text_width(text: str) -> float:
-    """Roughly the width of the text at 13 px in a sans-serif font; only a browser could measure
-    it.
-    """
+    """Roughly the width at 13 px in a sans-serif font; only a browser can measure it."""
     return sum(_character_width(character) for character in text)
 
 

@@ -6,8 +6,7 @@ the paths that changed at or after that step, with their tokens, and the steps f
 With `since_step` 0 it is a keyframe: it needs no message before it. A `Feed` remembers what one
 board has been sent.
 
-Their types stand in `eab/board/static/types.d.ts`; `tests/board/test_types.py` holds the two
-together.
+Their types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` compares the two.
 """
 
 import math
@@ -34,7 +33,7 @@ PROMPT_LONGEST: Final = 200  # characters of its end; the tree has no room for m
 
 @dataclass
 class Feed:
-    """What one board has been sent."""
+    """What was sent to one board."""
 
     key: str = ""  # name of the run
     # The last step of each message since the last keyframe, the newest last
@@ -64,12 +63,7 @@ class Feed:
         if mode == "live":
             self.steps.append(max(0, len(run.steps) - 1) if run is not None else 0)
         message = board_message(run, since) if run is not None else _NOT_STARTED
-        return message | {
-            "run": key,
-            "mode": mode,
-            "autoplay": autoplay,
-            "cursor": cursor,
-        }
+        return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def request_keyframe(self) -> None:
         """Make the next message a keyframe, for example because the board missed something."""
@@ -103,10 +97,8 @@ _NOT_STARTED: Final[dict[str, Any]] = {
 
 
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
-    """What changed in the run at or after `since_step`; 0 for a keyframe.
-
-    Returns:
-        JSON values. Entropies and the threshold in nats, KV in bytes.
+    """What changed in the run at or after `since_step`, 0 for a keyframe, as JSON values: entropies
+    and the threshold in nats, KV in bytes.
     """
     started = run.started
     prompt, begun = _prompt_and_begun_word(run)
@@ -141,8 +133,8 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
 
 
 def _prompt_and_begun_word(run: Run) -> tuple[str, str]:
-    """The text before the first boxes, and the word that a forced token begins: where all of them
-    go on with it, they show it whole.
+    """The text before the first boxes, and the word that a forced token begins: if all of them
+    continue it, they show the whole word.
     """
     text = token_text.visible(run.started.beginning)
     begun = _BEGUN_WORD.search(text)
@@ -161,7 +153,7 @@ def _is_first(run: Run, path: Path) -> bool:
 
 
 def _goes_on(text: str) -> bool:
-    """Whether a token goes on with the word before it."""
+    """Whether a token continues the word before it."""
     return text[:1].isalpha()
 
 
@@ -171,7 +163,7 @@ def _end_of(text: str) -> str:
 
 def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:
     """`tokens` begin with the path's token number `first_token`; the browser has those before.
-    `begun` is what comes before a first token that goes on with a word.
+    `begun` is what comes before a first token that continues a word.
     """
     known = since_step - MAX_BYTES_OF_CHARACTER
     # What a stop string cuts off may have been sent before.
@@ -204,28 +196,12 @@ def _token_record(token: Token, piece: str) -> list[Any]:
         [[text, probability] of each candidate], index of the taken candidate or -1; then, where
         a server named only some tokens, the bounds of the whole entropy]
     """
-    candidates = [
-        [token_text.visible(candidate.text), candidate.probability]
-        for candidate in token.candidates
-    ]
-    alone = token_text.visible(token.text)
-    taken = next(
-        (
-            index
-            for index, candidate in enumerate(token.candidates)
-            if candidate.token == token.token
-        ),
-        -1,
-    )
-    return [
-        piece,
-        alone,
-        round(math.exp(token.log_prob), 6),
-        round(token.entropy, 4),
-        candidates,
-        taken,
-        *((round(bound, 4) for bound in token.whole) if token.whole else ()),
-    ]
+    candidates = [[token_text.visible(text), share] for _, text, share in token.candidates]
+    ids = [candidate.token for candidate in token.candidates]
+    taken = ids.index(token.token) if token.token in ids else -1
+    alone, probability = token_text.visible(token.text), round(math.exp(token.log_prob), 6)
+    bounds = [round(bound, 4) for bound in token.whole or ()]
+    return [piece, alone, probability, round(token.entropy, 4), candidates, taken, *bounds]
 
 
 def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
@@ -238,8 +214,8 @@ def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
 
 
 def _step_record(run: Run, step: Step) -> dict[str, Any]:
-    """KV in bytes; `independent`: held if each path had a cache of its own that grows by the same
-    r. `paths`: [path, shared, private].
+    """KV in bytes. `independent`: held if each path had its own cache that grows by the same r;
+    `paths`: [path, shared, private].
     """
     assert step.kv is not None
     row = run.started.model.row_bytes

@@ -33,22 +33,16 @@ _MARKS: Final = {
 
 
 def tree_svg(run: Run) -> str:
-    """All paths in boxes, left to right, in light colours on white; heavier paths have wider
-    edges.
-    """
+    """All paths in boxes, left to right, on white; heavier paths have wider edges."""
     layout = tidy(run)
     width, height = layout.width + 2 * MARGIN + MARKS, layout.height + 2 * MARGIN + TITLE
-    svg = Xml.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width:.0f} {height:.0f}",
-            "width": f"{width:.0f}",
-            "font-family": "system-ui, sans-serif",
-            "font-size": "13",
-            "role": "img",
-        },
-    )
+    frame = {
+        "xmlns": "http://www.w3.org/2000/svg",
+        "viewBox": f"0 0 {width:.0f} {height:.0f}",
+        "width": f"{width:.0f}",
+    }
+    font = {"font-family": "system-ui, sans-serif", "font-size": "13"}
+    svg = Xml.Element("svg", frame | font | {"role": "img"})
     Xml.SubElement(svg, "title").text = tree_sentence(run)
     Xml.SubElement(svg, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     _text(svg, MARGIN, MARGIN + 8, tree_sentence(run), _SOFT)
@@ -78,10 +72,9 @@ def _edge(stage: Xml.Element, path: Path, layout: Layout) -> None:
         f"M{left:.1f} {start:.1f}"
         f"C{middle:.1f} {start:.1f} {middle:.1f} {end:.1f} {right:.1f} {end:.1f}"
     )
-    width = 1 + 6 * min(1.0, path.weight) ** 0.5
-    Xml.SubElement(
-        stage, "path", {"d": curve, "fill": "none", "stroke": _LINE, "stroke-width": f"{width:.2f}"}
-    )
+    width = f"{1 + 6 * min(1.0, path.weight) ** 0.5:.2f}"
+    style = {"fill": "none", "stroke": _LINE, "stroke-width": width}
+    Xml.SubElement(stage, "path", {"d": curve, **style})
 
 
 def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
@@ -90,30 +83,19 @@ def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
     dashes = {"stroke-dasharray": "4 3"} if pruned else {}
     _frame(stage, x, y, width, STUB_HEIGHT if pruned else BOX_HEIGHT, {"fill": "#ffffff", **dashes})
     _text(stage, x + 11, y + 4, shorten("".join(pieces(path)), LONGEST), _SOFT if pruned else _INK)
-    sign, colour = (
-        _MARKS[path.status] if path.finish_reason != "length" or pruned else ("→", _ENDED)
-    )
+    is_cut = path.finish_reason == "length" and not pruned
+    sign, colour = ("→", _ENDED) if is_cut else _MARKS[path.status]
     _text(stage, x + width + 4, y + 4.5, sign, colour)
     if path.parent >= 0 and not pruned:
-        _text(
-            stage,
-            x - 6,
-            y - 5,
-            f"{path.share:.0%}",
-            _SOFT,
-            {"text-anchor": "end", "font-size": "11"},
-        )
+        style = {"text-anchor": "end", "font-size": "11"}
+        _text(stage, x - 6, y - 5, f"{path.share:.0%}", _SOFT, style)
 
 
 def _frame(
     stage: Xml.Element, x: float, middle: float, width: float, height: float, style: dict[str, str]
 ) -> None:
-    place = {
-        "x": f"{x:.1f}",
-        "y": f"{middle - height / 2:.1f}",
-        "width": f"{width:.1f}",
-        "height": f"{height:.0f}",
-    }
+    place = {"x": f"{x:.1f}", "y": f"{middle - height / 2:.1f}"}
+    place |= {"width": f"{width:.1f}", "height": f"{height:.0f}"}
     Xml.SubElement(stage, "rect", {**place, "rx": "6", "stroke": _LINE, **style})
 
 
