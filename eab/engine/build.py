@@ -23,12 +23,9 @@ def build(
     threshold_nats: float,
     draft: LanguageModel | None = None,
 ) -> Generation:
-    """Make the cache, the policy and the speculator of a run, and the run from them.
+    """Make a run from its cache, policy and speculator; `draft` is only for the drafter `model`.
 
     With r = "auto" this may measure the machine for a few seconds; see `check_and_calibrate`.
-
-    Args:
-        draft: The draft model; used only if the settings choose the drafter `model`.
 
     Raises:
         PromptError: The prompt is empty, too long, or has already ended.
@@ -54,9 +51,9 @@ def build(
 
 
 def check_and_calibrate(model: LanguageModel, request: Request) -> None:
-    """Do the parts of `build` that may fail or take seconds, so that `build` is then quick.
+    """Do the parts of `build` that may fail or take seconds, before a run waits in the queue.
 
-    The measured costs are kept for the whole process. Call this before a run waits for its turn.
+    The measured costs are kept for the whole process, so `build` is then quick.
     """
     _growth_rule(model, request.config, len(encode(model, request)))
 
@@ -126,8 +123,8 @@ def _check_prompt(prompt: str) -> None:
         raise PromptError("the prompt is empty; write a few words for the model to continue")
     if len(prompt) > MAX_TEXT:
         raise PromptError(
-            f"the prompt has {len(prompt):,} characters; at most {MAX_TEXT:,} are "
-            "allowed. Shorten it"
+            f"the prompt has {len(prompt):,} characters; at most {MAX_TEXT:,} are allowed. "
+            "Shorten it"
         )
     try:
         prompt.encode("utf-8")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from eab.engine.decoding import decode
 from eab.engine.forward_pass import Part
@@ -12,24 +12,10 @@ from eab.engine.request import Request
 from eab.events import Event, RunEnded, TokenAppended
 from eab.models.base import LanguageModel, Stopped
 
+if TYPE_CHECKING:
+    from eab.engine.scheduler import Scheduler
+
 SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
-
-
-class Serving(Protocol):
-    """The scheduler, as a handle uses it."""
-
-    @property
-    def model(self) -> LanguageModel:
-        """The model of all runs."""
-        ...
-
-    def begin(self) -> object:
-        """Begin the runs that wait, as far as there is room."""
-        ...
-
-    def step(self) -> object:
-        """One shared forward pass."""
-        ...
 
 
 class Handle:
@@ -45,7 +31,7 @@ class Handle:
 
     def __init__(
         self,
-        scheduler: Serving,
+        scheduler: "Scheduler",
         request: Request,
         owner: str,
         draft: LanguageModel | None,

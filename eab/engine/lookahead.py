@@ -40,11 +40,7 @@ class Lookahead:
         return Lookahead(tokens, self.num_computed, searched=self.searched, tail=self.tail)
 
     def search(self, stop: StopStrings, text_of: Callable[[int], str]) -> None:
-        """Look for a stop string in the tokens that are new since the last search.
-
-        Args:
-            text_of: The exact text of a token; empty for a control token.
-        """
+        """Look for a stop string in the new tokens; `text_of` a control token is empty."""
         while stop and not self.stops_at and self.searched < len(self.tokens):
             self.tail, cut = stop.search(self.tail, text_of(self.tokens[self.searched]))
             self.searched += 1

@@ -24,14 +24,10 @@ def generate(
     draft: LanguageModel | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Continue the prompt, and branch as the settings say.
+    """Continue the prompt, and branch as the settings say; yields the events as they happen.
 
-    Args:
-        should_stop: Whether to end the run early; see `Scheduler.submit`.
-
-    Yields:
-        The events of the run as they happen. A run that exceeds its memory limit, or whose server
-        fails, ends with RunEnded("failed").
+    A run that exceeds its memory limit, or whose server fails, ends with RunEnded("failed").
+    `should_stop` ends a run early (see `Scheduler.submit`).
     """
     scheduler = Scheduler(model)
     try:
@@ -51,14 +47,14 @@ def serve(
     """Continue many prompts at once, several in each forward pass (continuous batching).
 
     Args:
-        requests: What to run, the first to begin first.
+        requests: What to run, in this order.
         max_running: How many runs are served at the same time.
         kv_limit_mib: See `eab.engine.scheduler.Scheduler`.
 
     Returns:
-        A handle for each request. Iterating one gives the events of its run, the same as from
-        `generate`, and serves the others meanwhile. An error ends only the run that it comes from:
-        iterating its handle raises it.
+        A handle for each request. Iterating it gives the events of its run, the same as from
+        `generate`, and serves the other runs too. An error ends only the run that causes it:
+        iterating its handle raises the error.
     """
     scheduler = Scheduler(model, max_running=max_running, kv_limit_mib=kv_limit_mib)
     return [scheduler.submit(request, draft=draft) for request in requests]

@@ -70,11 +70,7 @@ class Paths:
         return KvMeasured(self.step, self._cache.usage([leaf.path for leaf in self.live]))
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
-        """End the step.
-
-        Args:
-            weights: The new weight of each member; None drops it.
-        """
+        """End the step with the new weight of each member; None drops it."""
         events: list[Event] = []
         leaves: list[Leaf] = []
         pairs = zip(population, weights, strict=True)

@@ -14,10 +14,8 @@ class Request:
 
     Attributes:
         prompt: The text to continue. Of a chat it is the title, also if it is given as "".
-        continued: Token ids that follow the prompt's own ids, taken from another run (see
-            `eab.run.Run.continuation`).
-        messages: The chat in the place of the prompt; a last message of the assistant is continued
-            (see `eab.events.chat.read_messages`).
+        continued: Token ids after those of the prompt (see `eab.run.Run.continuation`).
+        messages: The chat in place of the prompt; a last message of the assistant is continued.
 
     Raises:
         PromptError: There are messages, and another prompt.

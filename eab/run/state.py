@@ -226,13 +226,8 @@ class Run:
             yield from self.paths[ancestor].tokens
 
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """Token ids that continue the prompt up to a token of the tree, for a run from there on.
-
-        Args:
-            candidate: Take this one of the token's candidates instead; -1 takes the token.
-
-        Returns:
-            The ids after the prompt's own, for `generate(..., continued=...)`.
+        """Token ids that continue the prompt up to a token of the tree, or up to another candidate
+        there, for `generate(..., continued=...)`.
 
         Raises:
             PromptError: The run has no such token.
@@ -254,8 +249,8 @@ class Run:
         return (*self.started.continued_tokens, *before, forced)
 
     def text(self, path: int) -> str:
-        """The exact text (see eab.token_text) from the root to the end of this path, without
-        control tokens and before a stop string.
+        """The exact text from the root to the end of this path, without control tokens and before a
+        stop string.
         """
         whole = "".join(token.text for token in self.tokens(path) if not token.special)
         if not (cut := self.paths[path].cut):

@@ -20,10 +20,7 @@ class StopStrings:
         return bool(self._stop)
 
     def search(self, tail: bytes, text: str) -> tuple[bytes, int]:
-        """Look for a stop string in a text that grew by a token.
-
-        Args:
-            tail: What this gave for the token before; empty at first.
+        """Look for a stop string in a text that grew by a token, after the previous `tail`.
 
         Returns:
             The tail for the next token, and how many bytes at the end are cut off: a stop string

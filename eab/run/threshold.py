@@ -28,11 +28,7 @@ def probe_config(config: BranchingConfig) -> BranchingConfig:
 def threshold_in_nats(
     config: BranchingConfig, vocab_size: int, entropies: Sequence[float] = ()
 ) -> float:
-    """The threshold of the settings in nats.
-
-    Args:
-        entropies: Those of the greedy probe (nats), if the threshold is a quantile of them.
-    """
+    """The threshold in nats; `entropies` are those of the greedy probe, for a quantile."""
     match config.threshold_unit:
         case "nats":
             return config.entropy_threshold
@@ -43,9 +39,7 @@ def threshold_in_nats(
 
 
 def quantile_in_nats(entropies: Sequence[float], share: float) -> float:
-    """The threshold (nats) that is a quantile of the probe's entropies, linear between two of them;
-    never under the floor, where there are none either.
-    """
+    """A quantile of the probe's entropies (nats), linear between two, at least the floor."""
     if not entropies:
         return PROBE_FLOOR
     ordered, place = sorted(entropies), share * (len(entropies) - 1)
