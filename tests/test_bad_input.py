@@ -15,7 +15,7 @@ Other input of strangers, and where it is tried:
 | codes, keys and questions of a class | app/server/test_classroom.py |
 | rules of a server (eab.toml) | app/server/test_rules.py |
 | what one visitor may take, and how turns are shared | app/server/test_admission.py, test_queue.py, engine/test_fair_queue.py |
-| headers, names of the server, metrics, foreign hosts | browser/test_public_server.py, app/server/test_hosts.py |
+| headers, names of the server, metrics, foreign hosts | browser/test_public_server.py, app/server/test_http.py |
 | the store: damaged, full, read-only, killed, many writers | app/server/test_store.py |
 | settings: any value, numbers beyond floats | test_config.py |
 | the command line: arguments, devices, full or narrow output | cli/test_commands.py |

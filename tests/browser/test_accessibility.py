@@ -2,15 +2,14 @@
 narrow screens.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from axe import KEPT, grave_findings
-from board_page import BOARD, DARK, LIGHT, BoardPage
+from axe import grave_findings
+from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
 from contrast import contrast
 from invented_runs import invented_run
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from eab.lessons import bundled_runs
 from eab.run import fold
@@ -25,39 +24,6 @@ OPENED = {
     "/": ".finder",
 }
 STORY = fold(invented_run(5, 20, 8))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_grave_on_the_explorer(
-    open_page: Callable[..., Page], scheme: str
-) -> None:
-    page = open_page(color_scheme=scheme, reduced_motion="reduce")
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60_000)
-    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
-    assert grave_findings(page) == []
-    page.locator(".eab").focus()
-    for keys, opened in OPENED.items():
-        for key in keys.split():
-            page.keyboard.press(key)
-        expect(page.locator(f".eab {opened}").first).to_be_visible()
-        assert grave_findings(page) == [], opened
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    "name", ["compare", "memory", "bmc", "speculative", "batching", "quantization"]
-)
-def test_axe_finds_nothing_grave_on_the_other_pages(
-    open_page: Callable[..., Page], name: str, scheme: str
-) -> None:
-    page = open_page(f"/{name}", color_scheme=scheme, reduced_motion="reduce")
-    picture = ".eab .box.path" if name == "compare" else ".js-plotly-plot .main-svg"
-    expect(page.locator(picture).first).to_be_visible(timeout=60_000)
-    expect(page.locator("[data-testid=stDownloadButton]").first).to_be_visible(timeout=60_000)
-    assert grave_findings(page, KEPT) == []
-    expect(page.locator("h1")).to_have_count(1)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -80,13 +46,9 @@ def test_axe_finds_nothing_grave_on_the_offline_page(
     assert found == []
 
 
-def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY, offers={"grow": True})
-    shown.root.focus()
-    shown.press("End", "ArrowDown", "t", "/")
+def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(still: Boards) -> None:
+    shown = still(STORY, offers={"grow": True})
+    shown.keys("End", "ArrowDown", "t", "/")
     shown.root.focus()
     controls = shown.page.evaluate(
         f"""[...{BOARD}.querySelectorAll('button, input, select, .drawer-body')]
@@ -107,23 +69,20 @@ def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(
     assert len(seen) >= controls
 
 
-def test_every_control_has_a_name_and_the_tree_its_roles(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY, offers={"grow": True})
-    for control in shown.page.locator(".eab button, .eab input, .eab select").all():
+def test_every_control_has_a_name_and_the_tree_its_roles(still: Boards) -> None:
+    shown = still(STORY, offers={"grow": True})
+    for control in shown.find(".eab button, .eab input, .eab select").all():
         name = control.get_attribute("aria-label") or control.text_content() or ""
         assert any(character.isalpha() for character in name), control.evaluate(
             "node => node.outerHTML"
         )
     expect(shown.page.get_by_role("tree")).to_have_count(1)
     assert shown.page.get_by_role("treeitem").count() > 5
-    expect(shown.page.locator("p.visually-hidden[aria-live]")).to_contain_text("fork")
+    expect(shown.find("p.visually-hidden[aria-live]")).to_contain_text("fork")
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_marks_and_words_stand_out_from_their_ground(
-    board: Callable[..., BoardPage], theme: str
-) -> None:
+def test_marks_and_words_stand_out_from_their_ground(board: Boards, theme: str) -> None:
     """WCAG 2.2: 3:1 for marks that carry meaning, 4.5:1 for small words; colours as the browser
     computes them.
     """
@@ -149,24 +108,19 @@ def _colour(shown: BoardPage, value: str) -> list[float]:
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_what_is_open_is_no_wider_than_the_screen(
-    board: Callable[..., BoardPage], width: int
-) -> None:
+def test_what_is_open_is_no_wider_than_the_screen(board: Boards, width: int) -> None:
     shown = board(width=width, reduced_motion="reduce")
     shown.feed(STORY, offers={"grow": True})
-    shown.root.focus()
-    shown.press("End")
+    shown.keys("End")
     for keys, opened in OPENED.items():
         shown.press(*keys.split())
-        expect(shown.page.locator(opened).first).to_be_visible()
+        expect(shown.find(opened).first).to_be_visible()
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, opened
 
 
-def test_without_motion_nothing_is_animated(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY, autoplay=True)
+def test_without_motion_nothing_is_animated(still: Boards) -> None:
+    shown = still(STORY, autoplay=True)
     assert shown.page.evaluate(f"{BOARD}.getAnimations({{ subtree: true }}).length") == 0
-    shown.root.focus()
-    shown.press("Home", "End")
+    shown.keys("Home", "End")
     moving = f"[...{BOARD}.getRootNode().__board.tree.boxes.values()].some(box => box.at.x !== box.target.x)"
     assert shown.page.evaluate(moving) is False

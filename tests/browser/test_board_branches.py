@@ -27,10 +27,10 @@ def test_a_hidden_branch_is_left_out_until_all_are_shown_again(still: Boards) ->
     everything = shown.drawn_paths()
     branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
     shown.select(branch.id, 0)
-    shown.page.get_by_role("button", name="Hide this branch").click()
+    shown.button("Hide this branch").click()
     gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
     assert shown.drawn_paths() == everything - gone < everything
-    show_all = shown.page.get_by_role("button", name="Show all")
+    show_all = shown.button("Show all")
     show_all.click()
     assert shown.drawn_paths() == {path.id for path in STORY.paths} > everything
     show_all.click()
@@ -42,7 +42,7 @@ def test_small_branches_fold_into_a_mark_that_opens_them(still: Boards) -> None:
     pruned = [path for path in REAL.paths if path.status == "pruned"]
     forks = {path.parent for path in pruned}
     assert not shown.drawn_paths() & {path.id for path in pruned}
-    marks = shown.page.locator(".fold").filter(has_text="+")
+    marks = shown.find(".fold").filter(has_text="+")
     texts = marks.evaluate_all("marks => marks.map((mark) => mark.firstChild.data)")
     assert sum(int(text) for text in texts) >= len(forks)
     fork = int(marks.first.get_attribute("data-fork") or "")
@@ -60,7 +60,7 @@ def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: 
     run = recorded("market")
     shown = still(run)
     apart = shown.drawn_paths()
-    shown.page.get_by_role("button", name="Same answers").click()
+    shown.button("Same answers").click()
     *several, flour = group_answers(run, "sentence").ranked
     roots = [max(set.intersection(*map(set, map(run.lineage, one.leaves)))) for one in several]
     joined = {*roots, *flour.leaves}
@@ -86,8 +86,8 @@ def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: B
     first = run.lineage(heaviest)[1]
     shown.box(first).locator(".tick").last.click(force=True)
     assert shown.selected()["path"] == heaviest
-    expect(shown.page.locator(".reading-head")).to_contain_text("of 3, weight")
-    words = "".join(shown.page.locator(".reading-text > [data-path]").all_text_contents())
+    expect(shown.find(".reading-head")).to_contain_text("of 3, weight")
+    words = "".join(shown.find(".reading-text > [data-path]").all_text_contents())
     assert words == run.text(heaviest)
     shown.box(first).locator(".tick").first.click(force=True)
     assert shown.selected() == {"path": first, "token": 0}
@@ -113,7 +113,7 @@ def test_nothing_is_joined_while_a_run_grows(board: Boards) -> None:
     shown, run = board(reduced_motion="reduce"), recorded("market")
     run.ended = None
     shown.feed(run, mode="live")
-    expect(shown.page.get_by_role("button", name="Same answers")).to_be_disabled()
+    expect(shown.button("Same answers")).to_be_disabled()
 
 
 def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) -> None:
@@ -121,24 +121,22 @@ def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) 
     shown.keys("End", "ArrowDown")
     read = set()
     previous, following = (
-        shown.page.locator(".reading").get_by_role("button", name=name)
+        shown.find(".reading").get_by_role("button", name=name)
         for name in ("Text above", "Text below")
     )
     texts = [path for path in REAL.paths if path.id in shown.drawn_paths() and not path.children]
     for _ in texts:
         previous.click()
     for number, _ in enumerate(texts, start=1):
-        expect(shown.page.locator(".reading-head")).to_contain_text(
-            f"text {number} of {len(texts)}"
-        )
-        parts = shown.page.locator(".reading-text > [data-path]").all_text_contents()
+        expect(shown.find(".reading-head")).to_contain_text(f"text {number} of {len(texts)}")
+        parts = shown.find(".reading-text > [data-path]").all_text_contents()
         read.add("".join(parts))
-        forks = shown.page.locator(".reading-fork").count()
+        forks = shown.find(".reading-fork").count()
         leaf = shown.selected()["path"]
         assert forks == len([one for one in REAL.lineage(leaf) if REAL.paths[one].children])
         following.click()
     assert len(read) == len(texts)
-    shown.page.locator(".reading-text > [data-path]").first.click()
+    shown.find(".reading-text > [data-path]").first.click()
     assert shown.selected()["token"] == 0
 
 
@@ -146,6 +144,6 @@ def test_percentages_of_candidates_are_in_sight_also_by_step(still: Boards) -> N
     shown = still(REAL)
     shown.keys("End", "ArrowDown")
     for _ in range(2):
-        expect(shown.page.locator(".candidates .number").first).to_be_visible()
-        expect(shown.page.locator(".candidates .number").first).to_contain_text("%")
-        shown.page.get_by_role("button", name="By step").click()
+        expect(shown.find(".candidates .number").first).to_be_visible()
+        expect(shown.find(".candidates .number").first).to_contain_text("%")
+        shown.button("By step").click()

@@ -30,32 +30,34 @@ SVG = "{http://www.w3.org/2000/svg}"
 STORY = invented_run(5, 20, 8)
 
 
-def test_a_live_run_grows_and_nothing_is_replaced(board: Boards) -> None:
+@pytest.mark.parametrize(
+    ("steps", "paths", "every"), [(20, 8, 1), pytest.param(200, 20, 10, marks=pytest.mark.slow)]
+)
+def test_a_live_run_grows_and_nothing_is_replaced(
+    board: Boards, steps: int, paths: int, every: int
+) -> None:
     shown = board()
-    run, sent = Run(STORY[0]), 0
-    for event in STORY[1:]:
+    started, *events = invented_run(5, steps, paths)
+    run, sent = Run(started), 0
+    names = ["svg.tree", "svg.entropy", "svg.memory", ".box.path"]
+    keep = f"window.first = [{BOARD}, ...{names}.map(name => {BOARD}.querySelector(name))]"
+    for event in events:
         run.apply(event)
-        if isinstance(event, StepTimed):
+        if isinstance(event, StepTimed) and event.step % every == 0:
             shown.feed(run, since=sent, mode="live")
             sent = max(0, event.step - 3)
             if event.step == 0:
-                nodes = "window.first = [root(), root().querySelector('.box.path'), root().querySelector('svg.tree')]"
-                shown.page.evaluate(nodes.replace("root()", BOARD))
-    shown.feed(run, mode="live")
-    shown.expect_cursor(19)
-    assert shown.data("paths") == len(run.paths)
-    same = "first[0] === root() && first[1] === root().querySelector('.box.path') && first[2].isConnected"
-    assert shown.page.evaluate(same.replace("root()", BOARD))
+                shown.page.evaluate(keep)
+    shown.feed(run, since=sent, mode="live")
+    shown.expect_cursor(steps - 1)
+    assert shown.data("paths") == len(run.paths) > paths
+    assert shown.page.evaluate(f"first[0] === {BOARD} && first.every(node => node.isConnected)")
     assert shown.page.evaluate("triggers") == []
 
 
 def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boards) -> None:
     shown = board()
-    half = next(
-        index
-        for index, event in enumerate(STORY)
-        if isinstance(event, StepTimed) and event.step == 5
-    )
+    half = [isinstance(one, StepTimed) and one.step == 5 for one in STORY].index(True)
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.feed(fold(STORY), since=15, mode="live")
     assert shown.page.evaluate("triggers") == ["keyframe"]
@@ -104,10 +106,10 @@ def test_another_run_begins_with_nothing_chosen(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.keys("End", "ArrowDown")
-    expect(shown.page.locator(".inspector .candidates")).to_have_count(1)
+    expect(shown.find(".inspector .candidates")).to_have_count(1)
     shown.feed(fold(invented_run(9, 5, 3)), name="another")
-    expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
-    expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
+    expect(shown.find(".inspector .candidates")).to_have_count(0)
+    expect(shown.find(".eab.highlighting")).to_have_count(0)
     shown.expect_cursor(4)
 
 
@@ -118,9 +120,9 @@ def test_one_cursor_moves_all_three_pictures(board: Boards) -> None:
     seen = []
     for key in ("Home", "ArrowRight", "End"):
         shown.press(key)
-        memory = shown.page.locator("svg.memory").inner_html()
-        line = shown.page.locator("svg.entropy line.cursor").get_attribute("x1")
-        texts = shown.page.locator(".box.path:not(.hidden) .label").all_text_contents()
+        memory = shown.find("svg.memory").inner_html()
+        line = shown.find("svg.entropy line.cursor").get_attribute("x1")
+        texts = shown.find(".box.path:not(.hidden) .label").all_text_contents()
         seen.append((memory, line, tuple(texts)))
     for picture in zip(*seen, strict=True):
         assert len(set(picture)) == 3
@@ -133,7 +135,7 @@ def test_a_replay_keeps_every_box_where_it_is(still: Boards) -> None:
     shown.root.focus()
     places = {}
     for _ in range(20):
-        for box in shown.page.locator(".box.path:not(.hidden)").all():
+        for box in shown.find(".box.path:not(.hidden)").all():
             places.setdefault(box.get_attribute("data-path"), set()).add(
                 box.get_attribute("transform")
             )
@@ -150,15 +152,15 @@ def test_the_keyboard_does_it_all(board: Boards) -> None:
     shown.press("Home", "Shift+ArrowRight")
     shown.expect_cursor(forks[0] if forks[0] > 0 else forks[1])
     shown.press("End", "ArrowDown")
-    expect(shown.page.locator(".inspector .candidates li")).to_have_count(4)
+    expect(shown.find(".inspector .candidates li")).to_have_count(4)
     assert (
         shown.page.evaluate(f"{BOARD}.getRootNode().activeElement.getAttribute('role')")
         == "treeitem"
     )
     shown.press("Escape")
-    expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
+    expect(shown.find(".inspector .candidates")).to_have_count(0)
     shown.press("?")
-    expect(shown.page.locator(".help")).to_be_visible()
+    expect(shown.find(".help")).to_be_visible()
     shown.press(" ")
     expect(shown.root).to_have_attribute("data-playing", "true")
     shown.press(" ")
@@ -188,10 +190,8 @@ def test_clicking_a_word_inspects_its_token(board: Boards) -> None:
         shown.page.mouse.click(
             frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2
         )
-        expect(shown.page.locator(".inspector dd").first).to_have_text(
-            run.paths[0].tokens[index].text
-        )
-        expect(shown.page.locator(".inspector .why")).to_contain_text("threshold")
+        expect(shown.find(".inspector dd").first).to_have_text(run.paths[0].tokens[index].text)
+        expect(shown.find(".inspector .why")).to_contain_text("threshold")
 
 
 def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> None:
@@ -201,21 +201,19 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> Non
     leaf = run.steps[-1].kv.paths[0].path  # type: ignore[union-attr]
     shown.box(leaf).locator(".label tspan").first.hover()
     lineage = run.lineage(leaf)
-    expect(shown.page.locator(".box.path.highlighted")).to_have_count(len(lineage))
-    expect(shown.page.locator("polyline.trace.highlighted")).to_have_count(len(lineage))
-    expect(shown.page.locator(".path-bar .shared.highlighted")).to_have_count(1)
-    expect(shown.page.locator(".tooltip")).to_contain_text("nats")
+    expect(shown.find(".box.path.highlighted")).to_have_count(len(lineage))
+    expect(shown.find("polyline.trace.highlighted")).to_have_count(len(lineage))
+    expect(shown.find(".path-bar .shared.highlighted")).to_have_count(1)
+    expect(shown.find(".tooltip")).to_contain_text("nats")
 
 
 def test_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
     shown = still(fold(STORY))
-    shown.page.get_by_role("button", name="Lay the tree out by step").click()
+    shown.button("Lay the tree out by step").click()
     shown.root.focus()
     for key in ("Home", "ArrowRight", "End"):
         shown.press(key)
-        lines = [
-            box_of(shown.page.locator(f"svg.{name} line.cursor")) for name in ("tree", "entropy")
-        ]
+        lines = [box_of(shown.find(f"svg.{name} line.cursor")) for name in ("tree", "entropy")]
         assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
 
 
@@ -224,7 +222,7 @@ def test_hostile_tokens_are_shown_as_text(board: Boards) -> None:
     shown.feed(fold(invented_run(3, 12, 4, HOSTILE)))
     shown.keys("End", "t")  # the tables hold every token
     assert shown.page.title() == "calm"
-    assert shown.page.locator(".eab script, .eab b").count() == 0
+    assert shown.find(".eab script, .eab b").count() == 0
     expect(shown.root).to_contain_text("⟨U+202E⟩")
     text = shown.root.text_content() or ""
     assert "\u202e" not in text
@@ -258,7 +256,7 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Boards) -> None:
 @pytest.mark.parametrize("paths", [2, 8, 24])
 def test_boxes_stand_beside_each_other(still: Boards, paths: int) -> None:
     shown = still(fold(invented_run(1, 30, paths)))
-    frames = shown.page.locator(".box:not(.hidden) .frame").all()
+    frames = shown.find(".box:not(.hidden) .frame").all()
     places = [box_of(frame) for frame in frames]
     assert len(places) >= paths
     for index, one in enumerate(places):
@@ -276,18 +274,6 @@ def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(board: Boards
     expect(moving.root).to_have_attribute("data-playing", "true")
     moving.expect_cursor(19)
     expect(still.root).to_have_attribute("data-playing", "false")
-
-
-@pytest.mark.parametrize(
-    ("theme", "shared"), [(LIGHT, "rgb(0, 114, 178)"), (DARK, "rgb(86, 180, 233)")]
-)
-def test_both_themes_take_their_palette(board: Boards, theme: str, shared: str) -> None:
-    shown = board(theme)
-    shown.feed(fold(STORY))
-    fill = shown.page.locator("svg.memory rect.shared").first.evaluate(
-        "node => getComputedStyle(node).fill"
-    )
-    assert fill == shared
 
 
 @pytest.mark.parametrize(
@@ -321,13 +307,13 @@ def test_a_downloaded_picture_stands_alone(
         labels = [
             label.text for label in picture.iter(f"{SVG}text") if label.get("class") == "label"
         ]
-        assert len(labels) == 1 + shown.page.locator(".box.path:not(.hidden)").count()
+        assert len(labels) == 1 + shown.find(".box.path:not(.hidden)").count()
 
 
 def test_a_picture_downloads_as_png_by_the_keyboard(board: Boards, tmp_path: Path) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(fold(STORY))
-    button = shown.page.get_by_role("button", name="Download the tree of texts as PNG")
+    button = shown.button("Download the tree of texts as PNG")
     button.focus()
     with shown.page.expect_download() as waiting:
         shown.press("Enter")
@@ -340,7 +326,7 @@ def test_a_picture_downloads_as_png_by_the_keyboard(board: Boards, tmp_path: Pat
 
 def download(shown: BoardPage, button: str, folder: Path) -> Path:
     with shown.page.expect_download() as waiting:
-        shown.page.get_by_role("button", name=button).click()
+        shown.button(button).click()
     file = folder / waiting.value.suggested_filename
     waiting.value.save_as(file)
     return file
@@ -354,6 +340,6 @@ def test_large_runs_stay_usable(board: Boards) -> None:
     shown.page.evaluate("message => feed(JSON.parse(message))", message)
     shown.keys("Home", "End")
     shown.expect_cursor(99)
-    boxes = box_of(shown.page.locator("svg.tree"))
-    last = box_of(shown.page.locator(".box.path:not(.hidden)").last)
+    boxes = box_of(shown.find("svg.tree"))
+    last = box_of(shown.find(".box.path:not(.hidden)").last)
     assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]

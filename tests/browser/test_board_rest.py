@@ -77,6 +77,6 @@ def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_mo
         assert written(path, ".to-come") == text(path, first=peak + 1)
     shown.keys("ArrowLeft")
     shown.expect_cursor(peak - 1)
-    expect(shown.page.locator(".to-come")).to_have_count(0)
+    expect(shown.find(".to-come")).to_have_count(0)
     for path in living:
         assert written(path) == text(path, last=peak)

@@ -52,7 +52,7 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     shown = screen(*size, reduced_motion="reduce")
     shown.feed(LIMITED)
     if by_step:
-        shown.page.get_by_role("button", name="By step").click()
+        shown.button("By step").click()
     assert outside(shown.page, *size) == []
 
 
@@ -77,35 +77,35 @@ def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")
     shown.feed(LIMITED, offers={"link": LINK})
-    expect(shown.page.get_by_role("button", name="PNG").first).to_be_visible()
+    expect(shown.button("PNG").first).to_be_visible()
     shown.keys("p")
-    expect(shown.page.locator(".eab.presenting")).to_be_visible()
+    expect(shown.find(".eab.presenting")).to_be_visible()
     if by_step:
-        shown.page.get_by_role("button", name="By step").click()
+        shown.button("By step").click()
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, *size) == []
-    assert shown.page.get_by_role("button", name="PNG").filter(visible=True).count() == 0
-    expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
+    assert shown.button("PNG").filter(visible=True).count() == 0
+    expect(shown.button("Copy link")).to_be_hidden()
     sizes = shown.page.evaluate(TEXT_SIZES)
     seen = {name.split()[0] for name in sizes}
     assert {"label", "tick-label", "axis-title", "h2", "sentence", "step-label"} <= seen
     assert by_step or {"share", "weight"} <= seen
     assert {name: drawn for name, drawn in sizes.items() if drawn < 23.99} == {}
     shown.press("Escape")
-    expect(shown.page.locator(".eab.presenting")).to_have_count(0)
+    expect(shown.find(".eab.presenting")).to_have_count(0)
 
 
 def cursor_line(shown: BoardPage, step: int) -> FloatRect:
     """Where the entropy chart has its cursor, once it is at this step."""
     shown.expect_cursor(step)
-    return box_of(shown.page.locator("svg.entropy line.cursor"))
+    return box_of(shown.find("svg.entropy line.cursor"))
 
 
 def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(screen: Boards) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
     shown.keys("p")
-    expect(shown.page.locator(".eab.presenting")).to_be_visible()
+    expect(shown.find(".eab.presenting")).to_be_visible()
     shown.press("Home")
     start = cursor_line(shown, 0)
     shown.press("End")
@@ -122,13 +122,13 @@ def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(screen: Boards) -
     shown.keys("Home", "PageDown")
     shown.expect_cursor(0)  # the page's own keys, as long as nothing is presented
     shown.press("p")
-    shown.page.locator(".transport input").focus()
+    shown.find(".transport input").focus()
     for step in forks[1:]:
         shown.press("PageDown")
         shown.expect_cursor(step)
     shown.press("PageDown")
     shown.expect_cursor(19)
-    shown.page.get_by_role("button", name="Play").focus()
+    shown.button("Play").focus()
     for step in forks[-2::-1]:
         shown.press("PageUp")
         shown.expect_cursor(step)
@@ -145,7 +145,7 @@ def test_presenter_fills_the_window_where_full_screen_is_refused(screen: Boards)
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, 1024, 600) == []
     shown.press("Escape")
-    expect(shown.page.locator(".eab.presenting")).to_have_count(0)
+    expect(shown.find(".eab.presenting")).to_have_count(0)
     box = box_of(shown.root)
     assert box["y"] == 300
 
@@ -175,7 +175,7 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) ->
     shown = screen(1090, 660, reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
-    drawer = shown.page.locator(".drawer")
+    drawer = shown.find(".drawer")
     for key, title in (("ArrowDown", "Text and token"), ("t", "Tables"), ("?", "Help")):
         shown.press(key)
         expect(drawer.locator("h2")).to_have_text(title)
@@ -186,25 +186,21 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) ->
         shown.press("Escape")
         expect(drawer).to_be_hidden()
     shown.press("ArrowDown")
-    shown.page.get_by_role("button", name="Close (Escape)").first.click()
+    shown.button("Close (Escape)").first.click()
     expect(drawer).to_be_hidden()
-    expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
+    expect(shown.find(".eab.highlighting")).to_have_count(0)
 
 
 def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(board: Boards) -> None:
     shown = board(width=390, reduced_motion="reduce")
     shown.page.set_viewport_size({"width": 390, "height": 844})
     shown.feed(LIMITED)
-    expect(shown.page.get_by_role("button", name="By step")).to_have_attribute(
-        "aria-pressed", "true"
-    )
-    tree, root = (box_of(shown.page.locator(name)) for name in ("svg.tree", ".box.prompt .frame"))
+    expect(shown.button("By step")).to_have_attribute("aria-pressed", "true")
+    tree, root = (box_of(shown.find(name)) for name in ("svg.tree", ".box.prompt .frame"))
     assert tree["x"] <= root["x"]
     assert tree["y"] <= root["y"]
     assert root["y"] + root["height"] <= tree["y"] + tree["height"]
-    tops = [
-        box_of(shown.page.locator(name))["y"] for name in ("svg.tree", "svg.entropy", "svg.memory")
-    ]
+    tops = [box_of(shown.find(name))["y"] for name in ("svg.tree", "svg.entropy", "svg.memory")]
     assert tops == sorted(tops)
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
 
@@ -213,7 +209,7 @@ def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
     shown = board()
     run = RECORDED[0]
     shown.feed(run, autoplay=True)
-    caption = shown.page.locator(".tree-panel .sentence")
+    caption = shown.find(".tree-panel .sentence")
     expect(caption).to_contain_text("so it branches")
     said = caption.text_content() or ""
     found = re.match(r"Step (\d+): unsure, (\d+\.\d\d) nats \(threshold \d\.\d\d\)", said)
@@ -229,11 +225,11 @@ def test_shares_stand_on_the_edges_and_weights_after_the_texts(board: Boards) ->
     for name, run in enumerate(RECORDED[:6]):
         shown.feed(run, name=f"run {name}")
         shown.keys("End")
-        weights = shown.page.locator(".box.path:not(.hidden) .weight").all_text_contents()
+        weights = shown.find(".box.path:not(.hidden) .weight").all_text_contents()
         numbers = [float(text.strip("<%")) for text in weights if text]
         assert len(numbers) == (len(run.leaves()) if len(run.paths) > 1 else 0)
         assert not numbers or sum(numbers) == pytest.approx(100, abs=0.6 * len(numbers))
-        note = shown.page.locator(".limit-note")
+        note = shown.find(".limit-note")
         if limit_sentence(run):
             expect(note).to_contain_text(limit_sentence(run))
         else:
@@ -242,9 +238,9 @@ def test_shares_stand_on_the_edges_and_weights_after_the_texts(board: Boards) ->
 
 def test_why_the_weights_are_no_products_is_a_click_away(still: Boards) -> None:
     shown = still(LIMITED)
-    shown.page.get_by_role("button", name="Why?").click()
-    expect(shown.page.locator(".drawer")).to_contain_text("the product of the shares")
-    body, topic = (box_of(shown.page.locator(name)) for name in (".drawer-body", ".limit-topic"))
+    shown.button("Why?").click()
+    expect(shown.find(".drawer")).to_contain_text("the product of the shares")
+    body, topic = (box_of(shown.find(name)) for name in (".drawer-body", ".limit-topic"))
     assert 0 <= topic["y"] - body["y"] < body["height"] / 2
 
 
@@ -252,7 +248,7 @@ def test_pointing_at_a_token_shows_its_candidates_and_the_reason(still: Boards) 
     shown = still(RECORDED[0])
     fork = next(path for path in RECORDED[0].paths if path.parent >= 0)
     shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
-    tip = shown.page.locator(".tooltip")
+    tip = shown.find(".tooltip")
     expect(tip.locator("li")).to_have_count(min(5, len(fork.tokens[0].candidates)))
     expect(tip).to_contain_text("reached the threshold")
 
@@ -263,11 +259,11 @@ def test_the_link_is_copied_with_the_step(board: Boards) -> None:
         "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } })"
     )
     shown.feed(STORY)
-    expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
+    expect(shown.button("Copy link")).to_be_hidden()
     shown.feed(STORY, offers={"link": LINK})
     shown.keys("Home", "ArrowRight", "ArrowRight")
-    shown.page.get_by_role("button", name="Copy link").click()
-    expect(shown.page.locator(".copied")).to_have_text("Copied. Opens this run.")
+    shown.button("Copy link").click()
+    expect(shown.find(".copied")).to_have_text("Copied. Opens this run.")
     assert shown.page.evaluate("copied") == f"{shown.page.url}?example=one.eab&cursor=2"
 
 
@@ -275,11 +271,11 @@ def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(board: Boards) -> N
     shown = board(reduced_motion="reduce")
     offers = {"what_if": True, "run_at": True, "growth_steps": ["auto", 4, 16]}
     shown.feed(STORY, offers=offers)
-    bar = shown.page.locator(".what-if")
+    bar = shown.find(".what-if")
     expect(bar).to_be_hidden()
     shown.feed(STORY, offers=offers, what_if="0.9 16", notes={"entropy": "Recomputed."})
     threshold = STORY.started.threshold_nats
-    expect(shown.page.locator(".entropy-panel .sentence")).to_have_text("Recomputed.")
+    expect(shown.find(".entropy-panel .sentence")).to_have_text("Recomputed.")
     bar.get_by_role("button", name=f"Run at {threshold:.2f}").click()
     bar.get_by_role("button", name="Reset").click()
     shown.page.get_by_label("Growth step r").select_option("4")
@@ -295,7 +291,7 @@ def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_box
 ) -> None:
     shown = still(fold(invented_run(5, 20, 8, [*WORDS, " WWWWWWWW", "iiiiiiiii"])))
     with shown.page.expect_download() as waiting:
-        shown.page.get_by_role("button", name="SVG: Download the tree of texts").click()
+        shown.button("SVG: Download the tree of texts").click()
     file = tmp_path / "tree.svg"
     waiting.value.save_as(file)
     words = [text.text or "" for text in ElementTree.parse(file).getroot().iter(f"{SVG}text")]
@@ -314,3 +310,29 @@ def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_box
         }).map((box) => box.textContent)"""
     )
     assert too_wide == []
+
+
+# At every step of a run: the boxes whose words are taller than their frames.
+OVERFLOWING = """() => {
+  const root = document.getElementById("host").shadowRoot;
+  const board = root.__board;
+  const found = [];
+  for (let step = 0; step <= board.store.lastStep; step += 1) {
+    board.send("goTo", step);
+    board.render();
+    for (const box of root.querySelectorAll(".box.path:not(.hidden, .stub)")) {
+      const [words, frame] = [".label", ".frame"].map((name) => box.querySelector(name).getBBox());
+      const [below, above] = [words.y + words.height - frame.y - frame.height, frame.y - words.y];
+      if (Math.max(below, above) > 4) found.push([step, box.dataset.path, below, above]);
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("size", [(780, 660), (1090, 660)])
+def test_words_stay_in_their_boxes_at_every_step(screen: Boards, size: tuple[int, int]) -> None:
+    shown = screen(*size, reduced_motion="reduce")
+    for number, run in enumerate(RECORDED):
+        shown.feed(run, name=f"run {number}")
+        assert shown.page.evaluate(OVERFLOWING) == [], run.started.prompt

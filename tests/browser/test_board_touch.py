@@ -35,16 +35,16 @@ def swipe(shown: BoardPage, start: tuple[float, float], by: tuple[float, float])
 
 
 def middle(shown: BoardPage, name: str) -> tuple[float, float]:
-    box = box_of(shown.page.locator(name))
+    box = box_of(shown.find(name))
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 @pytest.mark.parametrize("beside", [0, 12])
 def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, beside: int) -> None:
     shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
-    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
+    shown.find("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
-    label = shown.page.locator(".threshold-label")
+    label = shown.find(".threshold-label")
     expect(label).to_have_text("1.20 ⇕")
     cursor = shown.data("cursor")
     x, y = middle(shown, "svg.entropy .grip")
@@ -59,15 +59,15 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
 
 
 def test_a_finger_scrubs_along_the_trace(shown: BoardPage) -> None:
-    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
-    box = box_of(shown.page.locator("svg.entropy"))
+    shown.find("svg.entropy").scroll_into_view_if_needed()
+    box = box_of(shown.find("svg.entropy"))
     swipe(shown, (box["x"] + box["width"] * 0.9, box["y"] + 40), (-box["width"] * 0.6, 0))
     assert 0 < shown.data("cursor") < 19
 
 
 def test_a_finger_along_the_trace_scrolls_the_page(shown: BoardPage) -> None:
     shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
-    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
+    shown.find("svg.entropy").scroll_into_view_if_needed()
     before = shown.page.evaluate("scrollY")
     x, y = middle(shown, "svg.entropy")
     swipe(shown, (x, y + 60), (0, -150))

@@ -3,10 +3,10 @@ happens when the lecturer goes.
 """
 
 import re
-from collections.abc import Callable
 
 import pytest
 from axe import grave_findings
+from insisting import OpenPage
 from playwright.sync_api import Locator, Page, expect
 
 from eab.lessons import bundled_runs
@@ -50,7 +50,7 @@ def started(page: Page) -> str:
     return bar.locator("strong").first.inner_text()
 
 
-def test_students_follow_let_go_come_back_and_come_late(open_page: Callable[..., Page]) -> None:
+def test_students_follow_let_go_come_back_and_come_late(open_page: OpenPage) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
     ada = open_page(f"/?class={code}", **OPTIONS)
@@ -87,7 +87,7 @@ def test_students_follow_let_go_come_back_and_come_late(open_page: Callable[...,
 
 
 def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_others(
-    open_page: Callable[..., Page],
+    open_page: OpenPage,
 ) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
@@ -105,7 +105,7 @@ def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_other
     expect(lecturer.get_by_role("radio", name="Yours")).to_be_checked()
 
 
-def test_a_question_is_answered_and_revealed(open_page: Callable[..., Page]) -> None:
+def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
     students = [open_page(f"/?class={code}", **OPTIONS) for _ in range(2)]
@@ -142,7 +142,7 @@ def test_a_question_is_answered_and_revealed(open_page: Callable[..., Page]) -> 
     expect(ada.get_by_text("was chosen by 2 of 2 students.")).to_have_count(0)
 
 
-def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: Callable[..., Page]) -> None:
+def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: OpenPage) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
     ada = open_page(f"/?class={code}", **OPTIONS)
@@ -165,7 +165,7 @@ def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: Callable[.
     expect(lecturer.get_by_text(f"Right: {highest:.2f} nats.")).to_be_visible()
 
 
-def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: Callable[..., Page]) -> None:
+def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: OpenPage) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
     ada = open_page(f"/?class={code}", **OPTIONS)

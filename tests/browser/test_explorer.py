@@ -3,11 +3,11 @@ What the board does by itself is in test_board_page.py.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from insisting import OpenPage
 from playwright.sync_api import Download, Locator, Page, expect
 
 from eab import record
@@ -64,53 +64,44 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
 
 
-def make_it_long(page: Page) -> None:
-    """The most paths and tokens that the page offers, so that the run outlasts the test."""
-    for name in ("Max new tokens", "Max paths"):
-        slider = page.get_by_role("slider", name=name)
-        slider.focus()
-        slider.press("End")
-
-
-def test_the_first_visit_plays_a_run(open_page: Callable[..., Page]) -> None:
-    page = open_page()
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
+    open_page: OpenPage, scheme: str
+) -> None:
+    page = open_page(color_scheme=scheme)
     wait_for_board(page)
+    assert ("dark" in (board(page).get_attribute("class") or "").split()) is (scheme == "dark")
     first = number(page, "cursor")
     page.wait_for_function(f"before => Number({_CURSOR}) > before", arg=first)
 
 
-def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[..., Page]) -> None:
+def test_a_live_run_grows_without_the_board_being_replaced_until_stop_ends_it(
+    open_page: OpenPage,
+) -> None:
     page = open_page()
     wait_for_board(page)
-    make_it_long(page)
+    for name in ("Max new tokens", "Max paths"):  # so that the run outlasts the test
+        page.get_by_role("slider", name=name).press("End")
     run(page, "Once upon a time, there was a little dog. One day, the dog")
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
     board(page).evaluate(
         "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
     )
-    seen = []
-    while page.get_by_role("button", name="Stop").is_visible():
-        seen.append(number(page, "cursor"))
-        page.wait_for_timeout(100)
-    assert len(set(seen)) > 3, "the tree did not grow step by step"
-    assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
-    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
-
-
-def test_stop_ends_the_run_and_keeps_its_tree(open_page: Callable[..., Page]) -> None:
-    page = open_page()
-    wait_for_board(page)
-    make_it_long(page)
-    run(page, "Once upon a time")
     expect(page.get_by_text("of 256")).to_be_visible()
-    page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
+    seen = set()
+    while len(seen) < 4 or max(seen) < 5:
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()  # else it is over
+        seen.add(number(page, "cursor"))
+        page.wait_for_timeout(50)
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=60 * SECONDS)
     assert 5 <= number(page, "cursor") < 250
     assert number(page, "paths") > 1
+    assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
 
 
-def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
+def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
     page = open_page()
     wait_for_board(page)
     run(page, "The reloaded cat", new_tokens=12)
@@ -122,7 +113,7 @@ def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
 
-def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None:
+def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     market = next(one for one in bundled_runs.recordings() if one.file == "market.eab")
     page = open_page(f"?example={market.file}", reduced_motion="reduce")
     wait_for_board(page)
@@ -156,9 +147,7 @@ def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None
     expect(page.get_by_text("continued=(")).to_be_visible()
 
 
-def test_hostile_tokens_are_text_and_nothing_else(
-    open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page()
     wait_for_board(page)
     title = page.title()
@@ -194,14 +183,7 @@ def _hostile(event: Event) -> Event:
             return event
 
 
-def test_the_page_follows_the_dark_mode_of_the_system(open_page: Callable[..., Page]) -> None:
-    for scheme, dark in (("light", False), ("dark", True)):
-        page = open_page(color_scheme=scheme)
-        wait_for_board(page)
-        assert ("dark" in (board(page).get_attribute("class") or "").split()) is dark
-
-
-def test_downloads_hold_the_run(open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_downloads_hold_the_run(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page()
     wait_for_board(page)
     page.get_by_role("tab", name="Export").click()

@@ -1,11 +1,10 @@
 """The first screen of Explore: what is in the window, and that nothing moves during a run."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from insisting import box_of, until_attached
+from insisting import OpenPage, box_of, until_attached
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
@@ -23,9 +22,7 @@ WATCH_SHIFTS = """() => {
 }"""
 
 
-def opened(
-    open_page: Callable[..., Page], width: int = 1366, height: int = 768, **options: Any
-) -> Page:
+def opened(open_page: OpenPage, width: int = 1366, height: int = 768, **options: Any) -> Page:
     page = open_page(**options)
     page.set_viewport_size({"width": width, "height": height})
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
@@ -49,10 +46,12 @@ def run_button(page: Page) -> Any:
     return page.get_by_role("button", name="Run", exact=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_header_is_one_line_and_nothing_covers_it(
-    open_page: Callable[..., Page], width: int, height: int
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [SIZES[0], *(pytest.param(*size, marks=pytest.mark.slow) for size in SIZES[1:])],
+)
+def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_window(
+    open_page: OpenPage, width: int, height: int
 ) -> None:
     page = opened(open_page, width, height)
     for selector in (".eab-brand", ".st-key-prompt textarea", ".st-key-run_button button"):
@@ -60,26 +59,19 @@ def test_the_header_is_one_line_and_nothing_covers_it(
         assert box["y"] >= 0
         assert box["y"] + box["height"] <= 56
         assert box["x"] + box["width"] <= width
-    page.get_by_role("button", name="Open").click(trial=True)
-    run_button(page).click(trial=True)
-    page.get_by_role("textbox", name="Prompt").click(trial=True)
-    page.get_by_test_id("stMainMenu").click(trial=True)
+    for control in (
+        page.get_by_role("button", name="Open"),
+        run_button(page),
+        page.get_by_role("textbox", name="Prompt"),
+        page.get_by_test_id("stMainMenu"),
+    ):
+        control.click(trial=True)  # nothing covers it
     height_left = page.evaluate(
         """() => { const probe = document.body.appendChild(document.createElement("div"));
         probe.style.height = "var(--eab-board-height)"; const { height } = probe.getBoundingClientRect();
         probe.remove(); return height; }"""
     )
     assert place(page, ".eab")["y"] + height_left <= height
-
-
-@pytest.mark.parametrize(
-    ("width", "height"),
-    [SIZES[0], SIZES[-1], *(pytest.param(*size, marks=pytest.mark.slow) for size in SIZES[1:-1])],
-)
-def test_all_pictures_and_the_scrubber_are_in_the_window(
-    open_page: Callable[..., Page], width: int, height: int
-) -> None:
-    page = opened(open_page, width, height)
     for selector in ("svg.tree", "svg.entropy", "svg.memory", ".transport:not(.tools) input"):
         box = place(page, f".eab {selector}")
         assert box["height"] >= 15
@@ -93,32 +85,7 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     assert drawer["y"] + drawer["height"] <= height
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching", "/quantization", "/tune"],
-)
-def test_no_page_has_emoji_glyphs(open_page: Callable[..., Page], path: str) -> None:
-    """Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text."""
-    page = open_page(path)
-    expect(page.locator("[data-testid=stDownloadButton], .eab .box.path").first).to_be_visible(
-        timeout=60 * SECONDS
-    )
-    page.wait_for_timeout(1000)
-    found = page.evaluate(
-        """() => {
-          const all = (root) => [...root.querySelectorAll("*")].flatMap(
-            (node) => node.shadowRoot ? [node, ...all(node.shadowRoot)] : [node]);
-          const own = (node) => [...node.childNodes].filter((one) => one.nodeType === 3);
-          const words = all(document.body).filter((node) => !node.closest("script, style"))
-            .flatMap(own).map((one) => one.data).join(" ");
-          return [...words].filter((one) => /\\p{Emoji}/u.test(one) && !/[#*0-9©®]/.test(one));
-        }"""
-    )
-    assert found == []
-
-
-def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: Callable[..., Page]) -> None:
+def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) -> None:
     page = opened(open_page, query="?example=ball.eab")
     set_slider(page, "Max new tokens", "End")
     page.wait_for_timeout(1000)  # what the slider caused is drawn
@@ -136,7 +103,7 @@ def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: Callable[.
     assert page.evaluate("shifts") == []
 
 
-def test_a_long_error_does_not_move_the_board(open_page: Callable[..., Page]) -> None:
+def test_a_long_error_does_not_move_the_board(open_page: OpenPage) -> None:
     page = opened(open_page)
     top = place(page, ".eab")["y"]
     page.get_by_role("textbox", name="Prompt").fill("word " * 2000)
@@ -145,9 +112,7 @@ def test_a_long_error_does_not_move_the_board(open_page: Callable[..., Page]) ->
     assert place(page, ".eab")["y"] == top
 
 
-def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(
-    open_page: Callable[..., Page],
-) -> None:
+def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(open_page: OpenPage) -> None:
     page = opened(open_page)
     top = place(page, ".eab")["y"]
     prompt = page.get_by_role("textbox", name="Prompt")
@@ -171,9 +136,7 @@ def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(
 
 
 @pytest.mark.slow
-def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
-    open_page: Callable[..., Page],
-) -> None:
+def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(open_page: OpenPage) -> None:
     page = opened(open_page)
     held: list[Route] = []
     page.route(re.compile(r"/static/js/Button\."), lambda route: held.append(route))
@@ -188,13 +151,13 @@ def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
 
 
 @pytest.mark.slow
-def test_a_double_click_on_run_does_not_stop_the_run(open_page: Callable[..., Page]) -> None:
+def test_a_double_click_on_run_does_not_stop_the_run(open_page: OpenPage) -> None:
     page = opened(open_page)
     run_button(page).dblclick()
     expect(page.get_by_text("Done after").first).to_be_visible(timeout=120 * SECONDS)
 
 
-def test_the_theme_can_be_chosen_in_the_menu(open_page: Callable[..., Page]) -> None:
+def test_the_theme_can_be_chosen_in_the_menu(open_page: OpenPage) -> None:
     page = opened(open_page, color_scheme="light")
     for name, dark in (("Dark", True), ("Light", False)):
         page.get_by_test_id("stMainMenu").click()

@@ -8,14 +8,14 @@ cores. Eight sessions are part of every test run, thirty are opt-in (`pytest -m 
 
 import json
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlencode
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect
+from insisting import OpenPage
+from playwright.sync_api import expect
 from raw_session import RawSession
 
 from eab.board.messages import board_message
@@ -87,7 +87,7 @@ def expected(model: HuggingFaceModel, number: int) -> dict[str, Any]:
     ],
 )
 def test_all_sessions_at_once_get_their_own_whole_runs(
-    open_page: Callable[..., Page],
+    open_page: OpenPage,
     address: str,
     server: psutil.Process,
     embedded: HuggingFaceModel,
@@ -124,3 +124,33 @@ def test_all_sessions_at_once_get_their_own_whole_runs(
     )
     for session in (*sessions, *reloaded):
         session.close()
+
+
+ONE_RUN = urlencode(
+    {"prompt": "Once upon a time", "max_new_tokens": 40, "max_paths": 6, "min_fork_weight": 0.03}
+)
+
+
+def test_a_poll_that_was_sent_before_the_browser_had_the_new_page_finds_nothing(
+    address: str,
+) -> None:
+    session = RawSession(address, ONE_RUN)
+    for _ in range(2):
+        before = session.run_id
+        session.press("run_button")
+        session.until(lambda before=before: session.run_id != before)
+        session.until(
+            lambda: (
+                bool(session.board["ended"]) and session.board["run"] == f"live-{session.run_id}"
+            )
+        )
+        session.until(lambda: "Texts" in session.tabs)
+    assert len(session.polled) > 1
+    assert len(set(session.polled)) == len(session.polled), "a new name on each drawing"
+    drawn = session.finished
+    for name in session.polled:
+        session.poll(name)
+    session.press("stop_button")  # does nothing, but draws the page
+    session.until(lambda: session.finished > drawn)
+    session.close()
+    assert session.finished == drawn + 1

@@ -3,11 +3,12 @@ calls nobody.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from insisting import OpenPage
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
@@ -31,7 +32,7 @@ HOSTILE = [
 
 
 @pytest.fixture
-def open_run(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+def open_run(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
     """Saves the events, opens the file, and afterwards finds no error and no request."""
     contexts, problems, asked = [], [], []
 
@@ -63,7 +64,7 @@ def cursor_is(page: Page, step: int) -> None:
     expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
-def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: Callable[..., Page]) -> None:
+def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) -> None:
     page = open_run(STORY)
     page.wait_for_function(
         "() => Number(document.querySelector('.eab').dataset.cursor) % 19 > 0"
@@ -72,7 +73,7 @@ def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: Callable[..., Pa
     assert page.title() == "Once upon a time"
 
 
-def test_the_keyboard_scrubs_and_inspects(open_run: Callable[..., Page]) -> None:
+def test_the_keyboard_scrubs_and_inspects(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce")
     page.keyboard.press("Home")  # the board has the focus from the start
     cursor_is(page, 0)
@@ -87,7 +88,7 @@ def test_the_keyboard_scrubs_and_inspects(open_run: Callable[..., Page]) -> None
     cursor_is(page, 7)
 
 
-def test_hostile_text_stays_text(open_run: Callable[..., Page]) -> None:
+def test_hostile_text_stays_text(open_run: OpenPage) -> None:
     events = invented_run(3, 12, 4, WORDS + HOSTILE)
     page = open_run(events, reduced_motion="reduce")
     page.keyboard.press("End")
@@ -100,36 +101,24 @@ def test_hostile_text_stays_text(open_run: Callable[..., Page]) -> None:
     assert "\u202e" not in text
 
 
-def test_the_texts_are_a_table(open_run: Callable[..., Page]) -> None:
-    page = open_run(STORY, reduced_motion="reduce")
-    expect(page.locator("#texts tbody tr")).to_have_count(len(fold(STORY).leaves()))
-
-
-@pytest.mark.parametrize("kind", ["SVG", "PNG"])
-def test_pictures_download(open_run: Callable[..., Page], kind: str) -> None:
-    page = open_run(STORY, reduced_motion="reduce")
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=f"Download the tree of texts as {kind}").click()
-    assert waiting.value.suggested_filename == f"tree.{kind.lower()}"
-    assert Path(waiting.value.path()).stat().st_size > 1000
-
-
-def test_it_follows_the_dark_mode_of_the_system(open_run: Callable[..., Page]) -> None:
+def test_its_table_its_pictures_its_width_and_its_theme(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce", color_scheme="light")
+    expect(page.locator("#texts tbody tr")).to_have_count(len(fold(STORY).leaves()))
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=f"Download the tree of texts as {kind}").click()
+        assert waiting.value.suggested_filename == f"tree.{kind.lower()}"
+        assert Path(waiting.value.path()).stat().st_size > 1000
     shared = page.locator("svg.memory rect.shared").first
     expect(shared).to_have_css("fill", "rgb(0, 114, 178)")
     page.emulate_media(color_scheme="dark")
     expect(shared).to_have_css("fill", "rgb(86, 180, 233)")
+    for width in (400, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_wider_than_the_page(open_run: Callable[..., Page], width: int) -> None:
-    page = open_run(STORY, reduced_motion="reduce")
-    page.set_viewport_size({"width": width, "height": 900})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_where_scripts_are_off_it_says_so(open_run: Callable[..., Page]) -> None:
+def test_where_scripts_are_off_it_says_so(open_run: OpenPage) -> None:
     page = open_run(STORY, java_script_enabled=False)
     expect(page.get_by_text("needs JavaScript, but no network")).to_be_visible()
 
@@ -148,9 +137,7 @@ def words_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["bridge", "pet", "canberra", "riddle", "recipe", "report"])
-def test_eight_texts_can_be_read_on_a_small_screen(
-    open_run: Callable[..., Page], name: str
-) -> None:
+def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str) -> None:
     """They show 90 % of their characters, also those of 48 tokens; no word is cut."""
     recording = next(one for one in bundled_runs.recordings() if one.file.startswith(name))
     events = bundled_runs.events_of(recording)

@@ -84,6 +84,7 @@ def test_health_is_for_everybody_and_metrics_are_for_the_key(public: str) -> Non
     status, text, _ = answer(f"{public}/metrics", KEY)
     assert status == 200
     assert "eab_generated_tokens_total" in text
+    assert answer(f"{public}/_stcore/metrics")[0] == 404, "Streamlit's own"
 
 
 def test_it_answers_to_its_own_names_alone(public: str) -> None:
@@ -137,10 +138,6 @@ def test_what_is_no_message_of_a_page_ends_the_connection_without_a_traceback(
     assert "Traceback" not in log.read_text(encoding="utf-8")
 
 
-def test_streamlits_own_metrics_are_not_shown(public: str) -> None:
-    assert answer(f"{public}/_stcore/metrics")[0] == 404
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_no_page_wants_anything_that_the_policy_forbids(public: str, page: Page, name: str) -> None:
     wrong: list[str] = []
@@ -175,7 +172,7 @@ def test_a_run_asks_nobody_but_the_server_and_is_counted(public: str, page: Page
     assert "secret" not in counted
 
 
-def test_limits_stand_in_the_controls(public: str, page: Page) -> None:
+def test_limits_stand_in_the_controls_and_no_link_goes_beyond_them(public: str, page: Page) -> None:
     page.goto(public)
     slider = page.get_by_role("slider", name="Max paths")
     expect(slider).to_have_attribute("max", "20")
@@ -184,9 +181,6 @@ def test_limits_stand_in_the_controls(public: str, page: Page) -> None:
     page.locator(".st-key-header").get_by_role("button", name="Open").click()
     page.get_by_role("tab", name="Saved runs").click()
     expect(page.get_by_text("Saved runs are switched off on this server.")).to_be_visible()
-
-
-def test_a_link_to_another_model_shows_what_is_offered(public: str, page: Page) -> None:
     page.goto(f"{public}/?model=/root/.ssh&prompt=A%20little&seed=1")
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
     expect(page.get_by_text("/root/.ssh")).to_have_count(0)

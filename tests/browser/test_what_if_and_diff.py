@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from insisting import box_of
+from insisting import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -30,9 +30,7 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
-def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
-    open_page: Callable[..., Page],
-) -> None:
+def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(open_page: OpenPage) -> None:
     page = open_page(EXAMPLE)
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
@@ -56,7 +54,7 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
     assert page.locator(".eab").get_attribute("data-playing") == "false"
 
 
-def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[..., Page]) -> None:
+def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: OpenPage) -> None:
     page = open_page(EXAMPLE)
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
@@ -74,7 +72,7 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
-    open_page: Callable[..., Page], scheme: str
+    open_page: OpenPage, scheme: str
 ) -> None:
     page = open_page("/compare?a=ball.eab&b=original.eab", color_scheme=scheme)
     for side in ("both", "a", "b"):

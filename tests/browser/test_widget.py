@@ -2,10 +2,11 @@
 gives it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from insisting import OpenPage
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
@@ -46,7 +47,7 @@ _HOST = """async ([code, css, values]) => {
 
 
 @pytest.fixture
-def cell(browser: Browser) -> Iterator[Callable[..., Page]]:
+def cell(browser: Browser) -> Iterator[OpenPage]:
     """An output cell with a widget of these values; afterwards there was no error."""
     contexts, problems = [], []
 
@@ -79,7 +80,7 @@ def cursor_is(page: Page, step: int) -> None:
     expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
-def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: Callable[..., Page]) -> None:
+def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     cursor_is(page, 19)
     expect(page.get_by_role("button", name="End the run")).to_be_hidden()
@@ -92,16 +93,9 @@ def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: Callable[..., Page])
     assert page.locator("[data-lm-suppress-shortcuts=true] .eab").count() == 1
 
 
-def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
+def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
     run, feed = Run(STORY[0]), Feed()
-    half = (
-        next(
-            index
-            for index, event in enumerate(STORY)
-            if isinstance(event, StepTimed) and event.step == 9
-        )
-        + 1
-    )
+    half = 1 + [type(one) is StepTimed and one.step == 9 for one in STORY].index(True)
     for event in STORY[1:half]:
         run.apply(event)
     page = cell(run, "live", "Step 10 of 20", running=True)
@@ -124,7 +118,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
     assert page.evaluate("listening()") == 0
 
 
-def test_a_board_that_opens_late_asks_for_everything(cell: Callable[..., Page]) -> None:
+def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     late = Feed(key="notebook", steps=[15]).message(fold(STORY), "notebook", "live") | {
         "run": "another"
@@ -133,7 +127,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: Callable[..., Page]) 
     assert page.evaluate("sent") == [{"request": "keyframe"}]
 
 
-def test_hostile_text_stays_text(cell: Callable[..., Page]) -> None:
+def test_hostile_text_stays_text(cell: OpenPage) -> None:
     page = cell(fold(invented_run(3, 12, 4, WORDS + HOSTILE)))
     page.locator(".eab").focus()
     page.keyboard.press("ArrowDown")
@@ -141,7 +135,7 @@ def test_hostile_text_stays_text(cell: Callable[..., Page]) -> None:
     assert page.locator(".eab script, .eab img").count() == 0
 
 
-def test_it_takes_the_colours_of_jupyter(cell: Callable[..., Page]) -> None:
+def test_it_takes_the_colours_of_jupyter(cell: OpenPage) -> None:
     page = cell(
         fold(STORY),
         style="--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",

@@ -92,7 +92,9 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
 def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
     capturing, twins, words, tracer, weights
 ):
-    config = BranchingConfig(max_new_tokens=24, attention="padded", **SIX_PATHS)
+    config = BranchingConfig(
+        max_new_tokens=24, attention="padded", max_paths=6, entropy_threshold=1.5, r=8
+    )
     captured = capturing("llama", tracer.capture, weights)
     plain = deepcopy(twins("llama").plain)
     uncaptured = HuggingFaceModel(plain, words, "llama", store_weights(plain, weights, PLAIN))
@@ -103,23 +105,20 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
     assert decisions(found) == decisions(expected)
 
 
-ONE_PATH = {"max_paths": 1, "entropy_threshold": 20.0, "r": 8}
-SIX_PATHS = {"max_paths": 6, "entropy_threshold": 1.5, "r": 8}
-DRAFTS = SIX_PATHS | {"entropy_threshold": 2.5, "r": 16}
-DRAFTS |= {"drafter": "sibling-lookup", "draft_length": 2}
-INDEPENDENT = {"policy": "independent", "max_paths": 5, "r": 64}
-
-
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "gpt_neox"])
 @pytest.mark.parametrize(
-    ("family", "settings"),
+    "settings",
     [
-        ("llama", SIX_PATHS),
-        ("llama", DRAFTS),
-        ("qwen2", ONE_PATH),
-        ("qwen2", INDEPENDENT),
-        ("gpt2", DRAFTS),
-        ("gpt_neox", SIX_PATHS),
-        ("gpt_neox", INDEPENDENT),
+        {"max_paths": 1, "entropy_threshold": 20.0, "r": 8},
+        {"max_paths": 6, "entropy_threshold": 1.5, "r": 8},
+        {
+            "max_paths": 6,
+            "entropy_threshold": 2.5,
+            "r": 16,
+            "drafter": "sibling-lookup",
+            "draft_length": 2,
+        },
+        {"policy": "independent", "max_paths": 5, "r": 64},
     ],
 )
 def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
@@ -139,8 +138,12 @@ def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow
     model = capturing("llama", tracer.capture)
     events = list(generate(model, Request(PROMPT, config)))
     growths = [event for event in events if isinstance(event, RowsAllocated)]
-    assert len(growths) == 4, "the prompt, and four of twelve tokens three times"
-    assert tracer.traced == 3, "of four batches, two are only run, the third is also captured"
+    assert len(growths) == 4, (
+        "the prompt, and three times four of the twelve tokens that are processed"
+    )
+    assert tracer.traced == 3, (
+        "of each four batches, two are only run and the third is also captured"
+    )
     assert tracer.replayed == 6, "once to check it, then for the fourth"
     gc.collect()
     assert not model._graph_runner._replays, "they are discarded with the tensors"
@@ -176,8 +179,11 @@ def test_batches_of_two_runs_share_one_forward_pass(capturing, twins, tracer):
 
 
 def test_sliced_batches_are_not_captured(capturing, tracer):
-    request = Request(PROMPT, BranchingConfig(max_new_tokens=8))
-    assert list(generate(capturing("llama", tracer.capture), request))
+    list(
+        generate(
+            capturing("llama", tracer.capture), Request(PROMPT, BranchingConfig(max_new_tokens=8))
+        )
+    )
     assert tracer.traced == 0
 
 
@@ -201,11 +207,11 @@ def freezes(forward: Callable[[], Tensor]) -> Replay:
 def test_what_cannot_be_captured_runs_uncaptured_and_is_tried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
-    found, expected = (
-        list(generate(model, Request(PROMPT, FAILING)))
-        for model in (capturing("llama", capture), twins("llama").ours)
+    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
+    events = list(generate(capturing("llama", capture), Request(PROMPT, config)))
+    assert decisions(events) == decisions(
+        list(generate(twins("llama").ours, Request(PROMPT, config)))
     )
-    assert decisions(found) == decisions(expected)
     assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
 
 
@@ -245,9 +251,6 @@ def test_replays_are_verified_on_new_numbers_before_the_first_run(capturing, twi
     assert all("replays disagree with the model" in message for message in caplog.messages)
 
 
-FAILING = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-
-
 def breaks() -> bool:
     raise RuntimeError("out of memory")
 
@@ -255,8 +258,8 @@ def breaks() -> bool:
 def test_a_verification_that_fails_does_not_disturb_a_run(capturing, twins, tracer, caplog):
     model = capturing("llama", tracer.capture)
     model._graph_runner = CudaGraphRunner(lambda: tracer.capture, breaks)
-    events = generate(model, Request(PROMPT, FAILING))
-    assert_leaves_match(fold(events), twins("llama").plain, EXACT)
+    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
     assert tracer.traced == 0
     assert ["out of memory" in message for message in caplog.messages] == [True] * MAX_FAILURES
 
@@ -265,8 +268,8 @@ def test_a_verification_without_a_replay_does_not_count(capturing, twins, caplog
     model = capturing("llama", freezes)
     free = iter([None])  # no stream for the verification, then always one
     model._graph_runner = CudaGraphRunner(lambda: next(free, freezes), model._replays_agree)
-    events = generate(model, Request(PROMPT, FAILING))
-    assert_leaves_match(fold(events), twins("llama").plain, EXACT)
+    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
     assert len(caplog.messages) == MAX_FAILURES
 
 

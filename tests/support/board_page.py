@@ -66,6 +66,12 @@ class BoardPage:
         """Choose a token, as a click on it does."""
         self.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
 
+    def find(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name)
+
     def box(self, path: int) -> Locator:
         return self.page.locator(f'.box.path[data-path="{path}"]')
 

@@ -17,11 +17,7 @@ FIELDS: dict[str, dict[str, tuple[bool, str]]] = {
     for name, body in re.findall(r"^export interface (\w+) \{\n(.*?)^\}", _SOURCE, re.M | re.S)
 }  # whether it may be missing, and its type, by the name of the interface and of the field
 _ALIASES: dict[str, str] = dict(re.findall(r"^export type (\w+) =\s([^;]+);", _SOURCE, re.M))
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "number": (int, float),
-    "string": (str,),
-    "boolean": (bool,),
-}
+_PLAIN: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "boolean": (bool,)}
 
 
 def fits(value: Any, declared: str) -> bool:

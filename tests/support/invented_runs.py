@@ -68,7 +68,7 @@ class _Inventor:
     def events(self) -> list[Event]:
         config = BranchingConfig(max_new_tokens=max(1, self.steps), max_paths=max(1, self.paths))
         found: list[Event] = [
-            RunStarted("".join(PROMPT), tuple(range(len(PROMPT))), PROMPT, CARD, config, THRESHOLD),
+            RunStarted("".join(PROMPT), tuple(range(len(PROMPT))), PROMPT, CARD, config, THRESHOLD)
         ]
         for step in range(self.steps):
             found += self._step(step)

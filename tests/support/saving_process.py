@@ -166,9 +166,7 @@ def _told(work: Callable[[Callable[[str], None]], object]) -> Iterator[Iterator[
 
 
 @contextmanager
-def _forked(
-    work: Callable[[Callable[[str], None]], object],
-) -> Iterator[tuple[int, Iterator[str]]]:
+def _forked(work: Callable[[Callable[[str], None]], object]) -> Iterator[tuple[int, Iterator[str]]]:
     """A process that does this work -> its id, and the lines that it tells."""
     reading, writing = os.pipe()
     child = os.fork()

@@ -14,12 +14,7 @@ from eab.engine.handle import Handle
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import (
-    Event,
-    Reweighted,
-    RunStarted,
-    StepTimed,
-)
+from eab.events import Event, Reweighted, RunStarted, StepTimed
 from eab.run import fold
 
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]

@@ -16,3 +16,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 def finished(run: LiveTask[Any]) -> bool:
     return not run.active
+
+
+def ended(run: LiveTask[Any]) -> LiveTask[Any]:
+    """The run, once it has ended."""
+    wait_until(lambda: finished(run))
+    return run

@@ -39,9 +39,7 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -
     assert page.value("set_top_p") == pytest.approx(0.9)
 
 
-def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back(
-    page: Tab,
-) -> None:
+def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back(page: Tab) -> None:
     page.put(set_max_paths=3).put(prompt=SKY)
     assert (page.value("set_max_paths"), kind(page)) == (3, "Chat")
     page.put(set_model_kind="Stories")
@@ -117,6 +115,7 @@ def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
         assert getting().is_allowed == ("smollm2" in models)
 
 
+@pytest.mark.slow
 def test_a_reply_takes_the_likeliest_text_into_the_chat_which_can_be_left(page: Tab) -> None:
     page.put(prompt=CAPITAL).generate(**SHORT)
     assert not page.error

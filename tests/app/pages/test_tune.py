@@ -210,9 +210,7 @@ def test_a_saved_sweep_is_renamed_deleted_and_brought_back_unless_it_is_gone(
     assert [one.name for one in store.all()] == ["two"]
 
 
-def test_a_link_to_a_sweep_that_is_not_there_is_explained(
-    store: NamedStore[TuningReport],
-) -> None:
+def test_a_link_to_a_sweep_that_is_not_there_is_explained(store: NamedStore[TuningReport]) -> None:
     page = opened("tune", sweep="no-such-sweep")
     assert "This sweep is not saved on this server" in page.errors[0]
     assert "Recorded: embedded" in page.captions

@@ -34,9 +34,7 @@ def ask(
     return page.remember(what_if=Asked(f"recorded-{name}.eab", threshold, step))
 
 
-def test_a_higher_threshold_prunes_the_tree_at_once_and_reset_brings_it_back(
-    page: Tab,
-) -> None:
+def test_a_higher_threshold_prunes_the_tree_at_once_and_reset_brings_it_back(page: Tab) -> None:
     before = page.board
     after = ask(page, 1.0).board
     recomputed = fold(resimulate(EVENTS, 1.0).events)
@@ -79,8 +77,8 @@ def test_what_was_asked_of_another_run_changes_nothing(page: Tab) -> None:
 
 
 def threshold_words(page: Tab) -> str:
-    drawn = next(one.proto.body for one in page.sidebar.get("html") if "Forks at" in one.proto.body)
-    return re.sub("<[^>]+>", "", drawn)
+    """What stands below the slider of the threshold."""
+    return re.sub("<[^>]+>", "", " ".join(one.proto.body for one in page.sidebar.get("html")))
 
 
 def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
@@ -93,3 +91,16 @@ def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
     assert "about 1 text." in threshold_words(page)
     page.put(set_threshold_nats=0.1)
     assert "about" not in threshold_words(page)  # only the model knows
+
+
+def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to() -> None:
+    opened().generate(set_max_new_tokens=1)  # only a loaded model makes a probe
+    page = opened().put(prompt="My best friend is")
+    page.until(lambda: "of a greedy run" in threshold_words(page))
+    found = re.search(r"(\d+) of (\d+) tokens", threshold_words(page))
+    assert found is not None
+    assert 0 < int(found[1]) < int(found[2]) / 4, "the highest 10 %"
+    value = page.value("set_threshold_nats")
+    page.generate()
+    assert re.search(r"about \d+ text", threshold_words(page))
+    assert page.value("set_threshold_nats") == value, "what the controls show is what runs"

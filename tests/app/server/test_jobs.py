@@ -61,9 +61,7 @@ def test_every_prompt_of_a_job_is_checked_before_it_waits(worker: Worker, job: J
     assert not live.events
 
 
-def test_the_settings_of_all_runs_of_a_job_are_checked_when_it_is_asked_for(
-    worker: Worker,
-) -> None:
+def test_the_settings_of_all_runs_of_a_job_are_checked_when_it_is_asked_for(worker: Worker) -> None:
     sweep = sweep_job("sweep", Grid({"max_paths": [2, 9]}, SMALL), prompts(SHORT), "any")
     with pytest.raises(LimitError, match="max_paths is 9; this server allows at most 8"):
         worker.start(sweep)

@@ -1,4 +1,6 @@
-"""The app's worker without a browser: several runs at once, stop, failure, forgotten runs."""
+"""The app's worker without a browser: several runs at once, stop, failure, forgotten runs, and
+comparisons of caches next to runs.
+"""
 
 import threading
 import time
@@ -8,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from table_model import TableModel, random_table
-from waiting import finished, wait_until
+from waiting import ended, finished, wait_until
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
@@ -17,11 +19,13 @@ from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
+from app.state.variants import comparison_job
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
+from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
 from eab.run.threshold import probe_config
@@ -54,8 +58,7 @@ def steps(run: LiveRun) -> int:
 
 
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
-    run = start(worker)
-    wait_until(lambda: finished(run))
+    run = ended(start(worker))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.started_run().samples()
     assert worker.find(run.id, RunFold) is run
@@ -65,8 +68,7 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
     runs = [start(worker, prompt) for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
-    alone = start(worker, prompts[1])
-    wait_until(lambda: finished(alone))
+    alone = ended(start(worker, prompts[1]))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
     beside, lone = (run.state.started_run().samples() for run in (runs[1], alone))
     assert [sample.token_ids for sample in beside] == [sample.token_ids for sample in lone]
@@ -103,8 +105,7 @@ def test_a_run_that_nobody_watches_is_stopped(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    run = start(worker, config=LONG)
-    wait_until(lambda: finished(run))
+    run = ended(start(worker, config=LONG))
     assert steps(run) < 400
     assert run.state.ended is not None
     assert run.state.ended.reason == "unwatched"
@@ -176,8 +177,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     worker = Worker(slow_model_cache(started, may_end))
     slow = start(worker, model="slow")
     assert started.wait(10)
-    other = start(worker)
-    wait_until(lambda: finished(other))
+    ended(start(worker))
     assert slow.status == "loading"
     slow.stop()
     assert slow.status == "ended"
@@ -190,8 +190,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
 def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
     broken = [start(worker, model="missing") for _ in range(4)]
     wait_until(lambda: all(map(finished, broken)))
-    run = start(worker)
-    wait_until(lambda: finished(run))
+    run = ended(start(worker))
     assert run.status == "ended"
 
 
@@ -220,8 +219,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
 def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
     first = start(narrow, config=LONG)
     wait_until(lambda: steps(first) > 0)
-    empty = start(narrow, "  ")
-    wait_until(lambda: finished(empty))
+    empty = ended(start(narrow, "  "))
     assert "the prompt is empty" in empty.message
     assert first.active
     first.stop()
@@ -283,13 +281,11 @@ def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker:
     asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
     before = metrics.counts()
-    probe = worker.start(run_job("The old king said", probed, "embedded", probe_only=True))
-    wait_until(lambda: finished(probe))
+    probe = ended(worker.start(run_job("The old king said", probed, "embedded", probe_only=True)))
     assert estimate.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
-    ended = [metrics.counts(), before]
-    assert len({one.get("runs_total stopped", 0.0) for one in ended}) == 1, "it is no run"
-    run = worker.start(run_job("The old king said", asked, "embedded"))
-    wait_until(lambda: finished(run))
+    counts = [metrics.counts(), before]
+    assert len({one.get("runs_total stopped", 0.0) for one in counts}) == 1, "it is no run"
+    run = ended(worker.start(run_job("The old king said", asked, "embedded")))
     assert probe.state.started_run().probe == run.state.started_run().probe
     assert len(probe.state.started_run().probe) == 12
     assert steps(probe) <= 1
@@ -303,10 +299,8 @@ def test_a_probe_is_made_once_for_the_runs_of_its_prompt(
     PROBED.pop(models.get("embedded"), None)
     asked = BranchingConfig(threshold_unit="quantile", max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
-    probe = worker.start(run_job("A frog", probed, "embedded", probe_only=True))
-    wait_until(lambda: finished(probe))
-    run = worker.start(run_job("A frog", asked, "embedded"))
-    wait_until(lambda: finished(run))
+    ended(worker.start(run_job("A frog", probed, "embedded", probe_only=True)))
+    ended(worker.start(run_job("A frog", asked, "embedded")))
     assert len(PROBED[models.get("embedded")]) == 1
 
 
@@ -338,3 +332,47 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
         step.kv.bytes_held for step in runs[0].state.started_run().steps if step.kv
     )
     assert (max(held) <= max(2**20, oldest_of_each)) == (total_mib == 1)
+
+
+def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
+    compared = worker.start(
+        comparison_job("Once upon a time", CONFIG, "embedded", cache_variants())
+    )
+    run = worker.start(run_job("The cat sat on", CONFIG, "embedded"))
+    wait_until(lambda: finished(compared) and finished(run))
+    assert compared.status == run.status == "ended"
+    assert [one.started.config.cache for one in compared.state.runs] == list(CACHES)
+    assert compared.state.agreed
+
+
+def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
+    compared = worker.start(comparison_job("Once upon a time", LONG, "embedded", cache_variants()))
+    wait_until(lambda: bool(compared.state.runs) and len(compared.state.runs[0].steps) > 3)
+    compared.stop()
+    wait_until(lambda: finished(compared))
+    assert compared.state.ended is not None
+    assert compared.state.ended.reason == "stopped"
+    assert len(compared.state.runs) == 1
+    assert len(compared.state.runs[0].steps) < 400
+
+
+def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
+    missing, empty = (
+        worker.start(comparison_job("x", CONFIG, "missing", cache_variants())),
+        worker.start(comparison_job("  ", CONFIG, "embedded", cache_variants())),
+    )
+    wait_until(lambda: finished(missing) and finished(empty))
+    assert (missing.status, missing.message) == ("failed", "there is no such model")
+    assert "the prompt is empty" in empty.message
+    assert not empty.state.runs
+
+
+def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
+    run, compared = (
+        worker.start(run_job(" ", CONFIG, "embedded")),
+        worker.start(comparison_job(" ", CONFIG, "embedded", cache_variants())),
+    )
+    assert worker.find(run.id, RunFold) is run
+    assert worker.find(compared.id, VariantRuns) is compared
+    assert worker.find(compared.id, RunFold) is None
+    assert worker.find(run.id, VariantRuns) is None

@@ -1,13 +1,19 @@
-"""To which names a server answers."""
+"""What lies before Streamlit: to which names a server answers, and tabs that are closed while
+something is sent to them.
+"""
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.server import http
+from app.server.http import ClosedTabs
 from app.server.rules import PUBLIC, Rules
 
 
@@ -64,3 +70,47 @@ def test_the_names_in_the_rules_are_answered(
 @given(st.text())
 def test_any_header_is_read(header: str) -> None:
     assert isinstance(http.is_this_machine_or_number(http.host_name(header)), bool)
+
+
+def served(connection: Coroutine[Any, Any, None]) -> None:
+    """Serve one connection, in a thread: the browser tests have an event loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, connection).result()
+
+
+async def sends_and_closes(scope: Any, receive: Any, send: Any) -> None:
+    """What Streamlit does: it goes on after a message that could not be sent."""
+    socket = WebSocket(scope, receive, send)
+    await socket.accept()
+    with pytest.raises(WebSocketDisconnect):
+        await socket.send_bytes(b"a picture")
+    try:
+        await socket.receive_bytes()
+    except RuntimeError:
+        await socket.close()
+
+
+async def broken(scope: Any, receive: Any, send: Any) -> None:
+    raise WebSocketDisconnected if scope["type"] == "http" else RuntimeError("something else")
+
+
+async def connected() -> Any:
+    return {"type": "websocket.connect"}
+
+
+async def gone(message: Any) -> None:
+    if message["type"] != "websocket.accept":
+        raise OSError("the browser has gone")
+
+
+def test_a_closed_tab_ends_quietly() -> None:
+    scope = {"type": "websocket", "headers": []}
+    with pytest.raises(WebSocketDisconnected):  # what the log would show
+        served(sends_and_closes(scope, connected, gone))
+    served(ClosedTabs(sends_and_closes)(scope, connected, gone))
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_other_errors_are_not_hidden(kind: str) -> None:
+    with pytest.raises(RuntimeError):
+        served(ClosedTabs(broken)({"type": kind}, connected, gone))

@@ -1,0 +1,334 @@
+"""Every page in a real Chromium, in both themes: axe, contrast, widths, and no emoji glyphs; then
+what single pages do with the pointer and with their layout. What they compute is tested without a
+browser, in tests/app/pages.
+"""
+
+import csv
+import re
+from itertools import cycle, pairwise
+from pathlib import Path
+
+import contrast
+import pytest
+from axe import KEPT, grave_findings
+from insisting import OpenPage, box_of, until_attached
+from playwright.sync_api import Locator, Page, expect
+
+from app.widgets.chips import FOLDER
+from eab.labs.bmc.results import EXPERIMENTS
+from eab.lessons import bundled_runs
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SECONDS = 1000  # Playwright counts milliseconds
+SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
+CHART = ".js-plotly-plot .main-svg"
+TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
+# Pages, and what is on them once they are drawn.
+PAGES = {
+    "compare": ".eab .box.path",
+    "memory": TICKS,
+    "bmc": TICKS,
+    "speculative": TICKS,
+    "batching": TICKS,
+    "batching?view=now": "text=seconds from the last pass",
+    "quantization": TICKS,
+    "tune": TICKS,
+    "tune?view=threshold": ".st-key-tune_pilot_stop",
+    "learn?lesson=forks&stage=2": ".st-key-lesson_picture .eab .box.path",
+    "learn?lesson=batching&stage=2": f".st-key-lesson_picture {TICKS}",
+}
+# Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text.
+EMOJI = """() => {
+  const all = (root) => [...root.querySelectorAll("*")].flatMap(
+    (node) => node.shadowRoot ? [node, ...all(node.shadowRoot)] : [node]);
+  const own = (node) => [...node.childNodes].filter((one) => one.nodeType === 3);
+  const words = all(document.body).filter((node) => !node.closest("script, style"))
+    .flatMap(own).map((one) => one.data).join(" ");
+  return [...words].filter((one) => /\\p{Emoji}/u.test(one) && !/[#*0-9©®]/.test(one));
+}"""
+
+
+def settled(page: Page) -> None:
+    page.wait_for_timeout(1 * SECONDS)
+    expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
+
+
+def opened(
+    open_page: OpenPage, query: str, width: int = 1366, height: int = 768, scheme: str = "light"
+) -> Page:
+    """A page without motion, once it is drawn."""
+    page = open_page(f"/{query}", color_scheme=scheme, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": height})
+    drawn = PAGES.get(query, TICKS)
+    expect(page.locator(drawn).last).to_be_attached(timeout=60 * SECONDS)
+    settled(page)
+    return page
+
+
+def expect_no_faint_words_or_marks(page: Page) -> None:
+    found = contrast.words(page)
+    assert len(found) > 30
+    assert contrast.faint(found) == []
+    assert contrast.faint(contrast.marks(page)) == []
+
+
+@SCHEMES
+@pytest.mark.parametrize("query", PAGES)
+def test_a_page_is_readable_by_all_and_fits_its_screen(
+    open_page: OpenPage, query: str, scheme: str
+) -> None:
+    page = opened(open_page, query, scheme=scheme)
+    if "?" not in query:
+        downloads = page.locator("[data-testid=stDownloadButton]")
+        expect(downloads.last).to_be_visible(timeout=60 * SECONDS)
+    assert grave_findings(page, KEPT) == []
+    expect(page.locator("h1")).to_have_count(1)
+    expect_no_faint_words_or_marks(page)
+    assert contrast.marks(page) or "js-plotly" not in PAGES[query]
+    assert page.evaluate(EMOJI) == []
+    for width in (1024, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        settled(page)
+        for part in ("document.documentElement", "document.querySelector('.stMain')"):
+            assert page.evaluate(f"{part}.scrollWidth") <= width
+
+
+@SCHEMES
+def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
+    page = open_page(color_scheme=scheme, reduced_motion="reduce")
+    board = page.locator(".eab")
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
+    assert grave_findings(page) == []
+    assert page.evaluate(EMOJI) == []
+    for keys, seen in (
+        ("ArrowDown ArrowDown", ".inspector li"),
+        ("t", ".table-box tbody tr"),
+        ("End ?", ".help"),
+        ("/", ".finder"),
+    ):
+        for key in keys.split():
+            board.press(key)
+        expect(page.locator(f".eab {seen}").first).to_be_visible()
+        assert grave_findings(page) == [], seen
+        expect_no_faint_words_or_marks(page)
+    ticks = {mark.name for mark in contrast.marks(page) if "tick" in mark.name}
+    assert len(ticks) >= 2
+    page.get_by_role("tab", name="Answers").click(timeout=60 * SECONDS)
+    expect(page.locator(TICKS).last).to_be_attached(timeout=60 * SECONDS)
+    expect_no_faint_words_or_marks(page)
+    page.get_by_role("tab", name="Probability").click()
+    expect(page.locator(".js-plotly-plot .cbaxis text").last).to_be_attached(timeout=60 * SECONDS)
+    expect_no_faint_words_or_marks(page)
+
+
+def test_a_faint_tick_is_found(open_page: OpenPage) -> None:
+    page = opened(open_page, "memory")
+    page.add_style_tag(content=f"{TICKS} {{ fill: #808495 !important; }}")  # survives a redraw
+    tick, *_ = contrast.faint(contrast.words(page))
+    assert 3.6 < tick.ratio < 3.8
+
+
+def test_contrast_is_that_of_the_standard() -> None:
+    assert contrast.contrast([0, 0, 0], [255, 255, 255]) == 21
+    assert contrast.contrast([255, 255, 255], [255, 255, 255]) == 1
+    assert contrast.contrast([118, 118, 118], [255, 255, 255]) == pytest.approx(4.54, abs=0.01)
+
+
+def bottom(drawn: Locator) -> float:
+    box = box_of(drawn)
+    return box["y"] + box["height"]
+
+
+# Batching
+
+
+def test_the_first_screen_of_batching_and_one_cursor_through_its_picture(
+    open_page: OpenPage,
+) -> None:
+    page = opened(open_page, "batching")
+    expect(page.get_by_text("10 requests in 4 slots: continuous batching took")).to_be_visible()
+    one_by_one = page.locator(".annotation-text", has_text="One by one")
+    assert box_of(one_by_one)["y"] < 768, "the slots of both other ways end above it"
+    plot = page.locator(".js-plotly-plot .nsewdrag").first
+    line, places = page.locator(".js-plotly-plot .spikeline").first, cycle((300, 320))
+    until_attached(lambda: plot.hover(position={"x": next(places), "y": 30}, force=True), line)
+    drawn = page.locator(".js-plotly-plot .spikeline").evaluate_all(
+        "lines => Math.max(...lines.map((line) => line.getBoundingClientRect().height))"
+    )
+    assert drawn > 400
+
+
+def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_path: Path) -> None:
+    page = opened(open_page, "batching")
+    for name, option in (("Requests", "All equal"), ("Slots", "8")):
+        page.get_by_role("combobox", name=name).click()
+        page.get_by_role("option", name=option, exact=True).click()
+    page.get_by_text("Edit requests").click()
+    table = page.get_by_test_id("stDataFrame")
+    page.wait_for_timeout(1 * SECONDS)  # it opens, and that of the set before goes
+    settled(page)
+    expect(table).to_have_count(1)
+    grid = box_of(table)
+    table.click(position={"x": grid["width"] - 60, "y": 52})  # the first row's number
+    page.keyboard.type("4")
+    page.wait_for_timeout(1 * SECONDS)  # the cell opens
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(1 * SECONDS)  # an edit is sent after a moment
+    page.get_by_role("button", name="Measure", exact=True).click()
+    measured = page.get_by_text("8 requests in 8 slots: continuous batching took 32")
+    expect(measured).to_be_visible(timeout=180 * SECONDS)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Requests (CSV)").click()
+    rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
+    assert [row["new_tokens"] for row in rows] == ["4", *["32"] * 7] * 3
+    assert all(float(row["ended_s"]) >= float(row["first_token_s"]) for row in rows)
+
+
+def test_now_shows_what_another_tab_runs_and_nothing_moves(open_page: OpenPage) -> None:
+    now = opened(open_page, "batching?view=now")
+    expect(now.get_by_text("Nothing is being served.")).to_be_visible()
+    place = box_of(now.locator(CHART).first)
+    other = open_page("?prompt=Once%20upon%20a%20time&max_new_tokens=256", reduced_motion="reduce")
+    expect(other.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    other.get_by_role("button", name="Run", exact=True).click()
+    now.bring_to_front()
+    expect(now.get_by_text("in the batch, 0 wait;")).to_be_visible(timeout=60 * SECONDS)
+    expect(now.locator(".annotation-text", has_text="run ").first).to_be_visible()
+    assert box_of(now.locator(CHART).first) == place
+    other.bring_to_front()
+    stop = other.get_by_role("button", name="Stop", exact=True)
+    if stop.is_visible():
+        stop.click()
+    expect(now.get_by_text("Nothing is being served.")).to_be_visible(timeout=120 * SECONDS)
+
+
+# BMC
+
+
+def test_the_numbers_of_an_axis_do_not_overlap_and_no_line_leaves_it(open_page: OpenPage) -> None:
+    page = open_page("/bmc")
+    for name in EXPERIMENTS:
+        page.goto(re.sub("/bmc.*", f"/bmc?experiment={name}", page.url))
+        chart = page.locator("[role=tabpanel] .js-plotly-plot").first
+        expect(chart.locator(".ytick text").first).to_be_visible(timeout=60 * SECONDS)
+        places = sorted(box_of(label)["y"] for label in chart.locator(".ytick text").all())
+        assert len(places) >= 3
+        assert min(upper - lower for lower, upper in pairwise(places)) > 10
+        assert chart.locator(".scatterlayer .point").evaluate_all(_OUTSIDE) == 0
+
+
+_OUTSIDE = """
+points => points.filter(point => {
+  const box = point.getBoundingClientRect();
+  const plot = point.closest('.js-plotly-plot').querySelector('.nsewdrag').getBoundingClientRect();
+  const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+  return x < plot.left - 1 || x > plot.right + 1 || y < plot.top - 1 || y > plot.bottom + 1;
+}).length
+"""
+
+
+def test_a_result_stands_below_its_button_and_both_formulas_are_rendered(
+    open_page: OpenPage,
+) -> None:
+    page = opened(open_page, "bmc?experiment=memory")
+    button = page.get_by_role("button", name="Measure", exact=True)
+    button.click()
+    expect(page.get_by_text("Measured here:")).to_be_visible(timeout=120 * SECONDS)
+    sentence = page.get_by_text("With 128 rows in use")
+    assert 0 < box_of(sentence)["y"] - box_of(button)["y"] < 200
+    page.get_by_text("The cost model", exact=True).click()
+    expect(page.locator(".katex-display")).to_have_count(2, timeout=60 * SECONDS)
+    expect(page.locator(".katex-error")).to_have_count(0)
+    expect(page.locator(".katex-display .katex-html").first).to_contain_text("r∗")
+
+
+# Memory
+
+
+def test_charts_are_white_for_print_and_are_downloaded(open_page: OpenPage) -> None:
+    page = opened(open_page, "memory", scheme="dark")
+    page.get_by_text("White background, for print").click()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.js-plotly-plot .main-svg')]"
+        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 5"
+    )
+    page.locator(".js-plotly-plot").first.hover(force=True)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download plot").first.click()
+    assert waiting.value.suggested_filename.endswith(".svg")
+    assert waiting.value.path().read_text(encoding="utf-8").startswith("<svg")
+
+
+# Speculative decoding
+
+
+def test_chips_follow_the_draft_length_are_text_and_have_a_sign_besides_their_colour(
+    open_page: OpenPage,
+) -> None:
+    page = opened(open_page, "speculative")
+    accepted = page.locator(".chips .text .accepted")
+    expect(accepted.first).to_be_visible()
+    few = accepted.count()
+    page.get_by_role("radiogroup", name="Draft length").get_by_text("8 draft tokens").click()
+    expect(accepted).not_to_have_count(few)
+    chips = [
+        {"kind": "own", "text": "<img src=x onerror=alert(1)>"},
+        {"kind": "rejected", "text": " $x$ **bold**"},
+        {"kind": "accepted", "text": "مرحبا"},
+    ]
+    page.evaluate(
+        """async ([code, chips]) => {
+          const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript"
+          }))); const host = document.body.appendChild(document.createElement("div"));
+          host.id = "alone";
+          module.default({ data: { chips }, parentElement: host });
+          module.default({ data: { chips }, parentElement: host });  // sent twice, drawn once
+        }""",
+        [(FOLDER / "chips.js").read_text(encoding="utf-8"), chips],
+    )
+    shown = page.locator("#alone .text .chip")
+    expect(shown).to_have_count(3)
+    expect(shown.nth(0)).to_have_text("<img␣src=x␣onerror=alert(1)>")
+    expect(shown.nth(1)).to_have_text("×␣$x$␣**bold** (rejected draft token, replaced by the next)")
+    expect(shown.nth(2)).to_have_text("✓مرحبا (accepted draft token)")
+    assert page.locator("#alone img").count() == 0
+
+
+# Tune
+
+
+def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> None:
+    page = opened(open_page, "tune")
+    for name in ("Pareto front: no other setting costs less", "Error of the answer distribution ("):
+        assert bottom(page.get_by_text(name).first) < 400
+    for chart in (0, 1):
+        assert bottom(page.locator(".js-plotly-plot .nsewdrag").nth(chart)) < 768
+    configs = [cell.config for cell in bundled_runs.tuning().cells]
+    thresholds = [one.entropy_threshold for one in configs]
+    limits = [one.max_paths for one in configs]
+    setting = page.get_by_role("combobox", name="Setting (or click it in a chart)")
+    for choose, tile in ((min, "first"), (max, "last")):
+        place = box_of(getattr(page.locator(".js-plotly-plot").first.locator(".point"), tile))
+        page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        named = f"entropy threshold {choose(thresholds):g}, .*max paths {choose(limits)}, "
+        expect(setting).to_have_value(re.compile(named))
+
+
+@pytest.mark.parametrize("width", [1024, 1366])
+def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage, width: int) -> None:
+    page = opened(open_page, "tune", width=width)
+    expect(page.get_by_text("This cell (")).to_be_visible(timeout=60 * SECONDS)
+    boxes = page.locator(".stMain .stSelectbox input")
+    expect(boxes).to_have_count(7)
+    for box in boxes.all():
+        wide, room = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
+        assert wide <= room, box.input_value()
+
+
+def test_a_wide_chart_scrolls_by_itself_on_a_phone(open_page: OpenPage) -> None:
+    page = opened(open_page, "tune", width=390, height=844)
+    chart = page.locator(".st-key-tune_parallel")
+    expect(chart.locator(".js-plotly-plot")).to_be_visible(timeout=60 * SECONDS)
+    wide, room = chart.evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide > 800 > 390 > room
