@@ -27,7 +27,8 @@ class NotDeclaredError(ValueError):
 
 
 def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T:
-    """An object of JSON, or a table of TOML, as this dataclass of plain values and dataclasses.
+    """An object of JSON, or a table of TOML, as this dataclass of plain values and dataclasses;
+    NotDeclaredError if it is not what the dataclass declares.
 
     Args:
         surrogates: Whether texts may hold lone surrogates that stand for bytes (see

@@ -92,7 +92,9 @@ class Classroom:
             self._count()
 
     def answer(self, session: str, number: int, option: int) -> None:
-        """Answer the question on the screens; until the reveal, the answer can be replaced."""
+        """Answer the question on the screens; until the reveal, the answer can be replaced.
+        ClassError if it is no longer asked, or has no such option.
+        """
         with self._lock:
             self._must_go_on()
             asked = self._state.question

@@ -25,7 +25,9 @@ Load = Callable[[str], "LanguageModel"]
 
 
 def names(model_name: str, load: Load) -> list[str]:
-    """The names of its weight matrices, in the order in which a token meets them."""
+    """The names of its weight matrices, in the order in which a token meets them; ModelError if
+    it cannot be loaded.
+    """
     if model_name == EMBEDDED:
         return _embedded_names()
     return [*_modules(load(model_name))]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 
 def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> list[float | None]:
-    """Keep at most `limit` of the weights; the expectation of each new weight is the old one.
+    """Keep at most `limit` of the weights: the new ones, None for those that are dropped. The
+    expectation of each new weight is the old one.
 
     Let c be such that sum(min(1, w / c)) = limit. Weights of at least c remain as they are. The
     others are kept with probability w / c, by systematic resampling in the given order, and then

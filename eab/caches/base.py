@@ -59,7 +59,7 @@ class KVCache(Attends, Protocol):
     """
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Hold at least `rows` rows; does nothing in a cache that never allocates ahead.
+        """Hold at least `rows` rows; returns the reallocation, if there was one.
 
         Args:
             steps: From now on, allocate for at most this many decode steps ahead; None if their

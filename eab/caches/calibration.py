@@ -88,7 +88,7 @@ class Calibrator:
 def calibrate(
     calibrator: Calibrator, rounds: int = ROUNDS
 ) -> Generator[Progressed, None, Calibration]:
-    """Measure rounds; yields the progress after each round."""
+    """Measure rounds; yields the progress after each, and returns what was fitted then."""
     for number in range(rounds):
         calibrator.measure()
         yield Progressed((number + 1) / rounds, f"calibrating: round {number + 1} of {rounds}")

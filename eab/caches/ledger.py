@@ -58,7 +58,7 @@ class Ledger:
 def check_limit(
     needed: int, limit: int, advice: str = "", what: str = "the KV cache needs"
 ) -> None:
-    """Check that a cache stays within its byte limit.
+    """Raise MemoryLimitError if a cache would exceed its byte limit.
 
     Args:
         advice: What else helps with this cache, for the error message.

@@ -32,7 +32,7 @@ class BatchFolder:
         return self.path / f"{line.id}{record.SUFFIX}"
 
     def save(self, line: BatchLine, events: Iterable[Event]) -> None:
-        """Save a finished run."""
+        """Save a finished run; RecordError if it cannot be written."""
         record.save(events, self.run_file(line))
 
     def unfinished(

@@ -251,7 +251,7 @@ def _grid_option(name: str, declared: Setting) -> Parameter:
 
 
 def grid_of(given: dict[str, Any]) -> Grid:
-    """The grid that the options of `with_grid` describe."""
+    """The grid that the options of `with_grid` describe; ConfigError if a value is not allowed."""
     values = {
         name: list_of_values(_flag(name, declared), declared, given[name])
         for name, declared in SETTINGS.items()

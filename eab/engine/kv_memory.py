@@ -36,7 +36,8 @@ Run = TypeVar("Run", bound=HoldsRows)
 
 
 def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
-    """Pause the last runs, and free their rows, until the others hold at most `limit` bytes.
+    """Pause the last runs, and free their rows, until the others, which are returned,
+    hold at most `limit` bytes.
 
     The first run always goes on; its own `kv_limit_mib` bounds it.
     """

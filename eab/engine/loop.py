@@ -28,6 +28,9 @@ def generate(
 
     A run that exceeds its memory limit, or whose server fails, ends with RunEnded("failed").
     `should_stop` ends a run early (see `Scheduler.submit`).
+
+    Raises:
+        PromptError, ConfigError, ModelError: It cannot begin, as in `eab.engine.build.build`.
     """
     scheduler = Scheduler(model)
     try:

@@ -21,7 +21,7 @@ PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
 def probe(
     model: LanguageModel, request: Request, events: list[Event]
 ) -> Generator[Generation, list[Event], list[float]]:
-    """Continue the prompt greedily for a few steps; once per model, prompt and settings."""
+    """The entropies (nats) of a few greedy steps; once per model, prompt and settings."""
     greedy = replace(request, config=probe_config(request.config))
     known = PROBED.setdefault(model, {})
     if greedy in known:

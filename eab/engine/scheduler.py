@@ -126,11 +126,13 @@ class Scheduler:
         return handle
 
     def begin(self) -> list[Handle]:
-        """End stopped runs, and begin waiting ones if there is room; a step does this first."""
+        """End stopped runs, and begin waiting ones if there is room: both are returned. A step does
+        this first.
+        """
         return self._end_stopped() + self._begin_waiting()
 
     def step(self) -> list[Handle]:
-        """One shared forward pass."""
+        """One shared forward pass; returns the runs that were served, that ended or began."""
         changed = self.begin()
         self._fitting = those_that_fit(self._by_priority(), self._kv_room)
         parts = self._schedule()

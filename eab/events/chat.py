@@ -70,7 +70,7 @@ def _message(name: str, given: object) -> Message:
 
 
 def parse_messages(text: str) -> tuple[Message, ...]:
-    """The messages that a JSON text holds."""
+    """The messages that a JSON text holds; PromptError if it holds none."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,6 +93,7 @@ def title_of(messages: Sequence[Message]) -> str:
 
 def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, ...]]:
     """A prompt and the messages in its place, of which one must be given; None is not given.
+    PromptError if both or none are given, or if the messages are wrong.
 
     Returns:
         The prompt, which is not checked yet, or the title of the messages; and the messages.

@@ -32,7 +32,7 @@ def lessons() -> tuple[Lesson, ...]:
 
 
 def named(lesson_id: str) -> Lesson:
-    """The lesson of this id."""
+    """The lesson of this id; LessonError if there is none."""
     found = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
     if found is None:
         raise LessonError(

@@ -253,7 +253,7 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
-    """What a KV row of a model with this configuration holds."""
+    """What a KV row of a model with this configuration holds; ModelError if its layers differ."""
     config = model_config.get_text_config()
     refuse_uneven_layers(config)
     heads = config.num_attention_heads

@@ -89,7 +89,9 @@ def _loaded(
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
-    """Load what is known of a model without its weights."""
+    """Load what is known of a model without its weights: tokenizer, configuration, and its
+    generation config, None if it has none. ModelError if something is missing.
+    """
     source = find_source(name)
     try:
         describe = gguf.describe if source.kind == "gguf" else pretrained.describe

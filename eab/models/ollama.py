@@ -41,7 +41,9 @@ def models() -> Iterator[tuple[str, Path]]:
 
 
 def weights_of(name: str) -> Path:
-    """The GGUF file of a model such as `ollama:llama3.2:1b`; the default tag is `latest`."""
+    """The GGUF file of a model such as `ollama:llama3.2:1b`; the default tag is `latest`.
+    ModelError if Ollama does not have it.
+    """
     last = name.removeprefix(PREFIX).rpartition("/")[2]  # a host before it may have a port
     wanted = name if ":" in last else f"{name}:latest"
     known = dict(models())

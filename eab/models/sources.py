@@ -43,7 +43,7 @@ class Source:
 
 
 def find_source(name: str) -> Source:
-    """Where the model of this name is."""
+    """Where the model of this name is; ModelError if no model can have the name."""
     if name in BUNDLED:
         return _bundled(name)
     if name in PACKAGED:

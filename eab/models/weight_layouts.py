@@ -65,7 +65,7 @@ LAYOUTS: Final[dict[str, Layout]] = {"prepacked": PrepackedLinear, "transposed":
 
 
 def apply_fastest_layout(model: nn.Module) -> str:
-    """Apply the layout that is fastest for this model on this machine.
+    """Apply the layout that is fastest for this model on this machine, and return its name.
 
     The first time, the layouts are measured, which takes a second or two. Small models, devices
     other than the CPU and dtypes other than float32 stay as they are.

@@ -117,7 +117,7 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
 
 
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
-    """Say which lines of a file are wrong, if there are any."""
+    """Raise ConfigError with the reason for each wrong line of a file, if there are any."""
     if problems:
         found = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
         raise ConfigError("\n  ".join([found, *problems]))

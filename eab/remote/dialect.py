@@ -41,7 +41,7 @@ class Dialect(Protocol):
         ...
 
     def tokenize(self, text: str) -> list[int]:
-        """The server's own token ids of a text."""
+        """The server's own token ids of a text; ServerError if there is no good answer."""
         ...
 
     def continue_texts(

@@ -61,7 +61,9 @@ def load_model(
 
 
 def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
-    """Connect to the server that the operator has named, and check what it can do."""
+    """Connect to the server that the operator has named, and check what it can do.
+    ModelError if something is missing.
+    """
     address = configured_address()
     tokenizer, config, generation = loading.load_tokenizer(name)
     connection = Connection(address, seconds)

@@ -35,7 +35,7 @@ class RunFold:
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event) -> None:
-        """Fold one more event."""
+        """Fold one more event; RecordError if it cannot follow what came before."""
         if self.run is not None:
             self.run.apply(event)
         elif self._ended is not None:

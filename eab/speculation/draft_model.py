@@ -102,7 +102,9 @@ class DraftModel(Drafter):
 
 
 def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
-    """Check that a token id means the same text to both models; done once for each pair."""
+    """Check that a token id means the same text to both models; done once for each pair.
+    ModelError if it does not.
+    """
     if draft in (known := _SAME_VOCABULARY.setdefault(target, WeakSet())):
         return
     size, other = target.card.vocab_size, draft.card.vocab_size

@@ -21,7 +21,9 @@ def check_rule(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def load_rule(name: str) -> SameAnswer:
-    """The rule of this name; one model is remembered."""
+    """The rule of this name; ConfigError if there is none, ModelError if its model fails to load.
+    One model is remembered.
+    """
     check_rule(name)
     if name in RULES:
         return RULES[name]

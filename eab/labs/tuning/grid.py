@@ -77,7 +77,7 @@ class Grid:
         return sum(_product(axes) for _, axes in self._parts())
 
     def configs(self) -> list[BranchingConfig]:
-        """The combinations to try, with the seed of `base`."""
+        """The combinations, with the seed of `base`; ConfigError if one contradicts itself."""
         every = range(self.combinations)
         numbers = (
             every

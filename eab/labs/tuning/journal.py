@@ -81,7 +81,7 @@ class Journal:
         self._cells |= {cell.key: cell for cell in outcome.cells}
 
     def save_table(self) -> None:
-        """Write the table of all cells, if there are any."""
+        """Write the table of all cells, if there are any; RecordError if that fails."""
         if self._cells:
             write_table(self.folder / TABLE, cells_table(self._cells.values()))
 

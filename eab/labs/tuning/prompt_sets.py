@@ -54,7 +54,7 @@ class TuningPrompt:
 
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:
-    """The prompts of a bundled set, a name in `SETS`."""
+    """The prompts of a bundled set; ConfigError if `SETS` does not have the name."""
     if name not in SETS:
         raise ConfigError(
             f"there is no prompt set {quoted(name)}; choose one of: {', '.join(SETS)}"

@@ -102,7 +102,7 @@ QUANTITIES: Final = (
 
 
 def quantity(column: str) -> Quantity:
-    """The quantity of this column."""
+    """The quantity of this column; ConfigError if cells have no such quantity."""
     if column not in QUANTITIES:
         raise ConfigError(
             f"cells have no quantity {column[:60]!r}; choose one of: {', '.join(QUANTITIES)}"

@@ -38,7 +38,7 @@ class Item:
 
 
 def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
-    """All cells of a sweep; those of the first seed come first."""
+    """All cells of a sweep, those of the first seed first; ConfigError if values contradict."""
     groups: dict[Any, list[BranchingConfig]] = {}
     for config in grid.configs():
         kept = tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)

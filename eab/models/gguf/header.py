@@ -58,7 +58,7 @@ class Header:
 
     @property
     def tokens(self) -> list[str]:
-        """Its vocabulary."""
+        """Its vocabulary; ModelError if it has none."""
         tokens = self.metadata.get("tokenizer.ggml.tokens")
         if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
             raise self.refusal("it has no vocabulary")
