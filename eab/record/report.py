@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, get_args
@@ -99,7 +100,16 @@ class ReportFormat(Generic[_R]):
             if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
                 raise RecordError(f"{path} is not a report of this version")
             events = [read(line, kinds[line.pop("event")]) for line in value["events"]]
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        except (
+            OSError,
+            EOFError,
+            zlib.error,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise RecordError(f"the report {path} cannot be read: {error}") from error
         for event in events:
             report.apply(event)
