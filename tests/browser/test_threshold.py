@@ -1,40 +1,60 @@
-"""The slider of the threshold in a real Chromium: its sentence and its bars follow the pointer."""
+"""The threshold before anything was run: a greedy probe of the prompt, and its slider."""
 
 import re
 
 import pytest
 from insisting import OpenPage, box_of
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 SLIDER = ".st-key-set_threshold_nats input"
 
 
-def test_the_sentence_and_the_bars_follow_the_slider_while_it_is_dragged(
-    open_page: OpenPage,
-) -> None:
+@pytest.fixture
+def page(open_page: OpenPage) -> Page:
+    """Explore with a prompt of one's own, once that has been probed."""
     page = open_page()
     prompt = page.get_by_role("textbox", name="Prompt")
     prompt.fill("My best friend is")
     prompt.blur()
-    sentence, bars = page.locator(".eab-entropies p"), page.locator(".eab-entropies i.fork")
+    expect(sentence(page)).to_contain_text("of a greedy run")
+    return page
 
-    def forking() -> tuple[int, int]:
-        """How many tokens reach the threshold, as the sentence says, and how many bars do."""
-        found = re.search(r"(\d+) of \d+ tokens", sentence.inner_text())
-        assert found is not None
-        return int(found[1]), bars.count()
 
-    expect(sentence).to_contain_text("of a greedy run")
-    before = forking()
+def sentence(page: Page) -> Locator:
+    return page.locator(".eab-entropies p")
+
+
+def tokens(page: Page) -> tuple[int, int]:
+    """How many of how many tokens reach the threshold, as the sentence says."""
+    found = re.search(r"(\d+) of (\d+) tokens", sentence(page).inner_text())
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to(
+    page: Page,
+) -> None:
+    above, of = tokens(page)
+    assert 0 < above < of / 4, "the highest 10 %"
+    value = page.locator(SLIDER).input_value()
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(sentence(page)).to_contain_text(re.compile(r"about \d+ text"))
+    assert page.locator(SLIDER).input_value() == value, "what the controls show is what runs"
+
+
+@pytest.mark.slow
+def test_the_sentence_and_the_bars_follow_the_slider_while_it_is_dragged(page: Page) -> None:
+    bars = page.locator(".eab-entropies i.fork")
+    before, before_bars = tokens(page), bars.count()
     place = box_of(page.locator(f"{SLIDER} >> xpath=../.."))
     x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 60, y, steps=6)
-    dragged = forking()
+    dragged = tokens(page)
     assert dragged[0] < before[0]
-    assert dragged[1] < before[1]
+    assert bars.count() < before_bars
     page.mouse.up()
     expect(page.get_by_text("default by preset")).to_be_visible()
-    assert forking() == dragged
+    assert tokens(page) == dragged

@@ -91,16 +91,3 @@ def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
     assert "about 1 text." in threshold_words(page)
     page.put(set_threshold_nats=0.1)
     assert "about" not in threshold_words(page)  # only the model knows
-
-
-def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to() -> None:
-    opened().generate(set_max_new_tokens=1)  # only a loaded model makes a probe
-    page = opened().put(prompt="My best friend is")
-    page.until(lambda: "of a greedy run" in threshold_words(page))
-    found = re.search(r"(\d+) of (\d+) tokens", threshold_words(page))
-    assert found is not None
-    assert 0 < int(found[1]) < int(found[2]) / 4, "the highest 10 %"
-    value = page.value("set_threshold_nats")
-    page.generate()
-    assert re.search(r"about \d+ text", threshold_words(page))
-    assert page.value("set_threshold_nats") == value, "what the controls show is what runs"
