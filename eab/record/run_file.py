@@ -87,7 +87,10 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
             if isinstance(event, RunStarted):
                 amounts.allow(event.config)
             events.append(event)
-            state.apply(event)
+            try:
+                state.apply(event)
+            except RecordError as error:
+                raise RecordError(f"{name}, line {number}: {error}") from error
             if state.run is not None:
                 amounts.check("paths", len(state.run.paths), amounts.limits.paths)
     if not events:
