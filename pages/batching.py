@@ -84,6 +84,7 @@ def three_ways() -> None:
 
 
 def results(comparison: BatchingComparison, key: str, live: bool) -> None:
+    from eab.figures.schedule import Across
     from eab.figures.tables import text_table
     from eab.labs.batching import pictures as figures
     from eab.labs.batching import sentences as words
@@ -98,7 +99,7 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
             label_visibility="collapsed",
         )
         white = white_background()
-    across: figures.Across = "seconds" if axis == SECONDS else "passes"
+    across: Across = "seconds" if axis == SECONDS else "passes"
     figure = figures.batching_figure(comparison, across)
     draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
     for sentence in words.way_sentences(comparison).values():

@@ -116,7 +116,8 @@ def your_run() -> None:
         "the recording, without the model."
     )
     costs = fitted()
-    r = st.select_slider("r: steps of spare room per allocation", (AUTO, *CURVE), key="bmc_r")
+    choices: tuple[int | str, ...] = (AUTO, *CURVE)
+    r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
     steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     if costs is not None:

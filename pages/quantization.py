@@ -51,6 +51,7 @@ def choose(names: Sequence[str]) -> tuple[str, Grid]:
             key="grid_method",
             required=True,
         )
+    assert method is not None, "the control requires a choice"
     nf4 = method == "nf4"
     with bits_column:
         bits = st.select_slider("Bits", list(BITS), key="grid_bits", disabled=nf4)
