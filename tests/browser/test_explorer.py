@@ -64,6 +64,14 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
 
 
+def make_it_long(page: Page) -> None:
+    """The most paths and tokens that the page offers, so that the run outlasts the test."""
+    for name in ("Max new tokens", "Max paths"):
+        slider = page.get_by_role("slider", name=name)
+        slider.focus()
+        slider.press("End")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
     open_page: OpenPage, scheme: str
@@ -75,30 +83,35 @@ def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
     page.wait_for_function(f"before => Number({_CURSOR}) > before", arg=first)
 
 
-def test_a_live_run_grows_without_the_board_being_replaced_until_stop_ends_it(
-    open_page: OpenPage,
-) -> None:
+def test_a_live_run_grows_without_the_board_being_replaced(open_page: OpenPage) -> None:
     page = open_page()
     wait_for_board(page)
-    for name in ("Max new tokens", "Max paths"):  # so that the run outlasts the test
-        page.get_by_role("slider", name=name).press("End")
+    make_it_long(page)
     run(page, "Once upon a time, there was a little dog. One day, the dog")
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
     board(page).evaluate(
         "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
     )
+    seen = []
+    while page.get_by_role("button", name="Stop").is_visible():
+        seen.append(number(page, "cursor"))
+        page.wait_for_timeout(100)
+    assert len(set(seen)) > 3, "the tree did not grow step by step"
+    assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
+
+
+def test_stop_ends_the_run_and_keeps_its_tree(open_page: OpenPage) -> None:
+    page = open_page()
+    wait_for_board(page)
+    make_it_long(page)
+    run(page, "Once upon a time")
     expect(page.get_by_text("of 256")).to_be_visible()
-    seen = set()
-    while len(seen) < 4 or max(seen) < 5:
-        expect(page.get_by_role("button", name="Stop")).to_be_visible()  # else it is over
-        seen.add(number(page, "cursor"))
-        page.wait_for_timeout(50)
+    page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=60 * SECONDS)
     assert 5 <= number(page, "cursor") < 250
     assert number(page, "paths") > 1
-    assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
-    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
 
 
 def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
