@@ -24,7 +24,7 @@ class BlockLedger:
     def __init__(
         self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
     ) -> None:
-        """Open the books; without `shared` each path has blocks of its own."""
+        """Without `shared`, each path has blocks of its own; ConfigError for a wrong block size."""
         Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
         self.block_size, self.row_bytes, self._shared = block_size, row_bytes, shared
         self._numbers = count()

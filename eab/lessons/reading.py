@@ -16,7 +16,7 @@ from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Reading, Script
 from eab.lessons.measures import Quantity, parse
 from eab.lessons.pictures import PICTURES
 from eab.lessons.sources import PARTS, Source
-from eab.typed_json import NotDeclaredError, read
+from eab.record.typed_json import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
 MAX_SECTIONS: Final = 12

@@ -1,4 +1,4 @@
-"""Events to and from JSON values; see `eab.typed_json`. The limits stand in eab.events.fields."""
+"""Events to and from JSON values; see `eab.record.typed_json`. Limits are in eab.events.fields."""
 
 import math
 from typing import Any, Final, get_args
@@ -9,7 +9,7 @@ from eab.errors import RecordError
 from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
-from eab.typed_json import read
+from eab.record.typed_json import read
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 

@@ -12,7 +12,7 @@ import msgspec
 from eab.errors import RecordError
 from eab.events import Progressed, RunEnded, fields
 from eab.formatting import counted
-from eab.typed_json import read
+from eab.record.typed_json import read
 
 
 @dataclass(frozen=True, slots=True)

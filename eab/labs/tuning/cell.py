@@ -11,7 +11,7 @@ from eab.errors import RecordError
 from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
 from eab.record import SUFFIX
-from eab.typed_json import NotDeclaredError, read
+from eab.record.typed_json import NotDeclaredError, read
 
 if TYPE_CHECKING:
     import pandas as pd

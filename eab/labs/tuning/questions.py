@@ -11,7 +11,7 @@ from msgspec import Meta
 from eab.assets import ASSETS
 from eab.errors import QuestionsError
 from eab.events.fields import PromptText
-from eab.typed_json import NotDeclaredError, read
+from eab.record.typed_json import NotDeclaredError, read
 
 BUNDLED: Final = ASSETS / "questions" / "embedded.jsonl"
 

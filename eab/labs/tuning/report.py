@@ -13,7 +13,7 @@ from eab.events.fields import Count
 from eab.formatting import reason_of
 from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
 from eab.record import report as reports
-from eab.typed_json import read
+from eab.record.typed_json import read
 
 MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
 MAX_VALUES: Final = 2_000_000

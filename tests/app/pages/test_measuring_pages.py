@@ -16,7 +16,6 @@ from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
 from eab.analysis.kv_demand import demand_of
 from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.serving_now import NOTHING_SERVED
 from eab.labs.batching.results import WAYS
 from eab.labs.batching.sentences import headline, way_sentences
 from eab.labs.bmc import pictures as bmc_pictures
@@ -215,29 +214,6 @@ def test_the_kv_memory_is_that_of_the_continuous_batch(batching: Tab) -> None:
     held = [step.total for step in allocated.steps["tree"]]
     assert held == [one.kv_bytes for one in schedule.passes]
     assert allocation_sentence(allocated) in batching.words
-
-
-def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_after() -> None:
-    page = opened("batching", view="now")
-    assert NOTHING_SERVED in page.words
-    assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
-    assert page.charts == 1
-    explore = opened().start("Once upon a time, there was a secret", 256)
-    page.until(lambda: page.metric[0].value == "1")
-    assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
-    # The picture is drawn once a second for all tabs.
-    page.until(lambda: "run " in page.get("plotly_chart")[0].proto.spec)
-    assert "secret" not in page.get("plotly_chart")[0].proto.spec
-    explore.press("stop_button").run_to_its_end()
-    assert NOTHING_SERVED in page.run().words
-
-
-def test_whoever_runs_finds_the_own_run_by_its_number() -> None:
-    page = opened().start("Once upon a time", 256)
-    page.session_state["batching_view"] = "Now"
-    page.go_to("batching").until(lambda: "Yours is run " in page.said)
-    for live in worker().remembered:
-        live.stop()
 
 
 # BMC

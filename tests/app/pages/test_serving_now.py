@@ -1,0 +1,29 @@
+"""The tab Now of the page Batching, without a browser: the batch of this server, live."""
+
+from page_walk import opened
+
+from app.state.process import worker
+from eab.figures.serving_now import NOTHING_SERVED
+
+
+def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_after() -> None:
+    page = opened("batching", view="now")
+    assert NOTHING_SERVED in page.words
+    assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
+    assert page.charts == 1
+    explore = opened().start("Once upon a time, there was a secret", 256)
+    page.until(lambda: page.metric[0].value == "1")
+    assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
+    # The picture is drawn once a second for all tabs.
+    page.until(lambda: "run " in page.get("plotly_chart")[0].proto.spec)
+    assert "secret" not in page.get("plotly_chart")[0].proto.spec
+    explore.press("stop_button").run_to_its_end()
+    assert NOTHING_SERVED in page.run().words
+
+
+def test_a_tab_finds_its_own_run_by_its_number() -> None:
+    page = opened().start("Once upon a time", 256)
+    page.session_state["batching_view"] = "Now"
+    page.go_to("batching").until(lambda: "Yours is run " in page.said)
+    for live in worker().remembered:
+        live.stop()
