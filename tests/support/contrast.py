@@ -10,10 +10,11 @@ LARGE: Final = 24  # px; from here on, words need 3:1 instead of 4.5:1
 EXEMPT: Final = (
     ":disabled, [aria-disabled=true], .slicetext, .annotation, .js-plotly-plot:has(.hm) .textpoint"
 )
-# Not on a heatmap, where the ground is not the page, nor patterns, which have two colours.
+# Not on a heatmap, where the ground is not the page, nor patterns, which have two colours, nor in the
+# paths that step back while another one is chosen.
 MARKS: Final = (
     ".js-plotly-plot:not(:has(.hm)) :is(.js-line, path.point, .points path, .legendlines path)"
-    ":not(.pattern_filled), .eab .tick, .eab path.fork"
+    ":not(.pattern_filled), .eab .tick:not(.highlighting .path:not(.related) *), .eab path.fork"
 )
 
 # Colours come as [red, green, blue, alpha], 0 to 255, whatever CSS calls them. The ground is what

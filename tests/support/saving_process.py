@@ -53,14 +53,18 @@ def found(what: str, folder: Path, times: int = 0, around: Sequence[str] = ()) -
 
 
 def killed(store: RunStore, times: int) -> dict[str, Any]:
-    """Kill so many processes at random moments, each in the middle of its saves."""
+    """Kill so many processes, each in the middle of its saves: at a random moment, and every second
+    one while a transaction is under way.
+    """
     store = NamedStore(store.path, replace(RUNS, most=2**40, most_bytes=2**40))
     moments, saved, torn = random.Random(0), list[str](), 0
     journal = store.path.with_name(f"{store.path.name}-journal")
-    for _ in range(times):
+    for turn in range(times):
         with _forked(lambda tell: _save_on(store, tell)) as (child, told):
             saved.append(next(told))
             time.sleep(moments.uniform(0, 0.02))
+            while turn % 2 and not journal.exists():
+                pass  # so short that a sleep would miss it
             os.kill(child, signal.SIGKILL)
             saved += told
         torn += journal.exists()

@@ -32,7 +32,7 @@ function isForControl(event) {
   if (["SELECT", "INPUT"].includes(target.tagName)) return true;
   if (["Enter", " "].includes(event.key) && target.tagName === "BUTTON") return true;
   const scrolls = /^(Arrow|Home|End| )/.test(event.key);
-  return scrolls && target.closest(".drawer-body") !== null;
+  return scrolls && target.closest(".drawer-body, .reading-text") !== null;
 }
 
 /**

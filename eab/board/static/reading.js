@@ -20,7 +20,7 @@ export class Reading {
     const above = wordButton("Text above", "read the text above this one", () => this.go(-1));
     const below = wordButton("Text below", "read the text below this one", () => this.go(1));
     const head = element("p", { class: "reading-head" }, above, below, this.place);
-    this.text = element("p", { class: "reading-text mono" });
+    this.text = element("p", { class: "reading-text mono", tabindex: "0" });
     this.text.addEventListener("click", (event) => this.choose(event));
     const name = { class: "reading", "aria-label": "Text" };
     this.root = element("section", name, head, this.text);
@@ -46,8 +46,10 @@ export class Reading {
     this.place.textContent = `${place}${weight}`;
     const prompt = element("span", { class: "prompt" }, this.store.run.prompt);
     this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
-    const mark = this.text.querySelector("mark"); // the box scrolls, and not the page
-    if (mark) this.text.scrollTop = mark.offsetTop - this.text.clientHeight / 2;
+    // The box scrolls, and not the page: to the token, or to the end of the prompt.
+    const read = this.text.querySelector("mark") ?? this.text.querySelector("[data-path]");
+    const top = /** @type {HTMLElement | null} */ (read)?.offsetTop ?? 0;
+    this.text.scrollTop = top - this.text.clientHeight / 2;
   }
 
   /** The paths that have not forked, from the top. */
