@@ -43,6 +43,7 @@ def own_prompt() -> None:
 
 
 def run() -> None:
+    controls.ensure_defaults()
     own_prompt()
     with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())

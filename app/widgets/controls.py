@@ -15,6 +15,7 @@ from app.state.process import worker
 from app.state.tab import OpenRun
 from app.widgets import (
     conversation,
+    late_messages,
     model_choice,
     presets,
     setting_widgets,
@@ -34,6 +35,7 @@ _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
+    late_messages.set_again()
     model_choice.ensure_defaults()
     starting_values.ensure()
 
@@ -47,7 +49,8 @@ def fill_from(
     """Set the widgets to a run's prompt, model and settings, or nearly so; keep its messages."""
     if prompt is None or config is None:
         return
-    st.session_state.prompt = st.session_state[_FILLED] = prompt
+    late_messages.set_widgets({"prompt": prompt})
+    st.session_state[_FILLED] = prompt
     conversation.keep(messages)
     model_choice.choose(model)
     starting_values.begin_with(starting_values.of_config(config))
@@ -202,8 +205,7 @@ def messages() -> tuple[Message, ...]:
 
 def apply(widgets: dict[str, Any]) -> None:
     """Set these widgets, by their keys without `set_`; for callbacks."""
-    for name, value in widgets.items():
-        st.session_state[f"set_{name}"] = value
+    late_messages.set_widgets({f"set_{name}": value for name, value in widgets.items()})
 
 
 def settings() -> dict[str, Any]:

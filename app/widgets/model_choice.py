@@ -9,6 +9,7 @@ import streamlit as st
 from app.server import model_cache, rules
 from app.state import messages, polling
 from app.state.process import getting
+from app.widgets import late_messages
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from eab.formatting import counted, human_bytes
@@ -52,19 +53,21 @@ def name() -> str:
 
 
 def choose(model: str) -> None:
-    """Set the widgets to a name as `name` gives it."""
-    state = st.session_state
-    model, state.set_weights = split_name(model)
+    """Set the widgets to a name as `name` gives it; for callbacks."""
+    model, weights = split_name(model)
+    widgets = {f"set_{widget}": value for widget, value in _widgets_of(model).items()}
+    late_messages.set_widgets({"set_weights": weights, **widgets})
+
+
+def _widgets_of(model: str) -> dict[str, str]:
     dialect, _, at_server = model.partition(":")
     if offered := rules.current().models:
-        state.set_model_listed = model if model in offered else _first_here(offered)
-    elif operator.is_on_server(model) and operator.is_allowed():
-        state.set_model_kind, state.set_model_server = SERVER, at_server
-        state.set_model_dialect = dialect
-    elif model in _NAMES.values():
-        state.set_model_kind = next(kind for kind, name in _NAMES.items() if name == model)
-    else:
-        state.set_model_kind, state.set_model_other = OTHER, model
+        return {"model_listed": model if model in offered else _first_here(offered)}
+    if operator.is_on_server(model) and operator.is_allowed():
+        return {"model_kind": SERVER, "model_server": at_server, "model_dialect": dialect}
+    if model in _NAMES.values():
+        return {"model_kind": next(kind for kind, name in _NAMES.items() if name == model)}
+    return {"model_kind": OTHER, "model_other": model}
 
 
 def _first_here(offered: Sequence[str]) -> str:

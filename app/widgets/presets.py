@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.server import model_cache
 from app.state.process import models
-from app.widgets import model_choice, setting_widgets
+from app.widgets import late_messages, model_choice, setting_widgets
 from app.widgets.starting_values import START
 from eab.branching.presets import PRESETS
 from eab.formatting import listed
@@ -66,4 +66,4 @@ def _is_set(name: str) -> bool:
 def _apply() -> None:
     name = st.session_state[_CHOSEN]
     if name is not None:  # the chosen preset was pressed again
-        st.session_state.update(_settings(name))
+        late_messages.set_widgets(_settings(name))

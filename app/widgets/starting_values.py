@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from app.widgets import setting_widgets
+from app.widgets import late_messages, setting_widgets
 from app.widgets.setting_widgets import FIELDS
 from eab.branching.presets import PRESETS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
@@ -47,7 +47,7 @@ def of_config(config: BranchingConfig) -> dict[str, Any]:
 
 def begin_with(values: dict[str, Any]) -> None:
     """Set the widgets to values that no visitor has chosen; for callbacks."""
-    st.session_state.update(values)
+    late_messages.set_widgets(values)
     st.session_state[_BEGUN_WITH] = values
 
 

@@ -15,7 +15,7 @@ from eab.run.threshold import quantile_in_nats
 
 _LABEL: Final = SETTINGS["entropy_threshold"].label
 _NATS: Final = THRESHOLD_SCALES["nats"].widget
-_SHOWN_BEFORE: Final = "threshold_shown_before"  # what the slider showed before its value now
+_SHOWN: Final = "threshold_shown"  # what the page moved the slider from, and to
 
 
 def draw(
@@ -83,7 +83,7 @@ def _show(nats: float) -> None:
     """Move the slider to the value of the quantile."""
     before = st.session_state.get("set_threshold_nats")
     if nats != before:
-        st.session_state[_SHOWN_BEFORE] = before
+        st.session_state[_SHOWN] = (before, nats)
         st.session_state.set_threshold_nats = nats
 
 
@@ -91,8 +91,8 @@ def _take_nats() -> None:
     """The slider was moved: its value is what runs.
 
     A message that the browser sent before it knew the new value still has the one that was shown
-    before; nobody moved the slider then.
+    before, and the next one has the new one; nobody moved the slider then.
     """
-    is_late = st.session_state.set_threshold_nats == st.session_state.get(_SHOWN_BEFORE)
+    is_late = st.session_state.set_threshold_nats in st.session_state.get(_SHOWN, ())
     if st.session_state.set_threshold_unit != "quantile" or not is_late:
         st.session_state.set_threshold_unit = "nats"

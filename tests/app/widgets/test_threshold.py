@@ -31,6 +31,8 @@ def test_a_late_message_with_the_value_shown_before_is_no_move() -> None:
     page.slider(key=SLIDER).set_value(before).run()
     assert page.session_state["set_threshold_unit"] == "quantile"
     assert page.slider(key=SLIDER).value == shown
+    page.slider(key=SLIDER).set_value(shown).run()
+    assert page.session_state["set_threshold_unit"] == "quantile"
 
 
 def test_a_moved_slider_sets_the_threshold() -> None:

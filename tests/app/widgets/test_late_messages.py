@@ -1,0 +1,73 @@
+"""A browser that does not know yet what the page has set sends the values of before."""
+
+from streamlit.testing.v1 import AppTest
+
+from app.widgets import late_messages
+
+BEFORE, AFTER = (1, 1), (5, 6)
+
+
+def script() -> None:
+    import streamlit as st
+
+    from app.widgets import late_messages
+
+    late_messages.set_again()
+    for key in "ab":
+        st.slider(key, 0, 10, 1, key=key)
+    new = {"a": 5, "b": 6}
+    st.button("Set", key="set", on_click=late_messages.set_widgets, args=(new,))
+
+
+def sliders(page: AppTest) -> tuple[int, ...]:
+    assert not page.exception
+    return tuple(page.slider(key=key).value for key in "ab")
+
+
+def after_the_button() -> AppTest:
+    page = AppTest.from_function(script).run()
+    assert sliders(page) == BEFORE
+    page.button(key="set").click().run()
+    assert sliders(page) == AFTER
+    return page
+
+
+def sent(page: AppTest, a: int, b: int) -> tuple[int, ...]:
+    """What the sliders show after the browser has sent these values."""
+    page.slider(key="a").set_value(a)
+    page.slider(key="b").set_value(b)
+    return sliders(page.run())
+
+
+def test_a_late_message_changes_nothing() -> None:
+    page = after_the_button()
+    assert sent(page, *BEFORE) == AFTER
+    assert sent(page, *BEFORE) == AFTER
+
+
+def test_what_a_person_moves_stays_moved() -> None:
+    page = after_the_button()
+    assert sent(page, 1, 6) == (1, 6)
+    assert sent(page, 2, 1) == (2, 1)
+
+
+def test_a_late_message_after_two_changes_in_a_row_changes_nothing() -> None:
+    page = after_the_button()
+    page.slider(key="a").set_value(7)
+    page.button(key="set").click().run()
+    assert sliders(page) == AFTER
+    assert sent(page, *BEFORE) == AFTER
+
+
+def test_one_widget_alone_is_a_choice(monkeypatch) -> None:
+    monkeypatch.setattr(late_messages, "_ONE_CALLBACK", 0.0)
+    page = after_the_button()
+    page.slider(key="a").set_value(7)
+    page.button(key="set").click().run()
+    assert sent(page, 7, 6) == (7, 6)
+
+
+def test_some_seconds_later_it_is_a_choice(monkeypatch) -> None:
+    page = after_the_button()
+    monkeypatch.setattr(late_messages, "_SECONDS", 0.0)
+    assert sent(page, *BEFORE) == BEFORE
