@@ -21,7 +21,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.figures.timings import as_long, with_spread
@@ -116,8 +116,8 @@ def seconds_by_transformers() -> float:
 def greedy_answers(model: HuggingFaceModel) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Token ids of each question as the chat template makes it, and of the model's answer."""
     config = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
-    runs = [fold(generate(model, Request(question, config))) for question in QUESTIONS]
-    return [(run.started.prompt_tokens, run.samples()[0].token_ids) for run in runs]
+    runs = [fold(event_stream(model, Request(question, config))) for question in QUESTIONS]
+    return [(run.started.prompt_tokens, run.samples[0].token_ids) for run in runs]
 
 
 def agreements(models: Mapping[str, HuggingFaceModel]) -> dict[str, Agreement]:

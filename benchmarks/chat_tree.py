@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from app.widgets.starting_values import START
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.events import Event, RunStarted
@@ -90,7 +90,7 @@ class Chat(Engine):
         config = replace(self._config, seed=len(self.measured.seconds))
         PROBED.clear()  # the probe is a part of the job
         start = time.perf_counter()
-        for event in generate(self._model, Request(self._prompt, config)):
+        for event in event_stream(self._model, Request(self._prompt, config)):
             if isinstance(event, RunStarted):
                 self.probe_seconds.append(time.perf_counter() - start)
             self._seen.append(event)

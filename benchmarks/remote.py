@@ -27,7 +27,7 @@ from delayed_link import delayed_link
 from published import command_line, markdown_table, publish, where
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import StepTimed
 from eab.formatting import counted
@@ -35,7 +35,7 @@ from eab.models.base import LanguageModel
 from eab.models.loading import load_model
 from eab.remote import operator
 from eab.remote.loading import connect
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.timing import MIN_REPEATS, Timing, comparison, take_turns, timed
 from scripts.llama_server import llama_server
 from scripts.write_gguf import write_gguf
@@ -53,12 +53,12 @@ class Way:
     model: LanguageModel
     config: BranchingConfig
     prompts: Sequence[str]
-    runs: dict[int, tuple[Run, int]]
+    runs: dict[int, tuple[RunState, int]]
 
     def work(self) -> None:
         for seed, prompt in enumerate(self.prompts):
             request = Request(prompt, replace(self.config, seed=seed))
-            events = list(generate(self.model, request))
+            events = list(event_stream(self.model, request))
             asked = sum(isinstance(event, StepTimed) and event.tokens > 0 for event in events)
             self.runs[seed] = fold(events), asked
 

@@ -33,7 +33,7 @@ from shapes import engine_model, plain_model
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Pause, TokenAppended
@@ -101,7 +101,7 @@ def independent(count: int, samples: int, new_tokens: int) -> list[Request]:
 
 def in_turns(model: LanguageModel, asked: Sequence[Request]) -> None:
     """One step of each run in turn, until all have ended."""
-    runs = [generate(model, request) for request in asked]
+    runs = [event_stream(model, request) for request in asked]
     while runs:
         runs = [run for run in runs if any(isinstance(event, Pause) for event in run)]
 

@@ -217,13 +217,13 @@ def memory_after_swaps() -> list[int]:
 def _swap_models() -> list[int]:
     from app.server.model_cache import ModelCache
     from eab.config import BranchingConfig
-    from eab.engine.loop import generate
+    from eab.engine.loop import event_stream
     from eab.engine.request import Request
 
     models, process, found = ModelCache(), psutil.Process(), []
     request = Request(OPENINGS[0], BranchingConfig(max_new_tokens=8, max_paths=4))
     for number in range(SWAPS):
-        for _ in generate(models.get(SWAPPED[number % len(SWAPPED)]), request):
+        for _ in event_stream(models.get(SWAPPED[number % len(SWAPPED)]), request):
             pass
         found.append(process.memory_info().rss)
     return found

@@ -27,13 +27,13 @@ from shapes import engine_model, plain_model, same_weights
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.timing import Timing, comparison, take_turns, timed
 
 FIXED: Final = 4
@@ -63,7 +63,7 @@ class Job:
     repetitive: bool = False  # the text repeats itself
     timings: dict[str, Timing] = field(default_factory=dict)  # for each competitor
     # the latest of each competitor that is this engine
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, RunState] = field(default_factory=dict)
 
     def competitors(self) -> dict[str, Callable[[], None]]:
         """For each name a function that does the job once."""
@@ -89,7 +89,7 @@ class Job:
     def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
         def run() -> None:
             self.runs[label] = fold(
-                generate(self.models.target, Request(self.prompt, config), self.models.draft)
+                event_stream(self.models.target, Request(self.prompt, config), self.models.draft)
             )
 
         return run
@@ -193,7 +193,7 @@ def table(job: Job) -> str:
     return f"{words}\n\n{markdown_table(heads, rows)}"
 
 
-def _counts(run: Run | None) -> list[str]:
+def _counts(run: RunState | None) -> list[str]:
     if run is None:
         return ["-", "-", "-"]
     drafted = sum(len(speculation.draft_tokens) for speculation in run.speculations)

@@ -5,36 +5,35 @@ when it is first used.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from eab.analysis.answers import group_answers
-    from eab.api import EntropyAdaptiveBranching
+    from eab.api.branching import EntropyAdaptiveBranching
+    from eab.api.given_model import load_model
+    from eab.api.many_runs import serve, sweep
+    from eab.api.notebook import explore, show, show_lesson
+    from eab.api.run import Run, load, save, save_html
+    from eab.api.settings import Settings
     from eab.config import BranchingConfig
-    from eab.engine.loop import generate, serve
     from eab.engine.request import Request
-    from eab.events import Message
+    from eab.errors import EabError
+    from eab.events import Event, Message
     from eab.labs.tuning.grid import Grid
     from eab.labs.tuning.prompt_sets import read_prompts
-    from eab.labs.tuning.sweeping import sweep
-    from eab.record import load, save
-    from eab.remote.loading import load_model
-    from eab.run import Run, Sample, fold
-    from eab.share.html_page import save_html
-    from eab.share.notebook import explore, show, show_lesson
+    from eab.run import Sample
 
 __all__ = [
     "BranchingConfig",
+    "EabError",
     "EntropyAdaptiveBranching",
+    "Event",
     "Grid",
     "Message",
     "Request",
     "Run",
     "Sample",
+    "Settings",
     "explore",
-    "fold",
-    "generate",
-    "group_answers",
     "load",
     "load_model",
     "read_prompts",
@@ -45,28 +44,29 @@ __all__ = [
     "show_lesson",
     "sweep",
 ]
+__version__ = "0.1.0"
 
-_HOME = {
+_HOME: Final = {
     "BranchingConfig": "eab.config",
-    "EntropyAdaptiveBranching": "eab.api",
+    "EabError": "eab.errors",
+    "EntropyAdaptiveBranching": "eab.api.branching",
+    "Event": "eab.events",
     "Grid": "eab.labs.tuning.grid",
     "Message": "eab.events",
     "Request": "eab.engine.request",
-    "Run": "eab.run",
+    "Run": "eab.api.run",
     "Sample": "eab.run",
-    "explore": "eab.share.notebook",
-    "fold": "eab.run",
-    "generate": "eab.engine.loop",
-    "group_answers": "eab.analysis.answers",
-    "load": "eab.record",
-    "load_model": "eab.remote.loading",
+    "Settings": "eab.api.settings",
+    "explore": "eab.api.notebook",
+    "load": "eab.api.run",
+    "load_model": "eab.api.given_model",
     "read_prompts": "eab.labs.tuning.prompt_sets",
-    "save": "eab.record",
-    "save_html": "eab.share.html_page",
-    "serve": "eab.engine.loop",
-    "show": "eab.share.notebook",
-    "show_lesson": "eab.share.notebook",
-    "sweep": "eab.labs.tuning.sweeping",
+    "save": "eab.api.run",
+    "save_html": "eab.api.run",
+    "serve": "eab.api.many_runs",
+    "show": "eab.api.notebook",
+    "show_lesson": "eab.api.notebook",
+    "sweep": "eab.api.many_runs",
 }
 
 

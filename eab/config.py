@@ -193,6 +193,7 @@ class BranchingConfig:
         "Temperature",
         "Divides the logits before sampling. Values below 1 favour likely tokens, values above 1 "
         "unlikely ones. The entropy is measured afterwards.",
+        more="In Python and on the command line, 0 stands for the policy greedy.",
         widget=Slider(0.1, 2.0, 0.05),
     )
     top_k: int = setting(
@@ -341,8 +342,8 @@ class BranchingConfig:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", as_texts(self.stop))
-        object.__setattr__(self, "chat_template_kwargs", as_object_text(self.chat_template_kwargs))
+        for name, value in self._in_one_form().items():
+            object.__setattr__(self, name, value)
         for name, declared in SETTINGS.items():
             if name != "entropy_threshold":
                 declared.values.check(f"the setting {name}", getattr(self, name))
@@ -355,6 +356,22 @@ class BranchingConfig:
                 raise ConfigError(
                     f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
                 )
+
+    def _in_one_form(self) -> dict[str, Any]:
+        """The settings that can be given in several ways, in the one in which they are kept."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
+        for name, value in given.items():
+            if getattr(value, "ndim", None) == 0:  # a number of numpy or torch
+                given[name] = value.item()
+        said, heat = given["threshold_unit"], given["temperature"]
+        if isinstance(said, str) and said == "normalized":
+            given["threshold_unit"] = "normalised"
+        given["top_k"] = 0 if given["top_k"] is None else given["top_k"]
+        if isinstance(heat, int | float) and heat == 0 and self.policy in ("fair", "greedy"):
+            given |= {"temperature": 1.0, "policy": "greedy"}
+        given["stop"] = as_texts(given["stop"])
+        given["chat_template_kwargs"] = as_object_text(given["chat_template_kwargs"])
+        return given
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":

@@ -20,7 +20,7 @@ from eab.labs.quantization.fork_diff import moved, same_request
 from eab.labs.quantization.results import FormatReport, dumps
 from eab.labs.quantization.roofline import RunPoint, run_point
 from eab.labs.quantization.rounding import BITS, NF4_BITS, Grid
-from eab.run import Run
+from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
 HOW_IT_WORKS: Final = """
@@ -185,12 +185,12 @@ def your_run() -> None:
         difference(run, other, f"{explored.key} {displayed.key}")
 
 
-def start_run(run: Run) -> None:
+def start_run(run: RunState) -> None:
     with messages.errors_as_message():
         run_with(run, st.session_state.quantized_weights)
 
 
-def difference(a: Run, b: Run, key: str) -> None:
+def difference(a: RunState, b: RunState, key: str) -> None:
     from eab.board.diff import diff_message
     from eab.figures.tables import text_table
     from eab.labs.quantization import fork_diff_picture as fork_diff

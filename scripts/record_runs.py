@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from eab import record
 from eab.analysis.diff import independent_config
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
@@ -321,7 +321,7 @@ def record_samples(model: HuggingFaceModel) -> None:
     run = fold(record.load(bundled_runs.FOLDER / example.file))
     config = independent_config(run, "tokens")
     bundled_runs.SAMPLES.parent.mkdir(parents=True, exist_ok=True)
-    record.save(generate(model, Request(example.prompt, config)), bundled_runs.SAMPLES)
+    record.save(event_stream(model, Request(example.prompt, config)), bundled_runs.SAMPLES)
 
 
 def record_quantized_run() -> None:
@@ -329,7 +329,7 @@ def record_quantized_run() -> None:
     started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
     model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
     request = Request(started.prompt, started.config, started.continued_tokens, started.messages)
-    record.save(list(generate(model, request)), bundled_runs.QUANTIZED)
+    record.save(list(event_stream(model, request)), bundled_runs.QUANTIZED)
 
 
 def record_runs(model: HuggingFaceModel) -> None:
@@ -338,7 +338,7 @@ def record_runs(model: HuggingFaceModel) -> None:
     for example in (each for each in EXAMPLES if each.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
         config = BranchingConfig(**(common | example.settings))
-        events = list(generate(model, Request(example.prompt, config)))
+        events = list(event_stream(model, Request(example.prompt, config)))
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
 

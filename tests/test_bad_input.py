@@ -35,7 +35,7 @@ from made_runs import events_of, run_of
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import EabError, ModelError, PromptError
 from eab.events import RunEnded
@@ -46,7 +46,7 @@ MODEL = TableModel(random_table(1, 4))
 
 
 def first_event(model, prompt: str, **settings: object) -> object:
-    return next(generate(model, Request(prompt, BranchingConfig(**settings))))
+    return next(event_stream(model, Request(prompt, BranchingConfig(**settings))))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_prompt_that_is_empty_or_no_text_is_refused(twins, prompt, why):
 def test_a_token_that_the_model_does_not_have_is_refused(twins, token):
     request = Request("w5", BranchingConfig(), (token,))
     with pytest.raises(PromptError, match=r"there is no token .*; llama has 0 to 71"):
-        next(generate(twins("llama").ours, request))
+        next(event_stream(twins("llama").ours, request))
 
 
 def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monkeypatch):
@@ -83,7 +83,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):
         first_event(model, prompt, max_new_tokens=29)
     for seed in range(3):  # the whole context can be used
         run = run_of(model, prompt, max_new_tokens=28, entropy_threshold=20.0, seed=seed)
-        assert run.samples()[0].finish_reason in ("stop", "length"), seed
+        assert run.samples[0].finish_reason in ("stop", "length"), seed
 
 
 def test_a_prompt_without_any_token_is_refused(monkeypatch):
@@ -108,7 +108,7 @@ def test_a_prompt_without_any_token_is_refused(monkeypatch):
 def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
     run = run_of(embedded, prompt, max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
     assert run.started.prompt == prompt
-    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+    assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("prompt", ["\ud800", "half a \udce2 character"])
@@ -127,7 +127,7 @@ def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
         assert words in events[-1].message
     run = fold(events)
     assert events[-1].step == len(run.steps) > 10
-    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+    assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
     assert all(step.kv.bytes_held <= 2**20 for step in run.steps if step.kv is not None)
 
 

@@ -12,34 +12,34 @@ import pytest
 from eab.analysis.separate_caches import separate_bytes
 from eab.config import SETTINGS, THRESHOLD_SCALES
 from eab.lessons import bundled_runs
-from eab.run import Path, Run, Sample, Token, fold
+from eab.run import Path, RunState, Sample, Token, fold
 from eab.settings import Lines, Slider
 
-Fact: TypeAlias = Callable[[Run], bool]
+Fact: TypeAlias = Callable[[RunState], bool]
 STEPS_PER_SECOND: Final = 6  # of a replay
 
 
-def shares(run: Run, path: int = 0) -> dict[str, int]:
+def shares(run: RunState, path: int = 0) -> dict[str, int]:
     """The branches of a fork in percent, by their first word."""
     children = [run.paths[child] for child in run.paths[path].children]
     return {child.tokens[0].text.strip(): round(100 * child.share) for child in children}
 
 
-def forks(run: Run) -> list[Path]:
+def forks(run: RunState) -> list[Path]:
     return [path for path in run.paths if path.status == "forked"]
 
 
-def fork_entropy(run: Run, path: int = 0) -> float:
+def fork_entropy(run: RunState, path: int = 0) -> float:
     entropy = run.paths[path].fork_entropy
     assert entropy is not None
     return round(entropy, 2)
 
 
-def tokens(run: Run) -> list[Token]:
+def tokens(run: RunState) -> list[Token]:
     return [token for path in run.paths for token in path.tokens]
 
 
-def unforked(run: Run) -> list[Token]:
+def unforked(run: RunState) -> list[Token]:
     """Tokens that were drawn at or above the threshold without a fork."""
     return [
         token
@@ -49,53 +49,53 @@ def unforked(run: Run) -> list[Token]:
     ]
 
 
-def texts(run: Run) -> list[str]:
+def texts(run: RunState) -> list[str]:
     """The texts, the heaviest first."""
-    return [sample.text for sample in run.samples()]
+    return [sample.text for sample in run.samples]
 
 
-def after(run: Run, words: str) -> list[Path]:
+def after(run: RunState, words: str) -> list[Path]:
     """The paths that forked after these words."""
     texts = {path.id: "".join(token.text for token in run.tokens(path.id)) for path in forks(run)}
     return [path for path in forks(run) if words in texts[path.id]]
 
 
-def likely_after(run: Run, words: str) -> tuple[int, float]:
+def likely_after(run: RunState, words: str) -> tuple[int, float]:
     """How many branches of the fork after these words are likely, and its entropy."""
     [path] = after(run, words)
     return sum(share >= 5 for share in shares(run, path.id).values()), fork_entropy(run, path.id)
 
 
-def weights(run: Run) -> list[int]:
+def weights(run: RunState) -> list[int]:
     """Those of the texts in percent, the heaviest first."""
-    return [round(100 * sample.weight) for sample in run.samples()]
+    return [round(100 * sample.weight) for sample in run.samples]
 
 
-def fork_steps(run: Run) -> list[int]:
+def fork_steps(run: RunState) -> list[int]:
     return [run.paths[path.children[0]].born for path in forks(run)]
 
 
-def some_text_has(run: Run, words: str) -> bool:
+def some_text_has(run: RunState, words: str) -> bool:
     return any(words in text for text in texts(run))
 
 
-def first(run: Run) -> Token:
+def first(run: RunState) -> Token:
     """The first token of a run that does not fork there."""
     return run.paths[0].tokens[0]
 
 
-def highest_entropy(run: Run) -> float:
+def highest_entropy(run: RunState) -> float:
     return max(token.entropy for token in tokens(run))
 
 
-def caches_ratio(run: Run, step: int) -> float:
+def caches_ratio(run: RunState, step: int) -> float:
     """What separate caches would hold, as a multiple of what is held."""
     kv = run.steps[step].kv
     assert kv is not None
     return separate_bytes(run.started, kv) / kv.bytes_held
 
 
-def is_product_of_three_shares(run: Run, sample: Sample) -> bool:
+def is_product_of_three_shares(run: RunState, sample: Sample) -> bool:
     product = math.prod(run.paths[path].share for path in sample.lineage)
     weight = run.paths[sample.lineage[-1]].weight
     return math.isclose(weight, product, rel_tol=1e-6) and len(sample.lineage) == 4
@@ -132,11 +132,10 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     "coins.eab": {
         "Every coin forks every path": lambda run: fork_steps(run) == [0, 2, 2, 4, 4, 4, 4],
         "the product of the shares at its three forks": lambda run: all(
-            is_product_of_three_shares(run, sample) for sample in run.samples()
+            is_product_of_three_shares(run, sample) for sample in run.samples
         ),
         "8 texts, each with 11 to 15 %": lambda run: (
-            len(run.samples()) == 8
-            and all(0.11 <= sample.weight <= 0.15 for sample in run.samples())
+            len(run.samples) == 8 and all(0.11 <= sample.weight <= 0.15 for sample in run.samples)
         ),
     },
     "job.eab": {
@@ -202,7 +201,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     "rare.eab": {
         "2.47 nats at its first syllable": lambda run: fork_entropy(run) == 2.47,
         "The right one, Sucre, has 22 % of the weight": lambda run: (
-            round(100 * sum(one.weight for one in run.samples() if " Sucre" in one.text)) == 22
+            round(100 * sum(one.weight for one in run.samples if " Sucre" in one.text)) == 22
         ),
     },
     "sum.eab": {
@@ -234,8 +233,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "long.eab": {
         "Twenty paths, up to 100 tokens each": lambda run: (
-            len(run.leaves()) == 20
-            and max(len(sample.token_ids) for sample in run.samples()) == 100
+            len(run.leaves()) == 20 and max(len(sample.token_ids) for sample in run.samples) == 100
         ),
         "10.9× as much at step 5": lambda run: (
             max(range(len(run.steps)), key=lambda step: caches_ratio(run, step)) == 5
@@ -248,7 +246,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     "canberra.eab": {
         "Every text knows Canberra": lambda run: all("Canberra" in text for text in texts(run)),
         "the most likely one ends there, with 54 %": lambda run: (
-            texts(run)[0].endswith("is Canberra.") and int(100 * run.samples()[0].weight) == 54
+            texts(run)[0].endswith("is Canberra.") and int(100 * run.samples[0].weight) == 54
         ),
         "the Northern Territory, or in New South Wales": lambda run: (
             some_text_has(run, "Northern Territory") and some_text_has(run, "New South Wales")
@@ -275,7 +273,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "riddle.eab": {
         "no text has it": lambda run: "river" not in "".join(texts(run)).lower(),
-        "none has more than 19 %": lambda run: 0.18 < run.samples()[0].weight < 0.19,
+        "none has more than 19 %": lambda run: 0.18 < run.samples[0].weight < 0.19,
         "The first word is already open (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
     },
     "recipe.eab": {
@@ -309,11 +307,13 @@ def recording(request: pytest.FixtureRequest) -> bundled_runs.Recording:
 
 
 @pytest.fixture
-def run(recording: bundled_runs.Recording) -> Run:
+def run(recording: bundled_runs.Recording) -> RunState:
     return fold(bundled_runs.events_of(recording))
 
 
-def test_the_sentence_says_what_the_data_hold(recording: bundled_runs.Recording, run: Run) -> None:
+def test_the_sentence_says_what_the_data_hold(
+    recording: bundled_runs.Recording, run: RunState
+) -> None:
     words = f"{recording.title}. {recording.shows}"
     for claim, holds in FACTS[recording.file].items():
         assert claim in words, "the claim is checked, but not made"
@@ -328,7 +328,7 @@ def test_every_example_says_what_it_teaches_in_a_few_words() -> None:
     assert all(0 < len(words.split()) <= 5 for words in taught)
 
 
-def test_the_page_offers_every_setting_of_an_example(run: Run) -> None:
+def test_the_page_offers_every_setting_of_an_example(run: RunState) -> None:
     config = run.started.config
     for name, declared in SETTINGS.items():
         value = getattr(config, name)
@@ -344,7 +344,7 @@ def test_the_page_offers_every_setting_of_an_example(run: Run) -> None:
             assert steps == pytest.approx(round(steps)), name
 
 
-def test_most_of_the_time_and_where_a_replay_rests_sharing_holds_less(run: Run) -> None:
+def test_most_of_the_time_and_where_a_replay_rests_sharing_holds_less(run: RunState) -> None:
     assert caches_ratio(run, run.peak_step()) >= 1.0
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
     assert more <= 0.25 * len(run.steps)
@@ -362,7 +362,7 @@ def test_the_first_example_shows_the_idea_within_ten_seconds() -> None:
     assert caches_ratio(run, run.peak_step()) > 1.3
 
 
-def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: Run) -> None:
+def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: RunState) -> None:
     live = [len(step.kv.paths) for step in run.steps if step.kv is not None]
     assert live[run.peak_step()] == max(live)
     assert max(live[run.peak_step() + 1 :], default=0) < max(live)

@@ -51,6 +51,8 @@ def test_a_value_outside_its_range_is_named_with_the_range(name, low, high):
 @pytest.mark.parametrize("name", [name for name, _, _ in BOUNDS])
 @pytest.mark.parametrize("value", [None, "3", True, math.nan, math.inf, [3], 3 + 0j])
 def test_a_value_of_the_wrong_kind_is_refused(name, value):
+    if name == "top_k" and value is None:
+        return  # as in transformers: all tokens
     with pytest.raises(ConfigError, match=name):
         BranchingConfig(**{name: value})
 
@@ -208,7 +210,7 @@ def test_a_config_is_a_value_that_nobody_can_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.r = 3
     with pytest.raises(ConfigError):
-        dataclasses.replace(config, temperature=0)
+        dataclasses.replace(config, temperature=-1)
     assert issubclass(ConfigError, EabError)
     assert issubclass(ConfigError, ValueError)
 

@@ -21,7 +21,7 @@ from tiny_models import CONFIGS, random_model, word_tokenizer
 
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
@@ -267,7 +267,7 @@ def test_a_decode_step_waits_for_the_device_a_few_times_only(waits):
     """A host that waits cannot launch; the bound keeps new waits from creeping in."""
     model = Twins("llama").ours
     counts = []
-    for event in generate(model, Request(PROMPT, replace(CONFIG, r=64))):
+    for event in event_stream(model, Request(PROMPT, replace(CONFIG, r=64))):
         if isinstance(event, Pause):
             counts.append(sum(waits.values()))
     per_step = [after - before for before, after in pairwise(counts)]

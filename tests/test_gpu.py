@@ -18,7 +18,7 @@ from made_runs import run_of
 
 from eab.config import BranchingConfig
 from eab.engine.decoding import OUT_OF_MEMORY
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
@@ -70,7 +70,7 @@ def test_cuda_graphs_are_replayed_and_make_the_same_run(twins, words, family, se
     assert runner is not None
     config = BranchingConfig(max_new_tokens=40, r=13, attention="padded", **settings)
     events, most = [], 0
-    for event in generate(on_gpu, Request(PROMPT, config)):
+    for event in event_stream(on_gpu, Request(PROMPT, config)):
         events.append(event)
         most = max(most, len(runner._replays))
     assert most > 0, "graphs were captured"
@@ -78,7 +78,7 @@ def test_cuda_graphs_are_replayed_and_make_the_same_run(twins, words, family, se
     gc.collect()
     assert not runner._replays, "graphs are discarded with their cache"
     on_gpu._graph_runner = None
-    assert decisions(events) == decisions(list(generate(on_gpu, Request(PROMPT, config))))
+    assert decisions(events) == decisions(list(event_stream(on_gpu, Request(PROMPT, config))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -98,7 +98,7 @@ def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
     )
     requests = [Request(PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)]
     for _ in range(3):
-        runs, most, collected = [generate(on_gpu, one) for one in requests], 0, []
+        runs, most, collected = [event_stream(on_gpu, one) for one in requests], 0, []
         for events in zip_longest(*runs):  # event by event, alternately
             collected.append(events)
             most = max(most, len(runner._replays))
@@ -115,7 +115,7 @@ def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
 def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_default():
     model = load_model("embedded")
     assert (model.card.dtype, model.kv_shape.device.type) == ("bfloat16", "cuda")
-    run = fold(generate(model, Request("Once upon a time", BranchingConfig(max_new_tokens=20))))
+    run = fold(event_stream(model, Request("Once upon a time", BranchingConfig(max_new_tokens=20))))
     assert run.ended is not None
     assert run.ended.reason == "finished"
     assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0, abs=1e-6)
@@ -137,7 +137,7 @@ def little_memory() -> Iterator[Callable[[], None]]:
 
 def test_a_run_without_memory_ends_in_words_others_go_on_and_the_memory_comes_back(little_memory):
     model = load_model("embedded", "cuda", "float32")
-    list(generate(model, Request("Once upon a time", SMALL)))  # what libraries allocate once
+    list(event_stream(model, Request("Once upon a time", SMALL)))  # what libraries allocate once
     little_memory()
     before = torch.cuda.memory_allocated()
     scheduler = Scheduler(model)
@@ -148,7 +148,7 @@ def test_a_run_without_memory_ends_in_words_others_go_on_and_the_memory_comes_ba
     assert runs[0].ended.message == OUT_OF_MEMORY
     assert runs[0].steps, "tokens so far are kept"
     assert torch.cuda.memory_allocated() == before
-    after = fold(generate(model, Request("Once upon a time", SMALL)))
+    after = fold(event_stream(model, Request("Once upon a time", SMALL)))
     assert after.ended is not None
     assert after.ended.reason == "finished"
 
@@ -164,7 +164,7 @@ def test_the_bytes_of_a_run_are_those_of_the_allocator():
     """The KV tensors are most of what a decode step allocates; the ledger counts all of them."""
     model = load_model("embedded", "cuda", "float32")
     config = BranchingConfig(max_new_tokens=200, max_paths=32, min_fork_weight=0.0, r=64)
-    events = generate(model, Request("Once upon a time", config))
+    events = event_stream(model, Request("Once upon a time", config))
     before, growths = torch.cuda.memory_allocated(), []
     for event in events:
         if isinstance(event, KvMeasured):

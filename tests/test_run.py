@@ -8,7 +8,7 @@ from served import untimed
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, stop_when
+from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, RecordError
 from eab.events import (
@@ -28,7 +28,7 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
-from eab.run import Run, fold, fold_prefix
+from eab.run import RunState, fold, fold_prefix
 from eab.token_text import from_bytes
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
@@ -67,30 +67,30 @@ def test_every_prefix_of_the_events_folds(settings):
         if run is None:
             assert all(isinstance(event, Probed) for event in events[:length])
             continue
-        assert run.events_seen == length
-        for sample in run.samples():
-            assert len(sample.tokens) == len(sample.token_ids) == len(sample.entropies)
+        assert run.events == events[:length]
+        for sample in run.samples:
+            assert sample.log_prob == pytest.approx(sum(sample.log_probs))
             assert sample.finish_reason in ("stop", "length", "unfinished")
         run.peak_kv()
         run.tokens_through_model()
     assert run.ended is not None
     assert run.ended.reason == "finished"
-    assert all(sample.finish_reason != "unfinished" for sample in run.samples())
+    assert all(sample.finish_reason != "unfinished" for sample in run.samples)
 
 
 def test_folding_one_by_one_and_all_at_once_give_the_same():
-    run = Run(EVENTS[0])
+    run = RunState(EVENTS[0])
     for event in EVENTS[1:]:
         run.apply(event)
-    assert run.samples() == fold(EVENTS).samples()
+    assert run.samples == fold(EVENTS).samples
     assert run.paths == fold(EVENTS).paths
 
 
 def test_samples_come_heaviest_first_and_run_from_the_root():
     run = fold(EVENTS)
-    weights = [sample.weight for sample in run.samples()]
+    weights = [sample.weight for sample in run.samples]
     assert weights == sorted(weights, reverse=True)
-    for sample in run.samples():
+    for sample in run.samples:
         parents = [run.paths[path].parent for path in sample.lineage]
         assert parents == [-1, *sample.lineage[:-1]]
         log_probs = [token.log_prob for token in run.tokens(sample.lineage[-1])]
@@ -99,14 +99,17 @@ def test_samples_come_heaviest_first_and_run_from_the_root():
 
 def test_texts_join_characters_that_tokens_split():
     euro = "€".encode()
-    [sample] = fold(hand_made(["a", from_bytes(euro[:1]), from_bytes(euro[1:])])).samples()
+    [sample] = fold(hand_made(["a", from_bytes(euro[:1]), from_bytes(euro[1:])])).samples
     assert sample.text == "a€"
-    assert "".join(sample.tokens).encode("utf-8", "surrogateescape") == b"a\xe2\x82\xac"
+    assert (
+        "".join(token.text for token in sample.tokens).encode("utf-8", "surrogateescape")
+        == b"a\xe2\x82\xac"
+    )
 
 
 def test_control_tokens_are_no_part_of_the_text():
-    [sample] = fold(hand_made(["<|end|>"], special=True)).samples()
-    assert (sample.text, sample.tokens) == ("", ("<|end|>",))
+    [sample] = fold(hand_made(["<|end|>"], special=True)).samples
+    assert (sample.text, [token.text for token in sample.tokens]) == ("", ["<|end|>"])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_control_tokens_are_no_part_of_the_text():
     ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"],
 )
 def test_hostile_texts_pass_unchanged(text):
-    assert fold(hand_made([text])).samples()[0].text == text
+    assert fold(hand_made([text])).samples[0].text == text
 
 
 def test_the_peak_is_the_step_with_most_rows_in_use():
@@ -143,7 +146,7 @@ def test_each_token_keeps_what_its_decision_saw():
 
 def test_a_failed_run_raises_only_when_asked():
     run = fold([*hand_made(["a"]), RunEnded(1, "failed", "too much")])
-    assert run.samples()[0].text == "a"
+    assert run.samples[0].text == "a"
     with pytest.raises(MemoryLimitError, match="too much"):
         run.raise_if_failed()
     fold(EVENTS).raise_if_failed()
@@ -201,23 +204,23 @@ def test_a_stopped_run_keeps_its_tree_and_says_so():
         return seen == 3
 
     long = BranchingConfig(entropy_threshold=0.4, max_new_tokens=30)
-    events = list(stop_when(generate(MODEL, Request("0", long)), stop))
+    events = list(stop_when(event_stream(MODEL, Request("0", long)), stop))
     assert events[-1] == RunEnded(3, "stopped")
     assert sum(isinstance(event, StepTimed) for event in events) == 3
     run = fold(events)
-    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
-    assert any(sample.finish_reason == "unfinished" for sample in run.samples())
+    assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
+    assert any(sample.finish_reason == "unfinished" for sample in run.samples)
 
 
 def test_a_probe_can_be_stopped_too():
     config = BranchingConfig(threshold_unit="quantile", max_new_tokens=5)
-    events = list(stop_when(generate(MODEL, Request("0", config)), lambda: True))
+    events = list(stop_when(event_stream(MODEL, Request("0", config)), lambda: True))
     assert [type(event) for event in events] == [Probed, RunEnded]
     assert fold_prefix(events).run is None
 
 
 def test_a_run_that_nobody_stops_passes_through_unchanged():
-    passed = list(stop_when(generate(MODEL, Request("0", CONFIG)), lambda: False))
+    passed = list(stop_when(event_stream(MODEL, Request("0", CONFIG)), lambda: False))
     assert len(passed) == len(EVENTS)
     assert untimed(passed) == untimed(EVENTS)
 

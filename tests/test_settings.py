@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
 from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
-from scripts.write_settings import RULES_FILE, SETTINGS_FILE, rules_page, settings_page
+from scripts.write_settings import (
+    RULES_FILE,
+    SETTINGS_FILE,
+    rules_page,
+    settings_page,
+)
 
 EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))
 KINDS = {field.name: field.type for field in fields(BranchingConfig)}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from eab.errors import EabError
 from eab.events import Event
 from eab.formatting import counted
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 EARLY: Final = 1 / 3  # of the steps
 ROOM: Final = 0.4  # the share of the allowed branches that may be expected by then
@@ -52,7 +52,7 @@ def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
     return [Suggestion("", f"Run with {value // 2} {unit}", {name: value // 2})]
 
 
-def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
+def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
     """Lower the threshold (nats) to the highest entropy of this run, rounded down."""
     highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
     value = _rounded_down(highest)
@@ -68,7 +68,7 @@ def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
     ]
 
 
-def _fewer_forks(run: Run, events: Sequence[Event], first: int) -> list[Suggestion]:
+def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Suggestion]:
     """Raise the threshold to the lowest one at which the path limit hardly acts early."""
     most = run.started.config.max_paths
     early = math.ceil(EARLY * len(run.steps))
@@ -96,7 +96,7 @@ def _fewer_forks(run: Run, events: Sequence[Event], first: int) -> list[Suggesti
     ]
 
 
-def expected_paths(run: Run, threshold: float, steps: int) -> float:
+def expected_paths(run: RunState, threshold: float, steps: int) -> float:
     """How many paths the run would have after these steps at another threshold (nats), without a
     path limit.
 

@@ -17,7 +17,7 @@ from eab import record
 from eab.analysis.diff import Budget, independent_config, same_prompt
 from eab.config import BranchingConfig
 from eab.lessons import bundled_runs
-from eab.run import Run, RunFold, fold
+from eab.run import RunFold, RunState, fold
 
 Source = Literal["explore", "independent", "file", "pinned", "cell"] | bundled_runs.Recording
 EXPLORE: Final = "explore"
@@ -51,7 +51,7 @@ class Side:
 
     key: str  # names the run for the board
     title: str
-    run: Run  # no longer changes
+    run: RunState  # no longer changes
 
 
 def sources(with_independent: bool) -> list[Source]:
@@ -185,7 +185,7 @@ def active(choices: Collection[Source]) -> LiveRun | None:
     return next((live for live in candidates if live is not None and live.active), None)
 
 
-def start_sampling(like: Run, budget: Budget) -> None:
+def start_sampling(like: RunState, budget: Budget) -> None:
     """Start independent sampling at the budget of a run; earlier samples are stopped."""
     config = independent_config(like, budget)
     started = like.started

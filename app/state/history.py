@@ -12,7 +12,7 @@ from app.state.tab import Details, OpenRun
 from eab.board.thumbnail import thumbnail
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
-from eab.run import Run, RunFold, fold
+from eab.run import RunFold, RunState, fold
 
 MAX_RUNS: Final = 12
 MAX_PINNED: Final = 2
@@ -38,7 +38,7 @@ class PastRun:
         return worker().find(self.live_id, RunFold) if self.live_id else None
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunState | None:
         """The run; None if the server has forgotten it."""
         if not self.live_id:
             return fold(self.details.events)

@@ -20,7 +20,7 @@ from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, Reading
 from eab.lessons.reading import sources_of
 from eab.lessons.sources import Source, Sources, bundled_sources, matrix
-from eab.run import Run, fold_prefix
+from eab.run import RunState, fold_prefix
 
 BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
 OWN: Final = "lesson_own"  # key of the switch between the example and what was made in this tab
@@ -191,7 +191,7 @@ def _example(chosen: Lesson) -> OpenRun:
     return OpenRun(f"lesson-{recording.file}", fold_prefix(events), details=details)
 
 
-def _sources(run: Run, shown: Mapping[str, Entry[Any]]) -> Sources:
+def _sources(run: RunState, shown: Mapping[str, Entry[Any]]) -> Sources:
     return Sources(
         run,
         lambda: shown["caches"].state,

@@ -12,7 +12,7 @@ from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.labs.quantization.results import FormatReport, ReportEvent
 from eab.lessons import bundled_runs
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 from eab.weight_formats import AS_LOADED, full_name, split_name
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def base_model(name: str) -> str:
     return split_name(name)[0]
 
 
-def run_with(run: Run, weights: str) -> None:
+def run_with(run: RunState, weights: str) -> None:
     """Make this run again with its model's weights in another format."""
     started = run.started
     model_name = full_name(started.model.name, weights)

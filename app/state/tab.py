@@ -20,7 +20,7 @@ from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Message, RunEnded, RunStarted
 from eab.lessons import bundled_runs
-from eab.run import Run, RunFold, fold_prefix
+from eab.run import RunFold, RunState, fold_prefix
 
 _DETAILS: Final = "run_details"
 _LINK: Final = "link"
@@ -55,7 +55,7 @@ class Details:
     autoplay: bool = False  # the board plays it from the beginning
     cursor: int | None = None  # the step to begin at
     # the run that it was grown from in this tab, if it is a new branch of that
-    source: Run | None = None
+    source: RunState | None = None
     grown_from: str = ""  # the key of the run that it was grown from in this tab
 
 
@@ -66,7 +66,7 @@ class OpenRun(Entry[RunFold]):
     details: Details = field(kw_only=True)
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunState | None:
         """The run; None for a live one that has not started."""
         return self.state.run
 

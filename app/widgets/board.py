@@ -12,7 +12,7 @@ from app.state.tab import TokenAddress
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.config import AllocationStep
-from eab.run import Run
+from eab.run import RunState
 
 _mount: Final[Callable[..., object]] = st.components.v2.component(
     "eab_board", css=bundle.stylesheet(), js=bundle.javascript("streamlit")
@@ -56,7 +56,7 @@ class Offers:
 
 
 def message(
-    run: Run | None,
+    run: RunState | None,
     key: str,
     mode: Literal["live", "replay"],
     autoplay: bool,

@@ -14,7 +14,7 @@ from app.widgets.markdown import plain
 from eab import token_text
 from eab.errors import ClassError
 from eab.formatting import quoted
-from eab.run import Run, Token
+from eab.run import RunState, Token
 
 NEXT_TOKEN: Final = "Which token comes next?"
 FORK: Final = "Will the text fork here?"
@@ -48,7 +48,7 @@ def ask(room: Classroom, shown: View | None) -> None:
     )
 
 
-def _ask_about_token(room: Classroom, about: tuple[Run, Token, bool] | None) -> None:
+def _ask_about_token(room: Classroom, about: tuple[RunState, Token, bool] | None) -> None:
     for key, question in (("next", _next_token(about)), ("fork", _fork(about))):
         st.button(
             NEXT_TOKEN if key == "next" else FORK,
@@ -107,7 +107,7 @@ def _result(asked: Asked, place: str) -> None:
     charts.draw("", sentence, figure, "class", place)
 
 
-def _selected(shown: View) -> tuple[Run, Token, bool] | None:
+def _selected(shown: View) -> tuple[RunState, Token, bool] | None:
     """The run and the selected token of the lecturer's board; whether the token began by a fork."""
     run, look = shown.run.run, shown.look
     if run is None or look is None or look.token is None or look.run != shown.key:
@@ -120,7 +120,7 @@ def _selected(shown: View) -> tuple[Run, Token, bool] | None:
         return run, begun.tokens[index], index == 0 and begun.parent >= 0
 
 
-def _next_token(about: tuple[Run, Token, bool] | None) -> Question | None:
+def _next_token(about: tuple[RunState, Token, bool] | None) -> Question | None:
     """Which of the candidates comes; None if there are fewer than two."""
     if about is None:
         return None
@@ -138,7 +138,7 @@ def _next_token(about: tuple[Run, Token, bool] | None) -> Question | None:
     )
 
 
-def _fork(about: tuple[Run, Token, bool] | None) -> Question | None:
+def _fork(about: tuple[RunState, Token, bool] | None) -> Question | None:
     if about is None:
         return None
     run, _, forked = about

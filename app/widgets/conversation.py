@@ -10,7 +10,7 @@ from eab import token_text
 from eab.events import Message, RunStarted
 from eab.events.chat import title_of
 from eab.formatting import excerpt
-from eab.run import Run
+from eab.run import RunState
 
 _OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
 _BEFORE: Final = "messages_before_the_prompt"
@@ -32,9 +32,9 @@ def messages_with(prompt: str) -> tuple[Message, ...]:
     return opened if opened and title_of(opened) == prompt else ()
 
 
-def can_reply_to(run: Run) -> bool:
+def can_reply_to(run: RunState) -> bool:
     """Whether a run is a chat that has ended with a text."""
-    return is_chat(run.started) and run.ended is not None and bool(run.samples()[0].text.strip())
+    return is_chat(run.started) and run.ended is not None and bool(run.samples[0].text.strip())
 
 
 def is_chat(started: RunStarted) -> bool:
@@ -45,7 +45,7 @@ def is_chat(started: RunStarted) -> bool:
     )
 
 
-def draw_reply(run: Run) -> None:
+def draw_reply(run: RunState) -> None:
     """Draw a button that takes the likeliest text into the chat; the next prompt replies to it."""
     st.button(
         "Reply",
@@ -73,7 +73,7 @@ def _before() -> tuple[Message, ...]:
     return before
 
 
-def _reply(run: Run) -> None:
+def _reply(run: RunState) -> None:
     started = run.started
     system = started.config.system
     asked = started.messages or (Message("user", started.prompt),)
@@ -81,7 +81,7 @@ def _reply(run: Run) -> None:
         asked, begun = asked[:-1], asked[-1].content
     else:
         begun = ""
-    answer = Message("assistant", begun + run.samples()[0].text)
+    answer = Message("assistant", begun + run.samples[0].text)
     st.session_state[_BEFORE] = (*asked, answer)
     st.session_state.prompt = ""
     st.session_state.set_system = system

@@ -10,7 +10,7 @@ from app.widgets.charts import csv_file, downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
 from eab.formatting import counted
-from eab.run import Run
+from eab.run import RunState
 
 BLOCK_SIZES: Final = (8, 16, 32, 128)
 PAGING = """
@@ -31,7 +31,7 @@ are those of its tensors.
 
 
 def kv_allocation_section(
-    runs: Sequence[Run], key: str, begins: Sequence[int] | None = None, white: bool = False
+    runs: Sequence[RunState], key: str, begins: Sequence[int] | None = None, white: bool = False
 ) -> None:
     """Draw what runs of the tree cache reserve by scheme; `begins` are their first steps."""
     from eab.figures import kv_allocation as figures

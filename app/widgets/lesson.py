@@ -18,12 +18,12 @@ from eab.lessons.measures import MEASURES, Quantity, Unit, parse, written
 from eab.lessons.pictures import PICTURES
 from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import Sources
-from eab.run import Run
+from eab.run import RunState
 
 NOT_YET = "Guess first to see the chart."
 
 
-def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
+def draw_words(lesson: Lesson, fed: Fed, shown: RunState) -> None:
     """The words of the stage, its question or its exercise."""
     if learning.stage() == 0:
         st.header(lesson.title, anchor=False)
@@ -117,7 +117,7 @@ def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
     words(question.explanation, fed.sources)
 
 
-def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: Run) -> None:
+def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: RunState) -> None:
     try:
         if exercise.calculator:
             numbers = calculator.draw(exercise.calculator, fed.sources)
@@ -136,7 +136,7 @@ def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: Run) -> None:
         words(exercise.explanation, fed.sources)
 
 
-def _board_goal(goal: Goal, recorded: Run, shown: Run) -> bool:
+def _board_goal(goal: Goal, recorded: RunState, shown: RunState) -> bool:
     assert isinstance(goal.quantity, Quantity)
     measure = MEASURES[goal.quantity.measure]
     return _goal(goal, measure.compute(shown), measure.compute(recorded), measure.unit)

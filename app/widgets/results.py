@@ -16,7 +16,7 @@ from eab import record, token_text
 from eab.errors import ConfigError
 from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
-from eab.run import Run
+from eab.run import RunState
 from eab.share.python_code import as_python
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished":
 _Helped: TypeAlias = tuple[File, str]  # a file, and what it is for
 
 
-def show(opened: OpenRun, run: Run) -> None:
+def show(opened: OpenRun, run: RunState) -> None:
     """Draw all results of a run, in tabs; only the open tab is computed and sent."""
     panels = {
         "Texts": _texts,
@@ -52,7 +52,7 @@ def show(opened: OpenRun, run: Run) -> None:
                 panel(opened, run)
 
 
-def _texts(_: OpenRun, run: Run) -> None:
+def _texts(_: OpenRun, run: RunState) -> None:
     from eab.figures.tables import readable, samples_table
 
     st.text(weight_sentence(run))
@@ -66,7 +66,7 @@ def _texts(_: OpenRun, run: Run) -> None:
     st.table(readable(table).set_index("path"))
 
 
-def _answers(opened: OpenRun, run: Run) -> None:
+def _answers(opened: OpenRun, run: RunState) -> None:
     from eab.analysis.answers import group_answers
     from eab.analysis.same_answer import RULES
     from eab.figures.answers import DRAWN, answers_figure
@@ -129,7 +129,7 @@ def _answer_part() -> str:
     return f"{PATTERN}{pattern}"
 
 
-def _uncertainty(run: Run, answers: "Answers") -> None:
+def _uncertainty(run: RunState, answers: "Answers") -> None:
     from eab.analysis.fork_attribution import attribute_to_forks
     from eab.analysis.uncertainty import uncertainty
     from eab.figures.tables import forks_table, uncertainty_table
@@ -150,13 +150,13 @@ def _uncertainty(run: Run, answers: "Answers") -> None:
     )
 
 
-def _probability(opened: OpenRun, run: Run) -> None:
+def _probability(opened: OpenRun, run: RunState) -> None:
     from eab.figures.mass import mass_figure
 
     draw("", weight_sentence(run), mass_figure(run), "mass", opened.key)
 
 
-def _tokens(_: OpenRun, run: Run) -> None:
+def _tokens(_: OpenRun, run: RunState) -> None:
     from eab.figures.tables import tokens_table
 
     st.text(
@@ -166,7 +166,7 @@ def _tokens(_: OpenRun, run: Run) -> None:
     _data(tokens_table(run))
 
 
-def _performance(_: OpenRun, run: Run) -> None:
+def _performance(_: OpenRun, run: RunState) -> None:
     from eab.figures.tables import steps_table
 
     st.text(cost_sentence(run))
@@ -195,7 +195,7 @@ def _format(heading: str) -> str:
     return "%.1f" if "(KiB)" in heading or "(ms)" in heading else "percent"
 
 
-def _export(opened: OpenRun, run: Run) -> None:
+def _export(opened: OpenRun, run: RunState) -> None:
     columns = st.columns(4) * 2
     for column, ((label, name, make), use) in zip(columns, _files(opened, run), strict=True):
         column.download_button(
@@ -207,7 +207,7 @@ def _export(opened: OpenRun, run: Run) -> None:
     st.code(as_python(run.started), language="python")
 
 
-def _files(opened: OpenRun, run: Run) -> list[_Helped]:
+def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
     from eab.figures.tables import samples_table, steps_table, tokens_table
     from eab.share.graphml import to_graphml
     from eab.share.html_page import to_html
@@ -229,7 +229,7 @@ def _files(opened: OpenRun, run: Run) -> list[_Helped]:
 
 
 def _table_files(
-    name: str, table: "Callable[[Run], DataFrame]", run: Run, rows: str
+    name: str, table: "Callable[[RunState], DataFrame]", run: RunState, rows: str
 ) -> list[_Helped]:
     file = name.lower()
     parquet: File = (

@@ -22,7 +22,7 @@ from typing import Final
 from eab import token_text
 from eab.analysis.answer_parts import SENTENCE, TEXT, Part, reader
 from eab.analysis.same_answer import SameAnswer, exact, grouped
-from eab.run import Path, Run, Token
+from eab.run import Path, RunState, Token
 
 NO_ANSWER: Final = "(no answer)"  # of texts in which a pattern finds nothing
 # A mark after a digit may be a decimal point; only the character after it tells.
@@ -94,7 +94,7 @@ class Answers:
         )
 
 
-def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
+def group_answers(run: RunState, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
     """The answers of a run.
 
     Args:
@@ -114,7 +114,9 @@ def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answ
     return Answers(ranked, undecided, explored, decided)
 
 
-def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
+def leaf_answers(
+    run: RunState, part: Part = TEXT
+) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
     """What each leaf says, and the ids of the leaves whose answer is not complete."""
     read = reader(part)
     found = {
@@ -125,7 +127,7 @@ def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], t
     return decided, tuple(leaf for leaf, answer in found.items() if answer is None)
 
 
-def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
+def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
     tokens, text = list(run.tokens(leaf.id)), run.text(leaf.id)
     match = _SENTENCE_END.search(text)
     if match is None:
@@ -136,7 +138,7 @@ def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
     return _leaf_answer(leaf, tokens[:count], token_text.join([text[: match.end()]]))
 
 
-def _answer_in(run: Run, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
+def _answer_in(run: RunState, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
     if leaf.status != "finished":
         return None
     found = read(token_text.join([run.text(leaf.id)]))

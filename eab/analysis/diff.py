@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from eab.config import MAX_PATHS, BranchingConfig
-from eab.run import Path, Run, Token
+from eab.run import Path, RunState, Token
 
 Side = Literal["both", "a", "b"]
 Budget = Literal["tokens", "texts"]
@@ -22,7 +22,7 @@ class Merged:
     # The tree. The weight of a path is that of the leaves below it in its run (in the first run, if
     # both have it); its tokens are those of the first run that has them. There are no steps,
     # because nothing was measured for both runs together.
-    run: Run
+    run: RunState
     sides: tuple[Side, ...]  # which run has `run.paths[i]`
 
 
@@ -41,13 +41,13 @@ class _Node:
         return "both" if len(self.weights) == 2 else "a" if "a" in self.weights else "b"
 
 
-def merge(a: Run, b: Run) -> Merged:
+def merge(a: RunState, b: RunState) -> Merged:
     """Merge both runs into one tree."""
     root = _Node()
     for side, run in (("a", a), ("b", b)):
         for leaf in run.leaves():
             _add(root, run, leaf, side)
-    merged = Run(a.started)
+    merged = RunState(a.started)
     merged.ended = a.ended
     merged.paths.clear()
     sides: list[Side] = []
@@ -62,7 +62,7 @@ def merge(a: Run, b: Run) -> Merged:
     return Merged(merged, tuple(sides))
 
 
-def _add(root: _Node, run: Run, leaf: Path, side: str) -> None:
+def _add(root: _Node, run: RunState, leaf: Path, side: str) -> None:
     node = root
     node.weights[side] = node.weights.get(side, 0.0) + leaf.weight
     for token in run.tokens(leaf.id):
@@ -95,7 +95,7 @@ def _path(node: _Node, number: int, parent: int) -> Path:
     return path
 
 
-def same_prompt(a: Run, b: Run) -> bool:
+def same_prompt(a: RunState, b: RunState) -> bool:
     """Whether both continue the same tokens of the same model."""
     return (a.started.model.name, a.started.prompt_tokens) == (
         b.started.model.name,
@@ -103,13 +103,13 @@ def same_prompt(a: Run, b: Run) -> bool:
     )
 
 
-def texts_of(run: Run) -> Iterator[tuple[int, ...]]:
+def texts_of(run: RunState) -> Iterator[tuple[int, ...]]:
     """The token ids of each leaf."""
     for leaf in run.leaves():
         yield tuple(token.token for token in run.tokens(leaf.id))
 
 
-def mean_tokens_per_text(run: Run) -> float:
+def mean_tokens_per_text(run: RunState) -> float:
     """The weighted mean number of tokens of a text, all but its last, after the prompt.
 
     Under `fair` and `independent` it is an unbiased estimate for ordinary samples.
@@ -119,7 +119,7 @@ def mean_tokens_per_text(run: Run) -> float:
     )
 
 
-def independent_config(run: Run, budget: Budget) -> BranchingConfig:
+def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
     """The settings of independent sampling at the budget of this run.
 
     `texts`: as many texts as the run has. `tokens`: as many as its tokens through the model allow,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from eab.analysis.answers import Answers, entropy
-from eab.run import Run
+from eab.run import RunState
 
 _Weights: TypeAlias = defaultdict[int, float]  # the weight of each answer
 
@@ -39,7 +39,7 @@ class ForkShare:
         return min(1.0, self.information / self.branch_entropy) if self.branch_entropy else 0.0
 
 
-def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
+def attribute_to_forks(run: RunState, answers: Answers) -> tuple[ForkShare, ...]:
     """The share of every fork with two or more branches that lead to an answer, largest first.
 
     The contributions add up to `answers.entropy`. The artificial fork at the start of independent

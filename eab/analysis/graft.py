@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eab.analysis.diff import Merged, Side
-from eab.run import Path, Run, Token
+from eab.run import Path, RunState, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class _Place:
     tokens: int  # how many tokens of the source's tree lead there
 
 
-def graft(source: Run, grown: Run) -> Merged:
+def graft(source: RunState, grown: RunState) -> Merged:
     """Both runs as one tree.
 
     `grown` continues the source's prompt by `source.continuation(...)`, else ValueError. Sides:
@@ -45,13 +45,13 @@ def graft(source: Run, grown: Run) -> Merged:
     stem.status, stem.finish_reason, stem.cut = "forked", None, 0
     stem.tokens = [replace(token, cut=0) for token in stem.tokens]
     stem.children = (*stem.children, first)
-    run = Run(source.started)
+    run = RunState(source.started)
     run.paths, run.ended = paths, grown.ended
-    run.events_seen = source.events_seen + grown.events_seen
+    run.events = [*source.events, *grown.events]
     return Merged(run, _sides(source, place, first, len(paths)))
 
 
-def is_new(source: Run, continued: Sequence[int]) -> bool:
+def is_new(source: RunState, continued: Sequence[int]) -> bool:
     """Whether no text of the source goes on after these tokens, which a graft would repeat."""
     new = continued[len(source.started.continued_tokens) :]
     place = _leave(source, new)
@@ -60,7 +60,7 @@ def is_new(source: Run, continued: Sequence[int]) -> bool:
     return place.tokens < len(new) or not goes_on
 
 
-def _leave(source: Run, tokens: Sequence[int]) -> _Place:
+def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
     """Follow these tokens from the root as far as the source has them."""
     path, kept = source.paths[0], 0
     for count, token in enumerate(tokens):
@@ -80,7 +80,7 @@ def _begins_with(path: Path, token: int) -> bool:
     return bool(path.tokens) and path.tokens[0].token == token
 
 
-def _forced(source: Run, place: _Place, token: int) -> Token:
+def _forced(source: RunState, place: _Place, token: int) -> Token:
     path = source.paths[place.path]
     instead = (
         path.tokens[place.kept]
@@ -109,7 +109,7 @@ def _split(paths: list[Path], place: _Place) -> None:
     stem.tokens, stem.children = stem.tokens[: place.kept], (number,)
 
 
-def _moved(path: Path, first: int, stem: int, steps: int, source: Run) -> Path:
+def _moved(path: Path, first: int, stem: int, steps: int, source: RunState) -> Path:
     """A grown path with the ids, steps and weights that it has in the source's tree."""
     weight = source.paths[stem].weight
     return replace(
@@ -124,7 +124,7 @@ def _moved(path: Path, first: int, stem: int, steps: int, source: Run) -> Path:
     )
 
 
-def _sides(source: Run, place: _Place, first: int, count: int) -> tuple[Side, ...]:
+def _sides(source: RunState, place: _Place, first: int, count: int) -> tuple[Side, ...]:
     lineage = set(source.lineage(place.path))
     old: list[Side] = ["both" if number in lineage else "a" for number in range(first)]
     new: list[Side] = ["b"] * (count - first)

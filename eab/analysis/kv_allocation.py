@@ -17,7 +17,7 @@ from eab.config import AllocationStep
 from eab.errors import ConfigError, RecordError
 from eab.events import KVUsage
 from eab.formatting import counted
-from eab.run import Run
+from eab.run import RunState
 
 Scheme: TypeAlias = Literal["slab", "blocks", "tree"]
 SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
@@ -71,7 +71,7 @@ class KvAllocation:
 
 
 def kv_allocation(
-    runs: Sequence[Run], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
+    runs: Sequence[RunState], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
 ) -> KvAllocation:
     """What runs of the tree cache reserve under each scheme, added up.
 
@@ -101,7 +101,7 @@ def kv_allocation(
     )
 
 
-def block_usages(run: Run, block_size: int) -> Iterator[tuple[int, KVUsage, KVUsage]]:
+def block_usages(run: RunState, block_size: int) -> Iterator[tuple[int, KVUsage, KVUsage]]:
     """Each measured step's number, what the run's cache held, and what blocks would hold."""
     ledger = BlockLedger(block_size, run.started.model.row_bytes)
     live = {0}
@@ -114,7 +114,7 @@ def block_usages(run: Run, block_size: int) -> Iterator[tuple[int, KVUsage, KVUs
             yield step.step, step.kv, ledger.usage(list(now))
 
 
-def _steps_of(run: Run, block_size: int) -> Iterator[tuple[int, dict[Scheme, Reserved]]]:
+def _steps_of(run: RunState, block_size: int) -> Iterator[tuple[int, dict[Scheme, Reserved]]]:
     started, row = run.started, run.started.model.row_bytes
     longest = len(started.prompt_tokens) + started.config.max_new_tokens
     for step, tree, blocks in block_usages(run, block_size):
@@ -135,7 +135,7 @@ def _steps_of(run: Run, block_size: int) -> Iterator[tuple[int, dict[Scheme, Res
         )
 
 
-def _end_paths(ledger: BlockLedger, run: Run, ended: set[int], now: Mapping[int, int]) -> None:
+def _end_paths(ledger: BlockLedger, run: RunState, ended: set[int], now: Mapping[int, int]) -> None:
     for path in ended:
         children = [child for child in run.paths[path].children if child in now]
         if children:
@@ -144,7 +144,7 @@ def _end_paths(ledger: BlockLedger, run: Run, ended: set[int], now: Mapping[int,
             ledger.release(path)
 
 
-def _set_lengths(ledger: BlockLedger, run: Run, now: Mapping[int, int]) -> None:
+def _set_lengths(ledger: BlockLedger, run: RunState, now: Mapping[int, int]) -> None:
     """Give each path as many tokens as were measured; with draft tokens, a step may add several."""
     longest = len(run.started.prompt_tokens) + run.started.config.max_new_tokens
     for path, length in now.items():

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eab.caches.growth import CostModel, GrowthRule
-from eab.run import Run
+from eab.run import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Demand:
         return found
 
 
-def demand_of(run: Run) -> Demand | None:
+def demand_of(run: RunState) -> Demand | None:
     """What a run demanded of the tree cache; None with drafts, whose rows come and go in a pass."""
     if run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None

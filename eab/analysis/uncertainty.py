@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from eab.analysis.answer_parts import TEXT, Part
 from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.run import Run
+from eab.run import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Estimate:
     standard_error: float | None
 
 
-def uncertainty(run: Run, answers: Answers) -> Uncertainty:
+def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
     """The scores of a run over its decided leaves; all are 0 if there are none."""
     independent = run.started.config.policy == "independent"
     answer_of = {
@@ -68,7 +68,7 @@ def uncertainty(run: Run, answers: Answers) -> Uncertainty:
 
 
 def semantic_entropy_of_runs(
-    runs: Sequence[Run], part: Part = TEXT, same: SameAnswer = exact
+    runs: Sequence[RunState], part: Part = TEXT, same: SameAnswer = exact
 ) -> Estimate:
     """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
 

@@ -9,10 +9,10 @@ from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.figures.uncertainty import effect_words, forks_sentence
-from eab.run import Run
+from eab.run import RunState
 
 
-def deciding_forks(run: Run) -> dict[str, Any] | None:
+def deciding_forks(run: RunState) -> dict[str, Any] | None:
     """Which forks decide the answer; None while the run grows, and where there is no fork to judge.
 
     Returns:

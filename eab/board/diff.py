@@ -7,10 +7,10 @@ from eab.analysis.graft import graft
 from eab.board.messages import board_message
 from eab.figures.captions import tree_sentence
 from eab.figures.diff import diff_entropy_sentence, diff_tree_sentence
-from eab.run import Run
+from eab.run import RunState
 
 
-def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
+def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
     """The message about two runs of one prompt.
 
     Returns:
@@ -21,7 +21,7 @@ def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
     return _message(both, key, sentences) | {"version": 0}
 
 
-def graft_message(source: Run, grown: Run, key: str) -> dict[str, Any]:
+def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]:
     """The message about a run, which may still grow, in the tree that it was grown from."""
     words = f"Grown from the chosen token: {tree_sentence(grown)}"
     live = {"mode": "replay" if grown.ended else "live", "graft": True}

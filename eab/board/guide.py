@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eab.run import Run
+from eab.run import RunState
 
 Drawer = Literal["tables", "help"]
 
@@ -28,14 +28,14 @@ class Guide:
         }
 
 
-def first_fork(run: Run) -> tuple[int, int] | None:
+def first_fork(run: RunState) -> tuple[int, int] | None:
     """Path and index of the first token that was chosen by a fork; None without forks."""
     children = [path for path in run.paths if path.parent >= 0 and path.tokens]
     first = min(children, key=lambda path: (path.born, path.id), default=None)
     return None if first is None else (first.id, 0)
 
 
-def highest_entropy(run: Run) -> tuple[int, int] | None:
+def highest_entropy(run: RunState) -> tuple[int, int] | None:
     """Path and index of the token at which the model was least sure; None without tokens."""
     tokens = [(path.id, index) for path in run.paths for index in range(len(path.tokens))]
     return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy, default=None)

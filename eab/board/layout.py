@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from eab import token_text
-from eab.run import Path, Run
+from eab.run import Path, RunState
 
 ROW: Final = 28.0
 STUB_ROW: Final = 20.0
@@ -40,7 +40,7 @@ class Layout:
     height: float
 
 
-def tidy(run: Run) -> Layout:
+def tidy(run: RunState) -> Layout:
     """Lay out all paths of the run; an empty run has no boxes."""
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     prompt_width = text_width(prompt) + PADDING

@@ -22,7 +22,7 @@ from eab.board.layout import pieces
 from eab.config import AUTO
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
-from eab.run import Path, Run, Step, Token
+from eab.run import Path, RunState, Step, Token
 
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 OVERLAP: Final = 4  # messages: the browser may miss some of them
@@ -41,7 +41,7 @@ class Feed:
 
     def message(
         self,
-        run: Run | None,
+        run: RunState | None,
         key: str,
         mode: Literal["live", "replay"],
         autoplay: bool = False,
@@ -96,14 +96,14 @@ _NOT_STARTED: Final[dict[str, Any]] = {
 }
 
 
-def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
+def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
     """What changed in the run at or after `since_step`, 0 for a keyframe, as JSON values: entropies
     and the threshold in nats, KV in bytes.
     """
     started = run.started
     prompt, begun = _prompt_and_begun_word(run)
     return {
-        "version": run.events_seen,
+        "version": len(run.events),
         "since_step": since_step,
         "prompt": _end_of(prompt),
         "threshold": started.threshold_nats,
@@ -132,7 +132,7 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     }
 
 
-def _prompt_and_begun_word(run: Run) -> tuple[str, str]:
+def _prompt_and_begun_word(run: RunState) -> tuple[str, str]:
     """The text before the first boxes, and the word that a forced token begins: if all of them
     continue it, they show the whole word.
     """
@@ -146,7 +146,7 @@ def _prompt_and_begun_word(run: Run) -> tuple[str, str]:
     return text[: begun.start()], begun[0]
 
 
-def _is_first(run: Run, path: Path) -> bool:
+def _is_first(run: RunState, path: Path) -> bool:
     """Whether no token of the run comes before this path's, which has some."""
     before = path.parent < 0 or (run.paths[path.parent].parent < 0 and path.born == 0)
     return before and bool(path.tokens)
@@ -204,7 +204,7 @@ def _token_record(token: Token, piece: str) -> list[Any]:
     return [piece, alone, probability, round(token.entropy, 4), candidates, taken, *bounds]
 
 
-def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
+def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:
     measured = [step for step in run.steps[since_step:] if step.kv is not None]
     sentences = sentences_at(run, [step.step for step in measured])
     return [
@@ -213,7 +213,7 @@ def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
     ]
 
 
-def _step_record(run: Run, step: Step) -> dict[str, Any]:
+def _step_record(run: RunState, step: Step) -> dict[str, Any]:
     """KV in bytes. `independent`: held if each path had its own cache that grows by the same r;
     `paths`: [path, shared, private].
     """

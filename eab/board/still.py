@@ -17,7 +17,7 @@ from eab.board.layout import (
     tidy,
 )
 from eab.figures.captions import tree_sentence
-from eab.run import Path, Run
+from eab.run import Path, RunState
 
 MARGIN: Final = 14.0
 MARKS: Final = 60.0  # room for the mark at the right of a box
@@ -32,7 +32,7 @@ _MARKS: Final = {
 }
 
 
-def tree_svg(run: Run) -> str:
+def tree_svg(run: RunState) -> str:
     """All paths in boxes, left to right, on white; heavier paths have wider edges."""
     layout = tidy(run)
     width, height = layout.width + 2 * MARGIN + MARKS, layout.height + 2 * MARGIN + TITLE
@@ -55,7 +55,7 @@ def tree_svg(run: Run) -> str:
     return Xml.tostring(svg, encoding="unicode")
 
 
-def _prompt(stage: Xml.Element, run: Run, layout: Layout) -> None:
+def _prompt(stage: Xml.Element, run: RunState, layout: Layout) -> None:
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     middle = layout.y[0] if layout.y else layout.height / 2
     _frame(stage, 0, middle, layout.prompt_width, BOX_HEIGHT, {"fill": "#e0eef6"})

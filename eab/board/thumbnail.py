@@ -4,7 +4,7 @@ from typing import Final
 from xml.etree import ElementTree as Xml
 
 from eab.board.layout import tidy
-from eab.run import Run
+from eab.run import RunState
 
 WIDTH: Final = 150.0
 HEIGHT: Final = 64.0
@@ -13,7 +13,7 @@ _COLOUR: Final = "#7f8792"  # seen on white and on black
 _HEAVIEST: Final = 4.0  # width of the line of a path with the weight 1
 
 
-def thumbnail(run: Run) -> str:
+def thumbnail(run: RunState) -> str:
     """All paths as lines, heavier ones wider, with a dot where a text ends."""
     layout = tidy(run)
     across = (WIDTH - 2 * DOT) / max(1.0, layout.width)

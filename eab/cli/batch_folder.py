@@ -14,7 +14,7 @@ from eab.errors import RecordError
 from eab.events import Event, ModelCard
 from eab.formatting import listed
 from eab.record.whole_file import make_folder, write_table
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 TABLE: Final = "samples.parquet"
 
@@ -70,12 +70,12 @@ class BatchFolder:
         write_table(self.path / TABLE, table)
         return len(table)
 
-    def _runs(self) -> Iterator[tuple[str, Run]]:
+    def _runs(self) -> Iterator[tuple[str, RunState]]:
         for file in sorted(self.path.glob(f"*{record.SUFFIX}")):
             yield file.stem, fold(record.load(file))
 
 
-def _other_than_asked(run: Run, line: BatchLine, model: ModelCard) -> list[str]:
+def _other_than_asked(run: RunState, line: BatchLine, model: ModelCard) -> list[str]:
     started, request = run.started, line.request
     own = (started.prompt, started.messages, started.continued, started.what_if)
     other = [] if own == (request.prompt, request.messages, 0, "") else ["prompt"]

@@ -27,7 +27,7 @@ from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import REPEATS
 from eab.record.prompt_lines import read_text
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.share.html_page import save_html
 
 app = typer.Typer(
@@ -251,12 +251,12 @@ def _rule(part: str, same_answer: str) -> SameAnswer:
     return load_rule(same_answer) if part and check_part(part) else exact
 
 
-def _group(state: Run, part: str, same: SameAnswer) -> Answers | None:
+def _group(state: RunState, part: str, same: SameAnswer) -> Answers | None:
     return group_answers(state, part, same) if part else None
 
 
 def _print(
-    state: Run | None,
+    state: RunState | None,
     answers: str,
     same: SameAnswer,
     unknown: frozenset[terminal.Place] = frozenset(),
@@ -272,7 +272,7 @@ def _print(
         console.print(terminal.answers_summary(state, grouped, narrow=narrow))
 
 
-def _as_json(state: Run | None, answers: str, same: SameAnswer) -> dict[str, Any]:
+def _as_json(state: RunState | None, answers: str, same: SameAnswer) -> dict[str, Any]:
     if state is None:
         return {"samples": []}
     grouped = _group(state, answers, same)

@@ -51,13 +51,13 @@ def generate_run(
     model: "LanguageModel", request: Request, draft: "LanguageModel | None"
 ) -> tuple[list[Event], RunFold]:
     """The events of a run and what they fold to."""
-    from eab.engine.loop import generate
+    from eab.engine.loop import event_stream
 
     events: list[Event] = []
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=request.config.max_new_tokens)
-        for event in generate(model, request, draft, interrupted.is_set):
+        for event in event_stream(model, request, draft, interrupted.is_set):
             events.append(event)
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):

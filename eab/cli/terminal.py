@@ -20,7 +20,7 @@ from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.variants.costs import COST_NOTE, variant_rows, variants_sentence
 from eab.labs.variants.results import VariantRuns, cost_values
-from eab.run import Path, Run, Sample
+from eab.run import Path, RunState, Sample
 
 Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none
 WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
@@ -43,13 +43,13 @@ KV_NAMES: Final = (
 )
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: RunState) -> dict[str, Any]:
     """Samples, KV bytes at the peak, settings and seconds of a run, as plain JSON values."""
     started = run.started
     return {
         "prompt": started.prompt,
         "messages": as_json_messages(started.messages),
-        "samples": [_sample_json(sample) for sample in run.samples()],
+        "samples": [_sample_json(sample) for sample in run.samples],
         "kv": kv_bytes(run),
         "settings": asdict(started.config),
         "threshold_nats": started.threshold_nats,
@@ -61,7 +61,7 @@ def as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def answers_as_json(run: Run, answers: Answers) -> dict[str, Any]:
+def answers_as_json(run: RunState, answers: Answers) -> dict[str, Any]:
     """Answers with bounds, scores of uncertainty and forks as JSON values; entropies in nats."""
     forks = attribute_to_forks(run, answers)
     return {
@@ -75,7 +75,7 @@ def answers_as_json(run: Run, answers: Answers) -> dict[str, Any]:
     }
 
 
-def kv_bytes(run: Run) -> dict[str, int]:
+def kv_bytes(run: RunState) -> dict[str, int]:
     """Bytes of the KV cache, by the names in KV_NAMES; all 0 if nothing was measured.
 
     At the step with the most distinct rows, `bytes_held` is the sum of shared, private and spare
@@ -110,7 +110,9 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
     }
 
 
-def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) -> RenderableType:
+def summary(
+    run: RunState, *, narrow: bool = False, unknown: Collection[Place] = ()
+) -> RenderableType:
     """The tree, the samples and the cost of a run, for a terminal; UNKNOWN marks `unknown`."""
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
     stops = "itself or at a stop string" if run.started.config.stop else "itself"
@@ -146,7 +148,7 @@ def variants_summary(compared: VariantRuns) -> RenderableType:
     return Group(table, Text(COST_NOTE, style="dim"), Text(variants_sentence(compared)))
 
 
-def answers_summary(run: Run, answers: Answers, *, narrow: bool = False) -> RenderableType:
+def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) -> RenderableType:
     """The answers of a run and the forks that decide them; `narrow` leaves out a column."""
     names = ["weight", "at least", "at most", "texts", "answer"]
     rows = [
@@ -166,7 +168,7 @@ def _percents(answer: Answer) -> tuple[str, str, str]:
     return f"{answer.weight:.1%}", f"{answer.low:.1%}", f"{answer.high:.1%}"
 
 
-def _tree(run: Run, unknown: Collection[Place]) -> Tree:
+def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
     root = Text(token_text.visible(run.started.beginning), style="bold")
     tree = Tree(root)
     branches = {-1: tree}
@@ -211,17 +213,17 @@ def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
     return texts
 
 
-def _sample_list(run: Run, unknown: Collection[Place]) -> Table:
+def _sample_list(run: RunState, unknown: Collection[Place]) -> Table:
     table = Table("weight", "text", box=None, pad_edge=False)
-    for sample in run.samples()[:MAX_ROWS]:
+    for sample in run.samples[:MAX_ROWS]:
         text = Text(token_text.visible(sample.text)).append(f" {_end(sample, _ENDS, unknown)}")
         table.add_row(f"{sample.weight:6.1%}", text)
     return table
 
 
-def _sample_table(run: Run, unknown: Collection[Place]) -> Table:
+def _sample_table(run: RunState, unknown: Collection[Place]) -> Table:
     names = ["weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text"]
-    return _table(names, [_sample_row(sample, unknown) for sample in run.samples()[:MAX_ROWS]])
+    return _table(names, [_sample_row(sample, unknown) for sample in run.samples[:MAX_ROWS]])
 
 
 def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:

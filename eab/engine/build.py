@@ -1,5 +1,6 @@
 """From a request to a `Generation`: the only place where the parts of a run are put together."""
 
+from eab import token_text
 from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
@@ -36,7 +37,7 @@ def build(
     policy = make_policy(config, threshold_nats)
     cache = new_cache(model, config, len(tokens))
     started = RunStarted(
-        request.prompt,
+        request.prompt or token_text.join(map(model.text, request.token_ids)),
         tokens,
         tuple(map(model.text, tokens)),
         model.card,
@@ -97,13 +98,9 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
             or a continued token is unknown or ends the text.
         ConfigError: There are messages, and chat is off.
     """
-    if request.messages:
-        _check_messages(request)
-    else:
-        _check_prompt(request.prompt)
+    _check_tokens(model, request.token_ids)
     _check_continued(model, request.continued)
-    prompt = request.messages or request.prompt
-    tokens = (*model.encode(prompt, request.config), *request.continued)
+    tokens = (*_encoded_prompt(model, request), *request.continued)
     if len(tokens) == len(request.continued):
         raise PromptError("the tokenizer returns no tokens for this prompt; write a few words")
     new_tokens = request.config.max_new_tokens
@@ -114,6 +111,16 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
             "max_new_tokens"
         )
     return tokens
+
+
+def _encoded_prompt(model: LanguageModel, request: Request) -> tuple[int, ...]:
+    if request.token_ids:
+        return request.token_ids
+    if request.messages:
+        _check_messages(request)
+    else:
+        _check_prompt(request.prompt)
+    return model.encode(request.messages or request.prompt, request.config)
 
 
 def _check_prompt(prompt: str) -> None:
@@ -146,13 +153,17 @@ def _check_messages(request: Request) -> None:
         )
 
 
-def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
+def _check_tokens(model: LanguageModel, tokens: tuple[int, ...]) -> None:
     known = range(model.card.vocab_size)
-    unknown = [token for token in continued if not isinstance(token, int) or token not in known]
+    unknown = [token for token in tokens if not isinstance(token, int) or token not in known]
     if unknown:
         raise PromptError(
             f"there is no token {quoted(unknown[0])}; {model.card.name} has 0 to {known[-1]}"
         )
+
+
+def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
+    _check_tokens(model, continued)
     if any(token in model.stop_ids for token in continued):
         raise PromptError(
             "the text ends there with a stop token, so it cannot grow. Choose another token"

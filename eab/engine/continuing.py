@@ -12,7 +12,7 @@ from eab.models.base import LanguageModel
 def continue_from(
     model: LanguageModel, started: RunStarted, continued: Sequence[int], config: BranchingConfig
 ) -> Request:
-    """The request for a run that continues another with the ids of `eab.run.Run.continuation`.
+    """The request for a run that continues another with the ids of `eab.run.RunState.continuation`.
 
     Raises:
         ModelError: `model` did not make the run. The token ids are used unchanged, so they must

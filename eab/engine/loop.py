@@ -1,6 +1,6 @@
 """One run, or many: a scheduler that serves nothing else.
 
-    for event in generate(model, Request("Once upon a time", config)): ...
+    for event in event_stream(model, Request("Once upon a time", config)): ...
     runs = [fold(events) for events in serve(model, requests)]
 
 To stop, stop iterating. Nothing is printed, nothing global changes, and each run has its own cache.
@@ -18,7 +18,7 @@ from eab.models.base import LanguageModel
 AnyEvent = TypeVar("AnyEvent")
 
 
-def generate(
+def event_stream(
     model: LanguageModel,
     request: Request,
     draft: LanguageModel | None = None,

@@ -13,9 +13,11 @@ class Request:
     """The prompt, or a chat, and the settings of one run.
 
     Attributes:
-        prompt: The text to continue. Of a chat it is the title, also if it is given as "".
-        continued: Token ids after those of the prompt (see `eab.run.Run.continuation`).
+        prompt: The text to continue. Of a chat it is the title, also if it is given as ""; of token
+            ids it is "".
+        continued: Token ids after those of the prompt (see `eab.run.RunState.continuation`).
         messages: The chat in place of the prompt; a last message of the assistant is continued.
+        token_ids: The prompt as the model reads it, in place of its text.
 
     Raises:
         PromptError: There are messages, and another prompt.
@@ -25,6 +27,7 @@ class Request:
     config: BranchingConfig
     continued: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
+    token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.messages:

@@ -10,7 +10,7 @@ from eab.analysis.answers import Answers
 from eab.events import EndReason
 from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
 from eab.formatting import counted, human_bytes, shortened
-from eab.run import Run, Sample, Token
+from eab.run import RunState, Sample, Token
 from eab.speculation.stats import speculation_stats
 
 ENDINGS: Final[dict[EndReason, str]] = {
@@ -22,17 +22,17 @@ ENDINGS: Final[dict[EndReason, str]] = {
 _MAX_QUOTE: Final = 60  # characters
 
 
-def tree_sentence(run: Run) -> str:
+def tree_sentence(run: RunState) -> str:
     """What the tree shows."""
     return _tree_words(run, len(run.steps) - 1, _highest(_records(run), math.inf))
 
 
-def entropy_sentence(run: Run) -> str:
+def entropy_sentence(run: RunState) -> str:
     """What the entropy trace shows."""
     return _entropy_words(run, _highest(_records(run), math.inf))
 
 
-def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
+def sentences_at(run: RunState, steps: Sequence[int]) -> list[dict[str, str]]:
     """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
     records = _records(run)
     return [
@@ -45,7 +45,7 @@ def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
     ]
 
 
-def _records(run: Run) -> list[Token]:
+def _records(run: RunState) -> list[Token]:
     """The tokens, by step, whose entropy is higher than that of all tokens before them."""
     found: list[Token] = []
     for token in sorted(
@@ -61,7 +61,7 @@ def _highest(records: Sequence[Token], step: float) -> Token | None:
     return records[known - 1] if known else None
 
 
-def _tree_words(run: Run, step: int, highest: Token | None) -> str:
+def _tree_words(run: RunState, step: int, highest: Token | None) -> str:
     if not run.steps:
         return "Nothing generated yet."
     forks = sum(path.status == "forked" and path.touched <= step for path in run.paths)
@@ -73,7 +73,7 @@ def _tree_words(run: Run, step: int, highest: Token | None) -> str:
     return f"{size}{_limit_words(run, step)}"
 
 
-def _limit_words(run: Run, step: int) -> str:
+def _limit_words(run: RunState, step: int) -> str:
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
     if first is None or first > step:
         return ""
@@ -81,7 +81,7 @@ def _limit_words(run: Run, step: int) -> str:
     return f" From step {first} on, the limit of {limit} drops branches."
 
 
-def limit_sentence(run: Run) -> str:
+def limit_sentence(run: RunState) -> str:
     """Why the weights are not the products of the shares, if the path limit dropped branches."""
     if run.started.config.policy == "stochastic-beam":
         return (
@@ -106,7 +106,7 @@ def limit_sentence(run: Run) -> str:
     )
 
 
-def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
+def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
@@ -130,7 +130,7 @@ def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
     return f"No fork: {compared} Lower the threshold to get forks."
 
 
-def _entropy_words(run: Run, highest: Token | None) -> str:
+def _entropy_words(run: RunState, highest: Token | None) -> str:
     if highest is None:
         return "No entropy measured yet."
     return (
@@ -157,7 +157,7 @@ def _options(entropy: float, thing: str) -> str:
     return f"like {number:.{1 if number < 10 else 0}f} equally likely {thing}s"
 
 
-def cost_sentence(run: Run) -> str:
+def cost_sentence(run: RunState) -> str:
     """What the run cost, and how it ended."""
     seconds = run.seconds()
     time = "" if seconds is None else f" in {seconds:.1f} s"
@@ -170,7 +170,7 @@ def cost_sentence(run: Run) -> str:
     )
 
 
-def _ending(run: Run) -> str:
+def _ending(run: RunState) -> str:
     if run.ended is None:
         return " Unfinished."
     if run.ended.stopped:
@@ -178,7 +178,7 @@ def _ending(run: Run) -> str:
     return " Failed: " if run.ended.reason == "failed" else ""
 
 
-def speculation_sentence(run: Run) -> str:
+def speculation_sentence(run: RunState) -> str:
     """How many draft tokens were accepted, and what that saved; empty without a drafter."""
     found = speculation_stats(run)
     if run.started.config.drafter == "none" or found.steps_per_pass is None:
@@ -191,7 +191,7 @@ def speculation_sentence(run: Run) -> str:
     )
 
 
-def traffic_sentence(run: Run) -> str:
+def traffic_sentence(run: RunState) -> str:
     """What the cache copied, and its peak; empty for runs recorded before that was measured."""
     kv = run.last_kv()
     if kv is None or not kv.peak_bytes or kv.block_size:
@@ -239,9 +239,9 @@ def _answer_entropy_sentence(answers: Answers) -> str:
     )
 
 
-def weight_sentence(run: Run) -> str:
+def weight_sentence(run: RunState) -> str:
     """What the text with the most weight weighs."""
-    samples = run.samples()
+    samples = run.samples
     if not samples:
         return "No text yet."
     return f"{_weight_words(samples, run.started.config.policy)}: “{_quoted(samples[0].text)}”"

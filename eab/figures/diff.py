@@ -11,7 +11,7 @@ from eab.analysis.diff import Merged, same_prompt, texts_of
 from eab.analysis.separate_caches import separate_bytes
 from eab.config import PolicyName
 from eab.formatting import counted, human_bytes, times
-from eab.run import Run
+from eab.run import RunState
 
 NOTE: Final = (
     "Seconds, tokens and bytes are measured; for a what-if run they are computed, without times. "
@@ -73,7 +73,7 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 )
 
 
-def measures_of(run: Run) -> RunMeasures:
+def measures_of(run: RunState) -> RunMeasures:
     """What the run took and what came of it."""
     kv, last = run.peak_kv(), run.last_kv()
     independent = run.started.config.policy == "independent"
@@ -91,7 +91,7 @@ def measures_of(run: Run) -> RunMeasures:
     )
 
 
-def diff_rows(a: Run, b: Run) -> list[DiffRow]:
+def diff_rows(a: RunState, b: RunState) -> list[DiffRow]:
     """All measures of both runs, as text."""
     of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
     return [
@@ -107,7 +107,7 @@ def diff_rows(a: Run, b: Run) -> list[DiffRow]:
     ]
 
 
-def diff_table(a: Run, b: Run) -> pd.DataFrame:
+def diff_table(a: RunState, b: RunState) -> pd.DataFrame:
     """All measures of both runs as numbers, in columns `measure`, `a`, `b`; shares are 0 to 1."""
     of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
     return pd.DataFrame(
@@ -131,7 +131,7 @@ def diff_tree_sentence(both: Merged) -> str:
     )
 
 
-def diff_entropy_sentence(a: Run, b: Run) -> str:
+def diff_entropy_sentence(a: RunState, b: RunState) -> str:
     """How many tokens each run chose, and at which mean entropy."""
     words = []
     for name, run in (("A", a), ("B", b)):
@@ -143,7 +143,7 @@ def diff_entropy_sentence(a: Run, b: Run) -> str:
     return f"{words[0]}, {words[1]}."
 
 
-def takeaway_sentence(a: Run, b: Run) -> str:
+def takeaway_sentence(a: RunState, b: RunState) -> str:
     """How much of all probability each run saw, and for how many tokens."""
     if not same_prompt(a, b):
         return "The runs have different prompts or models: compare their costs, not their texts."
@@ -156,7 +156,7 @@ def takeaway_sentence(a: Run, b: Run) -> str:
     return f"{_seen(a, of_a, 'A')} {_seen(b, of_b, 'B')}{note}"
 
 
-def _seen(run: Run, found: RunMeasures, name: str) -> str:
+def _seen(run: RunState, found: RunMeasures, name: str) -> str:
     return (
         f"{name}, {_POLICIES[run.started.config.policy]}, saw {_probability(found.explored)} of "
         f"all probability: {counted(found.distinct, 'different text')} for "
@@ -164,9 +164,9 @@ def _seen(run: Run, found: RunMeasures, name: str) -> str:
     )
 
 
-def average_sentence(run: Run, count: int) -> str:
+def average_sentence(run: RunState, count: int) -> str:
     """What so many independent texts would see on average, if this run saw enough to tell."""
-    texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples()}
+    texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:
         return ""

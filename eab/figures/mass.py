@@ -6,14 +6,14 @@ import plotly.graph_objects as go
 
 from eab import token_text
 from eab.figures.charts import text_label
-from eab.run import Path, Run
+from eab.run import Path, RunState
 
 _MAX_LABEL = 40  # characters
 _SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # as the board colours tokens
 _DARK = 0.68  # from this share of the scale on, white words stand out better than black ones
 
 
-def mass_figure(run: Run) -> go.Figure:
+def mass_figure(run: RunState) -> go.Figure:
     """One tile per path, as high as the weight of its leaves, coloured by its mean entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)

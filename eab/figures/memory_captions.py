@@ -7,15 +7,15 @@ from eab.analysis.separate_caches import separate_bytes
 from eab.config import AUTO
 from eab.events import KVUsage
 from eab.formatting import counted, human_bytes
-from eab.run import Run
+from eab.run import RunState
 
 
-def memory_sentence(run: Run) -> str:
+def memory_sentence(run: RunState) -> str:
     """What the KV bars show, at the step with the most rows in use."""
     return memory_words(run, run.peak_kv(), "At the peak, ")
 
 
-def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
+def words_by_step(run: RunState, steps: Sequence[int]) -> list[str]:
     """What the KV bars show after each of these steps, and what was saved at the peak before it."""
     live = [0 if step.kv is None else len(step.kv.paths) for step in run.steps]
     peaks: list[int] = []
@@ -27,7 +27,7 @@ def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
     ]
 
 
-def _peak_words(run: Run, step: int, peak: int) -> str:
+def _peak_words(run: RunState, step: int, peak: int) -> str:
     kv, most = run.steps[step].kv, run.steps[peak].kv
     if kv is None or most is None or len(kv.paths) == len(most.paths):
         return ""
@@ -37,7 +37,7 @@ def _peak_words(run: Run, step: int, peak: int) -> str:
     return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
 
 
-def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
+def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
     """What is held, compared with separate caches; both with their reserved rows."""
     if kv is None:
         return "No KV cache yet."
@@ -83,7 +83,7 @@ def _saving(ratio: float) -> str:
     return f"{ratio:.1f}× less memory" if ratio >= 1.05 else "about the same"
 
 
-def _reason(run: Run, kv: KVUsage) -> str:
+def _reason(run: RunState, kv: KVUsage) -> str:
     config = run.started.config
     if config.r != AUTO and config.r >= config.max_new_tokens:
         return f"r = {config.r} reserves all rows of the run at the start."
@@ -93,7 +93,7 @@ def _reason(run: Run, kv: KVUsage) -> str:
     return "A short text needs few of the reserved rows."
 
 
-def memory_detail(run: Run) -> str:
+def memory_detail(run: RunState) -> str:
     """Rows used, reserved and held at the step with the most rows in use; empty without rows."""
     kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
     if kv is None or not kv.bytes_held:
@@ -109,7 +109,7 @@ def memory_detail(run: Run) -> str:
     )
 
 
-def source(run: Run) -> str:
+def source(run: RunState) -> str:
     """Where the bytes of a run come from."""
     kv = run.last_kv()
     on_server = kv is not None and kv.block_size > 0

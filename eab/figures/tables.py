@@ -15,7 +15,7 @@ from eab.analysis.uncertainty import Uncertainty
 from eab.config import SETTINGS
 from eab.figures.uncertainty import effect, text_before
 from eab.formatting import shortened
-from eab.run import Run
+from eab.run import RunState
 
 _MAX_BRANCHES: Final = 6
 
@@ -50,7 +50,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**in_kib).dropna(axis="columns", how="all").rename(columns=_HEADINGS)
 
 
-def samples_table(run: Run) -> pd.DataFrame:
+def samples_table(run: RunState) -> pd.DataFrame:
     """A row per leaf, the one with the most weight first. log_prob and mean_entropy in nats."""
     rows = [
         {
@@ -64,14 +64,14 @@ def samples_table(run: Run) -> pd.DataFrame:
             "end": sample.finish_reason,
             "path": sample.lineage[-1],
         }
-        for sample in run.samples()
+        for sample in run.samples
     ]
     return pd.DataFrame(
         rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
     )
 
 
-def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
+def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
     """As `samples_table` for several runs, with ids, prompts, seeds and differing settings."""
     tables: list[pd.DataFrame] = []
     configs: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["score", "nats", "meaning"])
 
 
-def forks_table(run: Run, forks: Sequence[ForkShare]) -> pd.DataFrame:
+def forks_table(run: RunState, forks: Sequence[ForkShare]) -> pd.DataFrame:
     """A row per fork, the one that contributes most to the semantic entropy first."""
     total = sum(fork.contribution for fork in forks)
     rows = [
@@ -149,7 +149,7 @@ def forks_table(run: Run, forks: Sequence[ForkShare]) -> pd.DataFrame:
     )
 
 
-def _branches(run: Run, fork: ForkShare) -> str:
+def _branches(run: RunState, fork: ForkShare) -> str:
     children = [run.paths[child] for child in run.paths[fork.path].children]
     children.sort(key=lambda child: -child.share)
     named = [
@@ -160,7 +160,7 @@ def _branches(run: Run, fork: ForkShare) -> str:
     return " · ".join([*named, "…"] if len(children) > _MAX_BRANCHES else named)
 
 
-def tokens_table(run: Run) -> pd.DataFrame:
+def tokens_table(run: RunState) -> pd.DataFrame:
     """A row per generated token of the tree, in the order in which the paths began."""
     rows = [
         {
@@ -180,7 +180,7 @@ def tokens_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def steps_table(run: Run) -> pd.DataFrame:
+def steps_table(run: RunState) -> pd.DataFrame:
     """A row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
     row_bytes = run.started.model.row_bytes
     rows = [

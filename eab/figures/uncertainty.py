@@ -8,7 +8,7 @@ from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
 from eab.analysis.uncertainty import Uncertainty
 from eab.formatting import counted
-from eab.run import Run
+from eab.run import RunState
 
 _MAX_TEXT: Final = 48  # characters before a fork
 _NOTHING: Final = 0.0005  # nats; less is not visible in three digits
@@ -25,7 +25,7 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
 
 
 def forks_sentence(
-    run: Run, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
+    run: RunState, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
 ) -> str:
     """Which fork causes most of the semantic entropy, and how many do not change the answer."""
     if run.started.config.policy == "independent":
@@ -74,7 +74,7 @@ def _undeciding(count: int) -> str:
     return f"{counted(count, 'fork')} {verb} not change it, only its wording or what follows"
 
 
-def text_before(run: Run, fork: ForkShare) -> str:
+def text_before(run: RunState, fork: ForkShare) -> str:
     """The end of the text before a fork."""
     generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
     text = token_text.visible(token_text.join([run.started.prompt, generated])).strip()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from eab.events import Event, RowsAllocated
 from eab.figures.memory_captions import source
 from eab.formatting import counted, human_bytes, listed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.what_if.trace import Unknown, Why
 
 # In this order they are listed; eab.what_if.trace.Unknown says what each means.
@@ -30,7 +30,7 @@ _MARKS: Final[dict[Why, str]] = {
 }
 
 
-def tree_change_sentence(recorded: Run, what_if: Run) -> str:
+def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
     """How the tree changed with the threshold."""
     before, after = recorded.started.threshold_nats, what_if.started.threshold_nats
     if before == after:
@@ -41,7 +41,7 @@ def tree_change_sentence(recorded: Run, what_if: Run) -> str:
 
 
 def exactness_sentence(
-    what_if: Run, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
+    what_if: RunState, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
 ) -> str:
     """Whether a run with the model (see `how_to_run`) gives the same tree, and if not, why."""
     if what_if.started.what_if == "exact":
@@ -67,12 +67,12 @@ def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
     return f"{_rows_words(what_if)} As recorded: {_rows_words(recorded)}"
 
 
-def marks(what_if: Run, unknowns: Iterable[Unknown]) -> list[list[Any]]:
+def marks(what_if: RunState, unknowns: Iterable[Unknown]) -> list[list[Any]]:
     """[path, index of its token, words] of each unknown place, for the board."""
     return [[*_token_at(what_if, unknown), _MARKS[unknown.why]] for unknown in unknowns]
 
 
-def _token_at(run: Run, unknown: Unknown) -> tuple[int, int]:
+def _token_at(run: RunState, unknown: Unknown) -> tuple[int, int]:
     """Path and index of its own token there, else of its first child's first, else its last."""
     path = run.paths[unknown.path]
     index = next(
@@ -83,7 +83,7 @@ def _token_at(run: Run, unknown: Unknown) -> tuple[int, int]:
     return (path.children[0], 0) if path.children else (path.id, len(path.tokens) - 1)
 
 
-def _size(run: Run) -> str:
+def _size(run: RunState) -> str:
     forks = sum(path.status == "forked" for path in run.paths)
     return f"{counted(forks, 'fork')}, {counted(len(run.leaves()), 'path')}"
 

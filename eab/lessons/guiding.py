@@ -2,17 +2,17 @@
 
 from eab.board.guide import Guide, first_fork, highest_entropy
 from eab.lessons.lesson import Place, Script
-from eab.run import Run
+from eab.run import RunState
 
 
-def guide(script: Script, run: Run, guide_id: str) -> Guide:
+def guide(script: Script, run: RunState, guide_id: str) -> Guide:
     """What the board shows, once per `guide_id`: the nearest step or token that the run has."""
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)
     return Guide(guide_id, cursor, token, None if token is not None else script.show)
 
 
-def step_of(place: Place, run: Run) -> int:
+def step_of(place: Place, run: RunState) -> int:
     """The step of a place."""
     last = max(0, len(run.steps) - 1)
     if isinstance(place, int):
@@ -27,7 +27,7 @@ def step_of(place: Place, run: Run) -> int:
     return last if token is None else run.paths[token[0]].tokens[token[1]].step
 
 
-def token_of(place: Place | tuple[int, ...], run: Run) -> tuple[int, int] | None:
+def token_of(place: Place | tuple[int, ...], run: RunState) -> tuple[int, int] | None:
     """Path and index of the token at a place; None in a run without tokens."""
     if isinstance(place, tuple):
         path = run.paths[min(place[0], len(run.paths) - 1)]

@@ -18,7 +18,7 @@ from eab.errors import ConfigError, LessonError, RecordError
 from eab.formatting import human_bytes, quoted, times
 from eab.labs.quantization.results import FormatMeasured
 from eab.lessons.sources import PARTS, Sources
-from eab.run import Run
+from eab.run import RunState
 from eab.speculation.stats import speculation_stats
 
 Unit = Literal["", "nats", "bytes", "share", "times"]
@@ -100,89 +100,95 @@ def parse(text: str) -> Quantity:
     return quantity
 
 
-def _forks(run: Run) -> int:
+def _forks(run: RunState) -> int:
     return sum(path.fork_entropy is not None for path in run.paths)
 
 
-def _entropy_at_first_fork(run: Run) -> float | None:
+def _entropy_at_first_fork(run: RunState) -> float | None:
     at = first_fork(run)
     return None if at is None else run.paths[at[0]].tokens[0].entropy
 
 
-def _options_at_first_fork(run: Run) -> float | None:
+def _options_at_first_fork(run: RunState) -> float | None:
     entropy = _entropy_at_first_fork(run)
     return None if entropy is None else math.exp(entropy)
 
 
-def _highest_entropy(run: Run) -> float | None:
+def _highest_entropy(run: RunState) -> float | None:
     return max((token.entropy for path in run.paths for token in path.tokens), default=None)
 
 
-def _heaviest(run: Run) -> float | None:
+def _heaviest(run: RunState) -> float | None:
     return max((leaf.weight for leaf in run.leaves()), default=None)
 
 
-def _sharing(run: Run) -> float | None:
+def _sharing(run: RunState) -> float | None:
     kv = run.peak_kv()
     rows = 0 if kv is None else kv.rows_shared + kv.rows_private
     return None if kv is None or not rows else kv.rows_independent / rows
 
 
-def _bytes_by_formula(run: Run) -> float | None:
+def _bytes_by_formula(run: RunState) -> float | None:
     card = run.started.model
     width = _BYTES.get(card.dtype)
     return None if width is None else 2.0 * card.layers * card.kv_heads * card.head_dim * width
 
 
-def _bytes_held(run: Run) -> int | None:
+def _bytes_held(run: RunState) -> int | None:
     return max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=None)
 
 
-def _last(run: Run, name: str) -> int | None:
+def _last(run: RunState, name: str) -> int | None:
     kv = run.last_kv()
     return None if kv is None else int(getattr(kv, name))
 
 
-def _wasted(run: Run, scheme: Scheme) -> float | None:
+def _wasted(run: RunState, scheme: Scheme) -> float | None:
     try:
         return kv_allocation([run]).wasted_share(scheme)
     except (ConfigError, RecordError):  # another cache, or draft tokens
         return None
 
 
-def _most_likely_first(run: Run) -> float | None:
+def _most_likely_first(run: RunState) -> float | None:
     tokens = run.paths[0].tokens or [path.tokens[0] for path in run.paths if path.tokens]
     first = tokens[0].candidates if tokens else ()
     return max((candidate.probability for candidate in first), default=None)
 
 
 MEASURES: Final[dict[str, Measure]] = {
-    "steps": Measure(Run, "", lambda run: len(run.steps)),
-    "forks": Measure(Run, "", _forks),
-    "texts": Measure(Run, "", lambda run: len(run.leaves())),
-    "tokens in the tree": Measure(Run, "", lambda run: sum(len(path.tokens) for path in run.paths)),
-    "threshold": Measure(Run, "nats", lambda run: run.started.threshold_nats),
-    "entropy at the first fork": Measure(Run, "nats", _entropy_at_first_fork),
-    "effective choices at the first fork": Measure(Run, "", _options_at_first_fork),
-    "highest entropy": Measure(Run, "nats", _highest_entropy),
-    "probability that leads at step 0": Measure(Run, "share", _most_likely_first),
-    "weight that leads": Measure(Run, "share", _heaviest),
-    "tokens through the model": Measure(Run, "", Run.tokens_through_model),
-    "forward passes": Measure(Run, "", lambda run: run.forward_passes),
-    "bytes per token": Measure(Run, "bytes", lambda run: run.started.model.row_bytes),
-    "bytes per token by the formula": Measure(Run, "bytes", _bytes_by_formula),
-    "most bytes held": Measure(Run, "bytes", _bytes_held),
-    "bytes copied": Measure(Run, "bytes", lambda run: _last(run, "bytes_copied")),
-    "allocations": Measure(Run, "", lambda run: _last(run, "allocations")),
-    "sharing": Measure(Run, "times", _sharing),
-    "waste in slabs": Measure(Run, "share", lambda run: _wasted(run, "slab")),
-    "waste in blocks": Measure(Run, "share", lambda run: _wasted(run, "blocks")),
-    "waste in the tree": Measure(Run, "share", lambda run: _wasted(run, "tree")),
-    "acceptance rate": Measure(Run, "share", lambda run: speculation_stats(run).acceptance_rate),
-    "tokens per forward pass": Measure(Run, "", lambda run: speculation_stats(run).steps_per_pass),
-    "answers": Measure(Run, "", lambda run: len(group_answers(run).ranked)),
-    "explored": Measure(Run, "share", lambda run: group_answers(run).explored),
-    "semantic entropy": Measure(Run, "nats", lambda run: group_answers(run).entropy),
+    "steps": Measure(RunState, "", lambda run: len(run.steps)),
+    "forks": Measure(RunState, "", _forks),
+    "texts": Measure(RunState, "", lambda run: len(run.leaves())),
+    "tokens in the tree": Measure(
+        RunState, "", lambda run: sum(len(path.tokens) for path in run.paths)
+    ),
+    "threshold": Measure(RunState, "nats", lambda run: run.started.threshold_nats),
+    "entropy at the first fork": Measure(RunState, "nats", _entropy_at_first_fork),
+    "effective choices at the first fork": Measure(RunState, "", _options_at_first_fork),
+    "highest entropy": Measure(RunState, "nats", _highest_entropy),
+    "probability that leads at step 0": Measure(RunState, "share", _most_likely_first),
+    "weight that leads": Measure(RunState, "share", _heaviest),
+    "tokens through the model": Measure(RunState, "", RunState.tokens_through_model),
+    "forward passes": Measure(RunState, "", lambda run: run.forward_passes),
+    "bytes per token": Measure(RunState, "bytes", lambda run: run.started.model.row_bytes),
+    "bytes per token by the formula": Measure(RunState, "bytes", _bytes_by_formula),
+    "most bytes held": Measure(RunState, "bytes", _bytes_held),
+    "bytes copied": Measure(RunState, "bytes", lambda run: _last(run, "bytes_copied")),
+    "allocations": Measure(RunState, "", lambda run: _last(run, "allocations")),
+    "sharing": Measure(RunState, "times", _sharing),
+    "waste in slabs": Measure(RunState, "share", lambda run: _wasted(run, "slab")),
+    "waste in blocks": Measure(RunState, "share", lambda run: _wasted(run, "blocks")),
+    "waste in the tree": Measure(RunState, "share", lambda run: _wasted(run, "tree")),
+    "acceptance rate": Measure(
+        RunState, "share", lambda run: speculation_stats(run).acceptance_rate
+    ),
+    "tokens per forward pass": Measure(
+        RunState, "", lambda run: speculation_stats(run).steps_per_pass
+    ),
+    "answers": Measure(RunState, "", lambda run: len(group_answers(run).ranked)),
+    "explored": Measure(RunState, "share", lambda run: group_answers(run).explored),
+    "semantic entropy": Measure(RunState, "nats", lambda run: group_answers(run).entropy),
     "passes to serve all": Measure(Schedule, "", lambda schedule: len(schedule.passes)),
     "idle slots": Measure(Schedule, "share", lambda schedule: schedule.idle_share),
     "weight bytes": Measure(FormatMeasured, "bytes", lambda measured: measured.total_bytes),

@@ -14,17 +14,17 @@ from eab.labs.quantization.results import FormatMeasured, FormatReport
 from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
-from eab.run import Run
+from eab.run import RunState
 from eab.weight_formats import WEIGHT_FORMATS
 
 Source = Literal["run", "caches", "draft lengths", "batching", "formats", "matrix"]
-Part: TypeAlias = Run | Schedule | FormatMeasured
+Part: TypeAlias = RunState | Schedule | FormatMeasured
 
 # The parts that a lesson can name: where each comes from, and what it is.
 PARTS: Final[dict[str, tuple[Source, type]]] = {
-    "run": ("run", Run),
-    **{name: ("caches", Run) for name in CACHES},
-    **{name: ("draft lengths", Run) for name in draft_length_variants("model").variants},
+    "run": ("run", RunState),
+    **{name: ("caches", RunState) for name in CACHES},
+    **{name: ("draft lengths", RunState) for name in draft_length_variants("model").variants},
     **{way: ("batching", Schedule) for way in WAYS},
     **{name: ("formats", FormatMeasured) for name in WEIGHT_FORMATS},
 }
@@ -34,7 +34,7 @@ PARTS: Final[dict[str, tuple[Source, type]]] = {
 class Sources:
     """Where the numbers of a lesson come from; all but the run are fetched when they are needed."""
 
-    run: Run
+    run: RunState
     caches: Callable[[], VariantRuns]  # one run with every cache
     draft_lengths: Callable[[], VariantRuns]  # one text, also without drafts
     batching: Callable[[], BatchingComparison]  # the same requests served in several ways
@@ -61,7 +61,7 @@ _MODEL: Final = ASSETS / "model" / "model.safetensors"
 _MATRIX: Final = "model.layers.0.self_attn.q_proj.weight"
 
 
-def bundled_sources(run: Run) -> Sources:
+def bundled_sources(run: RunState) -> Sources:
     """This run, and the recordings and measurements that come with the project."""
     return Sources(run, caches, draft_lengths, batching, formats, matrix)
 

@@ -18,7 +18,7 @@ from eab.formatting import quoted
 from eab.record.event_json import from_json, to_json
 from eab.record.run_limits import MAX_LINE_BYTES, MOST_TOKENS, Amounts
 from eab.record.whole_file import write_whole
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2
@@ -127,7 +127,7 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _check_run(run: Run | None, amounts: Amounts) -> None:
+def _check_run(run: RunState | None, amounts: Amounts) -> None:
     """Limit what costs time and memory to show."""
     if run is None:
         return

@@ -4,14 +4,14 @@ Every prefix of an event list folds, so a run that continues, was stopped or fai
 """
 
 from eab.run.folding import RunFold, fold, fold_prefix
-from eab.run.state import Run
+from eab.run.state import RunState
 from eab.run.tree import Path, PathStatus, Sample, Step, Token
 
 __all__ = [
     "Path",
     "PathStatus",
-    "Run",
     "RunFold",
+    "RunState",
     "Sample",
     "Step",
     "Token",

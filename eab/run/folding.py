@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from eab.errors import RecordError
 from eab.events import Event, Probed, Progressed, RunEnded, RunStarted
 from eab.formatting import counted
-from eab.run.state import Run, raise_if_failed
+from eab.run.state import RunState, raise_if_failed
 
 
 class RunFold:
@@ -13,7 +13,7 @@ class RunFold:
 
     def __init__(self) -> None:
         self.probe: list[float] = []  # entropies (nats) of the greedy probe so far
-        self.run: Run | None = None  # once it has started
+        self.run: RunState | None = None  # once it has started
         self._ended: RunEnded | None = None  # while probing
 
     @property
@@ -41,7 +41,7 @@ class RunFold:
         elif self._ended is not None:
             raise RecordError(f"the run continues with {type(event).__name__} after its end")
         elif isinstance(event, RunStarted):
-            self.run = Run(event, self.probe)
+            self.run = RunState(event, self.probe)
         elif isinstance(event, Probed):
             self.probe.append(event.entropy)
         elif isinstance(event, RunEnded):
@@ -51,7 +51,7 @@ class RunFold:
                 f"the run begins with {type(event).__name__}; it must begin with RunStarted"
             )
 
-    def started_run(self) -> Run:
+    def started_run(self) -> RunState:
         """The run; RecordError if it has not started, MemoryLimitError if it failed before."""
         if self.run is not None:
             return self.run
@@ -67,6 +67,6 @@ def fold_prefix(events: Iterable[Event]) -> RunFold:
     return state
 
 
-def fold(events: Iterable[Event]) -> Run:
+def fold(events: Iterable[Event]) -> RunState:
     """The run after these events; raises like `RunFold.started_run`."""
     return fold_prefix(events).started_run()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final, assert_never
 
 from eab import token_text
@@ -31,7 +32,7 @@ from eab.run.tree import Path, Sample, Step, Token
 _MAX_PROMPT: Final = 40  # characters of it in a repr
 
 
-class Run:
+class RunState:
     """The state of a run after its header, RunStarted, and any further events.
 
     Grow it with `apply`; read it as if it were frozen.
@@ -40,6 +41,7 @@ class Run:
         started: The header: prompt, model, settings.
         probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
         ended: The last event; None while the run goes on.
+        events: All of them.
     """
 
     def __init__(self, started: RunStarted, probe: Sequence[float] = ()) -> None:
@@ -48,7 +50,7 @@ class Run:
         self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
         self.speculations: list[Speculated] = []
-        self.events_seen = len(self.probe) + 1
+        self.events: list[Event] = [*map(Probed, count(), self.probe), started]
         self._predicted: dict[int, Predicted] = {}
         self._stop = StopStrings(started.config.stop)
         self._tails = {0: (b"", 0)}  # of each path, as `StopStrings.search` gives them
@@ -72,10 +74,10 @@ class Run:
             self._apply(event)
         except (IndexError, KeyError) as error:
             raise RecordError(
-                f"event {self.events_seen} ({type(event).__name__}) names a path that does not "
+                f"event {len(self.events)} ({type(event).__name__}) names a path that does not "
                 "exist yet"
             ) from error
-        self.events_seen += 1
+        self.events.append(event)
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -260,19 +262,16 @@ class Run:
 
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a text."""
-        tokens = list(self.tokens(path))
         leaf = self.paths[path]
         return Sample(
             text=token_text.join([self.text(path)]),
-            token_ids=tuple(token.token for token in tokens),
-            tokens=tuple(token.text for token in tokens),
-            log_prob=sum(token.log_prob for token in tokens),
+            tokens=tuple(self.tokens(path)),
             weight=leaf.weight,
-            entropies=tuple(token.entropy for token in tokens),
             finish_reason=leaf.finish_reason or "unfinished",
             lineage=self.lineage(path),
         )
 
+    @property
     def samples(self) -> list[Sample]:
         """All leaves, the heaviest first."""
         samples = [self.sample(leaf.id) for leaf in self.leaves()]

@@ -1,5 +1,6 @@
 """What a run is made of: tokens, paths, steps, and the samples that are read off the tree."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,20 +102,34 @@ class Sample:
 
     Attributes:
         text: Without control tokens, before a stop string.
-        token_ids: Of the generated tokens, with those of the stop string.
-        tokens: Their texts.
-        log_prob: Sum over its tokens in the processed distributions, in nats.
-        weight: Its share of the estimate; the weights of all samples sum to 1.
-        entropies: In nats, one per token.
+        tokens: The generated tokens, with those of the stop string.
+        weight: What it counts in an estimate; the weights of all samples sum to 1.
         finish_reason: `unfinished` while the run goes on or if it was stopped.
         lineage: Ids of the paths that it runs through, first to last.
     """
 
     text: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    log_prob: float
+    tokens: tuple[Token, ...]
     weight: float
-    entropies: tuple[float, ...]
     finish_reason: Literal["stop", "length", "unfinished"]
     lineage: tuple[int, ...]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids of its tokens."""
+        return tuple(token.token for token in self.tokens)
+
+    @property
+    def log_probs(self) -> tuple[float, ...]:
+        """ln of the probability of each token in its processed distribution."""
+        return tuple(token.log_prob for token in self.tokens)
+
+    @property
+    def entropies(self) -> tuple[float, ...]:
+        """The entropy (nats) at each token."""
+        return tuple(token.entropy for token in self.tokens)
+
+    @property
+    def log_prob(self) -> float:
+        """ln of the probability of the text, the sum of `log_probs`."""
+        return math.fsum(self.log_probs)

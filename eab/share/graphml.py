@@ -5,10 +5,10 @@ import io
 import networkx as nx
 
 from eab import token_text
-from eab.run import Run
+from eab.run import RunState
 
 
-def tree_graph(run: Run) -> "nx.DiGraph[int]":
+def tree_graph(run: RunState) -> "nx.DiGraph[int]":
     """The tree of a run: a node per path, an edge to each child with its share of the weight.
 
     Nodes have text, weight, status, number of tokens and fork entropy (nats).
@@ -26,7 +26,7 @@ def tree_graph(run: Run) -> "nx.DiGraph[int]":
     return graph
 
 
-def to_graphml(run: Run) -> bytes:
+def to_graphml(run: RunState) -> bytes:
     """The graph as a GraphML file."""
     buffer = io.BytesIO()
     nx.write_graphml_xml(tree_graph(run), buffer)

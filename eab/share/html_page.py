@@ -21,7 +21,7 @@ from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
 from eab.record.whole_file import write_whole
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -51,7 +51,7 @@ _PAGE: Final = """\
 """
 
 
-def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
+def save_html(run: RunState | Iterable[Event], path: Path | str) -> None:
     """Write the run as an HTML file; RecordError if it has not started or that fails."""
     page = to_html(run)
     try:
@@ -60,9 +60,9 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
         raise RecordError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def to_html(run: Run | Iterable[Event]) -> str:
+def to_html(run: RunState | Iterable[Event]) -> str:
     """The run as an HTML page; RecordError if it has not started."""
-    state = run if isinstance(run, Run) else fold(run)
+    state = run if isinstance(run, RunState) else fold(run)
     style, script, policy = _code()
     return _PAGE.format(
         policy=policy, style=style, script=script, data=_as_data_block(_page_data(state))
@@ -77,7 +77,7 @@ def _as_data_block(value: Any) -> str:
     return text
 
 
-def _page_data(run: Run) -> dict[str, Any]:
+def _page_data(run: RunState) -> dict[str, Any]:
     return {
         "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
@@ -86,7 +86,7 @@ def _page_data(run: Run) -> dict[str, Any]:
     }
 
 
-def _settings_sentence(run: Run) -> str:
+def _settings_sentence(run: RunState) -> str:
     config, model = run.started.config, token_text.visible(run.started.model.name)
     what = {
         "": "A recorded run",
@@ -101,7 +101,7 @@ def _settings_sentence(run: Run) -> str:
     )
 
 
-def _texts(run: Run) -> dict[str, Any]:
+def _texts(run: RunState) -> dict[str, Any]:
     rows = [
         [
             f"{sample.weight:.1%}",
@@ -109,7 +109,7 @@ def _texts(run: Run) -> dict[str, Any]:
             sample.finish_reason,
             token_text.visible(sample.text),
         ]
-        for sample in run.samples()
+        for sample in run.samples
     ]
     return {
         "sentence": weight_sentence(run),

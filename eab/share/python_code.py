@@ -27,11 +27,11 @@ def as_python(started: RunStarted) -> str:
     tokens = started.continued_tokens
     continued = f", continued={tokens!r}" if tokens else ""
     messages = as_json(started.messages)
-    prompt = f"messages={messages!r}" if messages else repr(started.prompt)
+    prompt = repr(messages or started.prompt)
     return (
         "from eab import EntropyAdaptiveBranching\n\n"
-        f"eab = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
-        f"run = eab.run({prompt}{continued})\n"
-        "for sample in run.samples():\n"
+        f"explorer = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
+        f"run = explorer.run({prompt}{continued})\n"
+        "for sample in run.samples:\n"
         '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
     )

@@ -1,4 +1,4 @@
-"""The board as a widget for notebooks, by anywidget; `eab.share.notebook` imports it when needed.
+"""The board as a widget for notebooks, by anywidget; `eab.api.notebook` imports it when needed.
 
 It is sent the messages of the app's board, and sends back two requests: for a keyframe, which is a
 message with the whole run, and to stop the run.
@@ -7,8 +7,8 @@ message with the whole run, and to stop the run.
 import atexit
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar
 
 import anywidget
 import traitlets
@@ -19,8 +19,9 @@ from eab.board.still import tree_svg
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
 from eab.formatting import counted
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 
+FinishedRun = TypeVar("FinishedRun")
 SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 
 
@@ -33,12 +34,12 @@ class BoardWidget(anywidget.AnyWidget):
     status = traitlets.Unicode("").tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, run: Run | None, autoplay: bool = True) -> None:
+    def __init__(self, run: RunState | None, autoplay: bool = True) -> None:
         self._run = run
         super().__init__(message=Feed().message(run, "notebook", "replay", autoplay))
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunState | None:
         """The run on show; None while it has not started."""
         return self._run
 
@@ -51,10 +52,20 @@ class BoardWidget(anywidget.AnyWidget):
         return {**widget, **still, "text/plain": words}, metadata
 
 
-class LiveWidget(BoardWidget):
-    """A run that is generated in its own thread; `events` has the events so far, for `eab.save`."""
+class LiveWidget(BoardWidget, Generic[FinishedRun]):
+    """A run that is generated in its own thread.
 
-    def __init__(self, events: Iterator[Event], stop: threading.Event) -> None:
+    Attributes:
+        events: Those so far, for `eab.save`.
+    """
+
+    def __init__(
+        self,
+        events: Iterator[Event],
+        stop: threading.Event,
+        made: Callable[[list[Event]], FinishedRun],
+    ) -> None:
+        self._made = made
         self.events: list[Event] = []
         self._stop = stop
         self._lock = threading.Lock()
@@ -75,7 +86,7 @@ class LiveWidget(BoardWidget):
             return super()._repr_mimebundle_(**kwargs)
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunState | None:
         """The run so far; None while it has not started."""
         return self._fold.run
 
@@ -83,7 +94,7 @@ class LiveWidget(BoardWidget):
         """Stop the run at its next step; what was generated so far stays."""
         self._stop.set()
 
-    def wait(self) -> Run:
+    def wait(self) -> FinishedRun:
         """Wait for the run and return it, or raise its error; an interrupt stops it."""
         try:
             self._thread.join()
@@ -92,9 +103,8 @@ class LiveWidget(BoardWidget):
             self._thread.join()
         if self._error is not None:
             raise self._error
-        run = self._fold.started_run()
-        run.raise_if_failed()
-        return run
+        self._fold.started_run().raise_if_failed()
+        return self._made(self.events)
 
     def _work(self, events: Iterator[Event]) -> None:
         sent = 0.0

@@ -6,7 +6,7 @@ Pure Python; everything here is measured.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eab.run import Run
+from eab.run import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SpeculationStats:
         return self.steps / self.forward_passes if self.forward_passes else None
 
 
-def speculation_stats(run: Run) -> SpeculationStats:
+def speculation_stats(run: RunState) -> SpeculationStats:
     """The counts and times of a run, or of a part of it."""
     timed = [step.timing for step in run.steps[1:] if step.timing is not None]
     return SpeculationStats(

@@ -17,7 +17,7 @@ from eab.events import (
     RunStarted,
     TokenAppended,
 )
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Trace:
         self.started: RunStarted = self.run.started
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunState:
         """The recorded run so far."""
         return self._fold.started_run()
 

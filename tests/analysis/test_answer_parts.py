@@ -14,7 +14,7 @@ from eab.analysis.answers import NO_ANSWER, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.uncertainty import semantic_entropy_of_runs, uncertainty
 from eab.errors import ConfigError
-from eab.run import Run
+from eab.run import RunState
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> RunState:
     return flat_run(
         [
             ("It is Rome.", 0.3, 0.2, True),
@@ -97,7 +97,7 @@ def run() -> Run:
     )
 
 
-def test_texts_without_a_match_are_an_answer_of_their_own(run: Run) -> None:
+def test_texts_without_a_match_are_an_answer_of_their_own(run: RunState) -> None:
     answers = group_answers(run, r"regex:is (\(no answer\)|\w+)")
     found = {(one.text, one.matched): (one.weight, one.low, one.high) for one in answers.ranked}
     assert found == {
@@ -113,6 +113,6 @@ def test_texts_without_a_match_are_an_answer_of_their_own(run: Run) -> None:
     assert whole.value == pytest.approx(answers.entropy)
 
 
-def test_a_pattern_of_the_whole_text_groups_as_the_text_does(run: Run) -> None:
+def test_a_pattern_of_the_whole_text_groups_as_the_text_does(run: RunState) -> None:
     assert group_answers(run, "regex:(?s)(.*)") == group_answers(run, "text")
     assert group_answers(run, "after-thinking") == group_answers(run, "text")

@@ -19,7 +19,7 @@ from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.events import Event, PathFinished, Predicted, RunStarted, TokenAppended
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 SLACK = 1e-9  # sums of float64 logarithms
 TREES = 400
@@ -68,8 +68,8 @@ def test_entropy_in_nats_and_its_bounds() -> None:
     assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
 
 
-def without_leaves() -> Run:
-    run = Run(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
+def without_leaves() -> RunState:
+    run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
     run.paths.clear()
     return run
 
@@ -87,7 +87,7 @@ def test_an_unknown_part_is_refused_in_words() -> None:
         group_answers(without_leaves(), "paragraph")
 
 
-def chain_run(pieces: Sequence[str], ended: bool = False) -> Run:
+def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
     """One path that says these tokens, each with probability one half."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, piece in enumerate(pieces):

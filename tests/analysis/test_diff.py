@@ -33,17 +33,17 @@ from eab.figures.diff import (
     measures_of,
     takeaway_sentence,
 )
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 LENGTH = 6
 CONFIG = BranchingConfig(max_new_tokens=LENGTH)
 
 
-def grown(model: TableModel, **settings: object) -> Run:
+def grown(model: TableModel, **settings: object) -> RunState:
     return run_of(model, "0 1", CONFIG, **settings)
 
 
-def prefixes(run: Run) -> set[tuple[int, ...]]:
+def prefixes(run: RunState) -> set[tuple[int, ...]]:
     return {text[:length] for text in texts_of(run) for length in range(1, len(text) + 1)}
 
 

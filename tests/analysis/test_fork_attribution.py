@@ -15,7 +15,7 @@ from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 # path: its parent, its weight, its token
 TREE = {
@@ -28,7 +28,7 @@ TREE = {
 }
 
 
-def two_level_run() -> Run:
+def two_level_run() -> RunState:
     """The first fork leads to Paris or to the others, one fork below words Paris, one decides."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, parents in enumerate([(0,), (1, 2)]):

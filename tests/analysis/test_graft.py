@@ -14,11 +14,11 @@ from made_runs import run_of
 from eab.analysis.graft import graft, is_new
 from eab.board.diff import graft_message
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 CONFIG = BranchingConfig(
     entropy_threshold=0.5, branch_factor=2, max_paths=6, max_new_tokens=6, min_fork_weight=0.05
@@ -26,7 +26,7 @@ CONFIG = BranchingConfig(
 
 
 @pytest.fixture(scope="module")
-def source(embedded: HuggingFaceModel) -> Run:
+def source(embedded: HuggingFaceModel) -> RunState:
     return run_of(embedded, "I tossed three coins:", CONFIG)
 
 
@@ -34,24 +34,26 @@ Grow = Callable[[tuple[int, ...]], list[Event]]
 
 
 @pytest.fixture(scope="module")
-def grow(embedded: HuggingFaceModel, source: Run) -> Grow:
+def grow(embedded: HuggingFaceModel, source: RunState) -> Grow:
     """grow(continued) -> the events of a run of the same prompt that goes on after these tokens."""
     prompt = source.started.prompt
-    return lambda continued: list(generate(embedded, Request(prompt, CONFIG, continued)))
+    return lambda continued: list(event_stream(embedded, Request(prompt, CONFIG, continued)))
 
 
 @pytest.fixture(scope="module")
-def forced(source: Run) -> tuple[int, ...]:
+def forced(source: RunState) -> tuple[int, ...]:
     """The tokens up to the first one of a path that has several."""
     return source.continuation(next(one.id for one in source.paths if len(one.tokens) > 1), 0)
 
 
-def texts(run: Run) -> set[tuple[int, ...]]:
+def texts(run: RunState) -> set[tuple[int, ...]]:
     return {tuple(token.token for token in run.tokens(leaf.id)) for leaf in run.leaves()}
 
 
 @given(data=st.data())
-def test_the_tree_holds_the_texts_of_both(data: st.DataObject, source: Run, grow: Grow) -> None:
+def test_the_tree_holds_the_texts_of_both(
+    data: st.DataObject, source: RunState, grow: Grow
+) -> None:
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
     index = data.draw(st.integers(0, len(path.tokens) - 1))
     candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
@@ -73,27 +75,27 @@ def test_the_tree_holds_the_texts_of_both(data: st.DataObject, source: Run, grow
 
 
 def test_paths_keep_their_ids_while_the_run_grows(
-    source: Run, grow: Grow, forced: tuple[int, ...]
+    source: RunState, grow: Grow, forced: tuple[int, ...]
 ) -> None:
     events = grow(forced)
     places: dict[int, tuple[int, ...]] = {}
     versions = []
     for count in range(2, len(events) + 1, 5):
         both = graft(source, fold(events[:count]))
-        versions.append(both.run.events_seen)
+        versions.append(len(both.run.events))
         for one in both.run.paths:
             first = tuple(token.token for token in one.tokens[:1])
             assert places.setdefault(one.id, first) in (first, ())
     assert versions == sorted(versions)
 
 
-def test_the_source_is_not_changed(source: Run, grow: Grow, forced: tuple[int, ...]) -> None:
+def test_the_source_is_not_changed(source: RunState, grow: Grow, forced: tuple[int, ...]) -> None:
     before = deepcopy(source.paths)
     graft(source, fold(grow(forced)))
     assert before == source.paths
 
 
-def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: Run) -> None:
+def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: RunState) -> None:
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
     assert not is_new(source, source.continuation(child.id, 0))
@@ -105,13 +107,13 @@ def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: Run) -
     assert is_new(source, source.continuation(leaf.id, len(leaf.tokens) - 1))
 
 
-def test_a_run_that_does_not_continue_the_source_is_refused(source: Run) -> None:
+def test_a_run_that_does_not_continue_the_source_is_refused(source: RunState) -> None:
     with pytest.raises(ValueError, match="does not continue"):
         graft(source, source)
 
 
 def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
-    source: Run, grow: Grow, forced: tuple[int, ...]
+    source: RunState, grow: Grow, forced: tuple[int, ...]
 ) -> None:
     events = grow(forced)
     half, whole = (

@@ -19,7 +19,7 @@ from eab.config import BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.events import KvMeasured, KVUsage, PathRows
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 COIN = np.full((2, 2), 0.5)
 THREE_TOSSES = BranchingConfig(0.5, branch_factor=2, max_paths=4, max_new_tokens=3, r=1)
@@ -31,11 +31,11 @@ of_each_tree = pytest.mark.parametrize(
 )
 
 
-def tossed(prompt: str = "0 1 0 1 1") -> Run:
+def tossed(prompt: str = "0 1 0 1 1") -> RunState:
     return run_of(TableModel(COIN), prompt, THREE_TOSSES)
 
 
-def in_rows(found: KvAllocation, run: Run) -> dict[str, list[tuple[int, int, int]]]:
+def in_rows(found: KvAllocation, run: RunState) -> dict[str, list[tuple[int, int, int]]]:
     row = run.started.model.row_bytes
     return {
         scheme: [(one.used // row, one.copied // row, one.empty // row) for one in steps]
@@ -82,7 +82,7 @@ def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
 
 
 @of_each_tree
-def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: Run) -> None:
+def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: RunState) -> None:
     for _, tree, blocks in block_usages(run, 1):
         assert blocks.paths == tree.paths
         assert (blocks.rows_shared, blocks.rows_private) == (tree.rows_shared, tree.rows_private)
@@ -90,7 +90,7 @@ def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: Run) -> None
 
 
 @of_each_tree
-def test_the_parts_add_up_to_what_is_held(run: Run) -> None:
+def test_the_parts_add_up_to_what_is_held(run: RunState) -> None:
     found = kv_allocation([run])
     row, config = run.started.model.row_bytes, run.started.config
     longest = len(run.started.prompt_tokens) + config.max_new_tokens

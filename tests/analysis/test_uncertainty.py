@@ -15,7 +15,7 @@ from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
 from eab.config import BranchingConfig
 from eab.events import RunStarted
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 LN2, LN3 = math.log(2), math.log(3)
 DRAWS = 200  # of the test of the standard error
@@ -47,7 +47,7 @@ def test_undecided_leaves_are_left_out() -> None:
 
 
 def test_without_answers_all_scores_are_zero() -> None:
-    run = Run(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
+    run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
     scores = uncertainty(run, group_answers(run))
     assert scores == uncertainty(run, Answers((), (0,), 0.0))
     assert (scores.semantic, scores.predictive, scores.unexplored) == (0.0, 0.0, 1.0)

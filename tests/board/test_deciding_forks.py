@@ -10,10 +10,10 @@ from eab.board.deciding_forks import deciding_forks
 from eab.board.diff import diff_message
 from eab.board.messages import Feed
 from eab.events import RunEnded
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 
-def found_in(name: str) -> tuple[Run, dict[str, Any]]:
+def found_in(name: str) -> tuple[RunState, dict[str, Any]]:
     """A bundled run, and what is said about its forks."""
     run = fold(bundled(name))
     found = deciding_forks(run)

@@ -21,7 +21,7 @@ from eab.board.layout import (
     tidy,
 )
 from eab.lessons import bundled_runs
-from eab.run import Path, Run, Token, fold
+from eab.run import Path, RunState, Token, fold
 from eab.token_text import from_bytes
 
 
@@ -29,7 +29,7 @@ def token(text: str, step: int = 0) -> Token:
     return Token(step, 1, text, False, -0.5, 0.4, ())
 
 
-def tree(shape: list[tuple[int, int]]) -> Run:
+def tree(shape: list[tuple[int, int]]) -> RunState:
     """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
     run = fold(invented_run(1, 1, 1)[:1])
     run.paths.clear()
@@ -44,7 +44,7 @@ def tree(shape: list[tuple[int, int]]) -> Run:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> Run:
+def trees(draw: st.DrawFn) -> RunState:
     size = draw(st.integers(1, 40))
     lengths = draw(st.lists(st.integers(0, 60), min_size=size, max_size=size))
     parents = [-1, *(draw(st.integers(0, index - 1)) for index in range(1, size))]
@@ -55,7 +55,7 @@ INVENTED = st.builds(invented_run, st.integers(0, 10_000), st.integers(1, 30), s
 
 
 @given(st.one_of(trees(), INVENTED.map(fold)))
-def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(run: Run) -> None:
+def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(run: RunState) -> None:
     layout = tidy(run)
     boxes = [(0.0, layout.prompt_width, layout.y[0], BOX_HEIGHT)]
     for path, x, width, y in zip(run.paths, layout.x, layout.box_widths, layout.y, strict=True):
@@ -74,7 +74,7 @@ def test_a_pruned_leaf_takes_less_height() -> None:
 
 
 @given(trees())
-def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None:
+def test_children_stand_to_the_right_and_parents_in_the_middle(run: RunState) -> None:
     layout = tidy(run)
     for path in run.paths:
         for child in path.children:
@@ -87,7 +87,7 @@ def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None
 
 
 @given(trees())
-def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) -> None:
+def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: RunState) -> None:
     layout = tidy(run)
     leaves = [layout.y[path.id] for path in run.paths if not path.children]
     assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]

@@ -18,7 +18,7 @@ from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
 STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
@@ -42,7 +42,7 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
 
 
 def test_every_beginning_of_a_run_gives_a_json_message() -> None:
-    run = Run(STORY[0])
+    run = RunState(STORY[0])
     for index, event in enumerate(STORY[1:]):
         run.apply(event)
         if index < 200 or isinstance(event, StepTimed):
@@ -52,7 +52,7 @@ def test_every_beginning_of_a_run_gives_a_json_message() -> None:
 
 
 def test_bounds_follow_a_token_only_where_they_are_known() -> None:
-    run = Run(STORY[0])
+    run = RunState(STORY[0])
     for event in STORY[1:]:
         known = isinstance(event, Predicted) and event.step == 1
         run.apply(replace(event, whole=EntropyBounds(1.0, 2.5)) if known else event)
@@ -66,7 +66,7 @@ def test_bounds_follow_a_token_only_where_they_are_known() -> None:
 
 
 def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lost() -> None:
-    run = Run(STORY[0])
+    run = RunState(STORY[0])
     messages = []
     for event in STORY[1:]:
         run.apply(event)
@@ -90,7 +90,7 @@ def test_hostile_tokens_leave_as_plain_text(
 @given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
 def test_split_characters_add_up_too(seed: int, steps: int, back: int) -> None:
     started, *events = invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"])
-    run, messages = Run(started), []
+    run, messages = RunState(started), []
     for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
@@ -140,7 +140,7 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
 
 
 def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
-    growing, whole = Run(STORY[0]), fold(STORY)
+    growing, whole = RunState(STORY[0]), fold(STORY)
     told = [step["sentences"] for step in board_message(whole)["steps"]]
     assert len({said["tree"] for said in told}) > 5
     for event in STORY[1:]:
@@ -184,7 +184,7 @@ def test_a_run_from_a_forced_token_shows_the_word_that_this_begins_as_a_whole(
 ) -> None:
     texts = ("A troll", " sat", " near", " the", " t")
     config = BranchingConfig()
-    run = Run(RunStarted(texts[0], (1, 2, 3, 4, 5), texts, CARD, config, 1.0, continued=4))
+    run = RunState(RunStarted(texts[0], (1, 2, 3, 4, 5), texts, CARD, config, 1.0, continued=4))
     for step, text in enumerate(after):
         run.apply(Predicted(step, 0, 0.0, ()))
         run.apply(TokenAppended(step, 0, 7, text, 0.0, special=False))

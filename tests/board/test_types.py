@@ -16,7 +16,7 @@ from eab.config import AUTO
 from eab.events import EntropyBounds, Event, Predicted
 from eab.figures.what_if import marks
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.what_if.trace import Unknown
 
 EVENTS = bundled_runs.events_of(bundled_runs.recordings()[0])
@@ -28,7 +28,7 @@ def bounded(event: Event) -> Event:
     return replace(event, whole=whole) if isinstance(event, Predicted) else event
 
 
-def sent(run: Run | None = RUN, **more: Any) -> dict[str, Any]:
+def sent(run: RunState | None = RUN, **more: Any) -> dict[str, Any]:
     return Feed().message(run, "one", "replay") | more
 
 

@@ -82,13 +82,13 @@ def test_one_code_is_one_ordinary_text() -> None:
         for policy in ("independent", "stochastic-beam", "arithmetic"):
             one = run_of(model, "0", policy=policy, max_paths=1, max_new_tokens=5, seed=seed)
             without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
-            assert one.samples() == without_forks.samples()
+            assert one.samples == without_forks.samples
 
 
 def test_a_sure_model_gives_one_path() -> None:
     events = events_of(TableModel(np.eye(3)), "0", config_of(20))
     assert not any(isinstance(event, Forked) for event in events)
-    assert [sample.weight for sample in fold(events).samples()] == [1.0]
+    assert [sample.weight for sample in fold(events).samples] == [1.0]
 
 
 def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:

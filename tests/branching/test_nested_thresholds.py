@@ -10,20 +10,20 @@ from made_runs import events_of
 from table_model import TableModel, random_table
 
 from eab.events import LimitActed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 NO_FORK = 20.0
 
 
-def grow(model: TableModel, threshold: float, **settings: object) -> Run:
+def grow(model: TableModel, threshold: float, **settings: object) -> RunState:
     events = events_of(model, "0", entropy_threshold=threshold, max_paths=256, **settings)
     assert not any(isinstance(event, LimitActed) for event in events)
     return fold(events)
 
 
-def prefixes(run: Run) -> set[tuple[int, ...]]:
+def prefixes(run: RunState) -> set[tuple[int, ...]]:
     """All nodes of the tree, each as the text from the root to it."""
-    texts = [sample.token_ids for sample in run.samples()]
+    texts = [sample.token_ids for sample in run.samples]
     return {text[:length] for text in texts for length in range(len(text) + 1)}
 
 
@@ -54,7 +54,7 @@ def test_the_tree_at_a_higher_threshold_is_a_sub_tree_of_that_at_a_lower(
 def test_the_heirs_of_a_tree_spell_the_run_that_never_forks(chain, seed, threshold):
     model = TableModel(random_table(chain, 5), stop_ids=[4])
     settings = {"branch_factor": 3, "max_new_tokens": 5, "seed": seed}
-    [alone] = grow(model, NO_FORK, **settings).samples()
+    [alone] = grow(model, NO_FORK, **settings).samples
     tree = grow(model, threshold, **settings)
     heirs = [
         leaf

@@ -24,7 +24,7 @@ from eab.events import (
     Reweighted,
     TokenAppended,
 )
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 SEEDS = range(40)
 BASE = BranchingConfig(max_new_tokens=1, entropy_threshold=0.0)
@@ -42,15 +42,15 @@ def told(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> li
     return events_of(TableModel(table, stop_ids), "0", BASE, **settings)
 
 
-def tree_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> Run:
+def tree_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> RunState:
     return fold(told(table, stop_ids, **settings))
 
 
-def texts_of(run: Run) -> list[tuple[int, ...]]:
-    return sorted(sample.token_ids for sample in run.samples())
+def texts_of(run: RunState) -> list[tuple[int, ...]]:
+    return sorted(sample.token_ids for sample in run.samples)
 
 
-def live_counts(run: Run) -> list[int]:
+def live_counts(run: RunState) -> list[int]:
     """Paths that went through the model, per step."""
     return [step.timing.tokens for step in run.steps if step.timing is not None]
 
@@ -63,7 +63,7 @@ def test_a_whole_tree_is_the_one_worked_out_by_hand():
     first, sure_1, half = [0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]
     table = np.array([[first, first, first], [half, sure_1, half], [half, half, half]])
     run = tree_of(table, max_new_tokens=3, entropy_threshold=0.6, branch_factor=2)
-    found = {sample.token_ids: (sample.weight, sample.log_prob) for sample in run.samples()}
+    found = {sample.token_ids: (sample.weight, sample.log_prob) for sample in run.samples}
     # Step 0 forks into 1 (0.7) and 2 (0.3). Step 1: after 1 comes 1 for certain, after 2 a fork into
     # 0 and 1. Step 2: all paths fork into 0 and 1.
     expected = {
@@ -161,7 +161,7 @@ def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possi
     for seed in SEEDS:
         assert texts_of(tree_of(two, seed=seed, branch_factor=4, policy=policy)) == [(1,), (3,)]
         run = tree_of(random_table(seed, 6), seed=seed, policy=policy, **filtered)
-        assert all(math.isfinite(sample.log_prob) for sample in run.samples())
+        assert all(math.isfinite(sample.log_prob) for sample in run.samples)
         assert all(len(path.children) <= 2 for path in run.paths)
 
 
@@ -203,9 +203,9 @@ def test_what_the_path_limit_does_is_said_in_events():
 def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
     run = tree_of(same_row([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
     stopped = {(0, 0, 1): "stop", (0, 1): "stop", (1,): "stop"}
-    found = {sample.token_ids: sample.finish_reason for sample in run.samples()}
+    found = {sample.token_ids: sample.finish_reason for sample in run.samples}
     assert found == stopped | {(0, 0, 0): "length"}
-    assert len(run.samples()) == 4
+    assert len(run.samples) == 4
 
 
 def test_a_run_ends_when_every_path_drew_a_stop_token():

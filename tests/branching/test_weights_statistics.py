@@ -28,7 +28,7 @@ from table_model import TableModel, random_table
 from eab.branching.random_streams import ROOT
 from eab.config import BranchingConfig
 from eab.events import StepTimed
-from eab.run import Run
+from eab.run import RunState
 
 
 @settings(max_examples=40)
@@ -53,7 +53,7 @@ def test_after_every_step_the_weights_of_the_leaves_sum_to_one(
 ):
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
     started, *events = events_of(model, "0", config)
-    run = Run(started)
+    run = RunState(started)
     for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
@@ -66,8 +66,8 @@ def test_after_every_step_the_weights_of_the_leaves_sum_to_one(
     assert_leaves_are_distinct_with_exact_log_probs(run, model)
 
 
-def assert_leaves_are_distinct_with_exact_log_probs(run: Run, model: TableModel) -> None:
-    samples = run.samples()
+def assert_leaves_are_distinct_with_exact_log_probs(run: RunState, model: TableModel) -> None:
+    samples = run.samples
     assert len({sample.token_ids for sample in samples}) == len(samples)
     for sample in samples:
         before = (0, *sample.token_ids)
@@ -87,7 +87,7 @@ def test_what_is_tested_here_without_the_engine_is_what_the_engine_does(policy, 
     for seed in (0, 1):
         config = case.config(policy, seed)
         run = run_of(case.model, "0", config)
-        expected = sorted((sample.token_ids, sample.weight) for sample in run.samples())
+        expected = sorted((sample.token_ids, sample.weight) for sample in run.samples)
         found = sorted((text, leaf.weight) for text, leaf in samples_of(case.model, config)[0])
         assert [text for text, _ in found] == [text for text, _ in expected]
         weights = [weight for _, weight in expected]

@@ -16,7 +16,7 @@ from places import ROOT
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
-from eab.run import Run
+from eab.run import RunState
 
 expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
 QUIET = [
@@ -170,7 +170,7 @@ def board(browser: Browser) -> Iterator[Boards]:
 def still(board: Boards) -> Boards:
     """A board without motion that shows this run."""
 
-    def make(run: Run, **options: Any) -> BoardPage:
+    def make(run: RunState, **options: Any) -> BoardPage:
         shown = board(reduced_motion="reduce")
         shown.feed(run, **options)
         return shown

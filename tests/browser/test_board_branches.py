@@ -7,13 +7,13 @@ from playwright.sync_api import expect
 
 from eab.analysis.answers import group_answers
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
 
 
-def recorded(name: str) -> Run:
+def recorded(name: str) -> RunState:
     recording = next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
     return fold(bundled_runs.events_of(recording))
 

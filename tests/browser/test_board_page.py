@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from eab.board.messages import board_message
 from eab.events import Forked, StepTimed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = pytest.mark.browser
 HOSTILE = [
@@ -38,7 +38,7 @@ def test_a_live_run_grows_and_nothing_is_replaced(
 ) -> None:
     shown = board()
     started, *events = invented_run(5, steps, paths)
-    run, sent = Run(started), 0
+    run, sent = RunState(started), 0
     names = ["svg.tree", "svg.entropy", "svg.memory", ".box.path"]
     keep = f"window.first = [{BOARD}, ...{names}.map(name => {BOARD}.querySelector(name))]"
     for event in events:

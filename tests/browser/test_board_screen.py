@@ -13,7 +13,7 @@ from playwright.sync_api import FloatRect, Page, expect
 from eab.events import StepTimed
 from eab.figures.captions import limit_sentence
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVENTS = invented_run(5, 20, 8)
@@ -152,7 +152,7 @@ def test_presenter_fills_the_window_where_full_screen_is_refused(screen: Boards)
 
 def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards) -> None:
     shown = screen(1090, 660)
-    run, sent = Run(EVENTS[0]), 0
+    run, sent = RunState(EVENTS[0]), 0
     shown.feed(run, mode="live")
     shown.page.wait_for_timeout(200)
     shown.page.evaluate(SHIFTS)

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from eab.events import EntropyBounds, Predicted
 from eab.figures.captions import sentences_at
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = fold(invented_run(5, 20, 8))
@@ -29,7 +29,7 @@ REAL, BRIDGE, PET = (
 )
 
 
-def kin(run: Run, path: int) -> set[int]:
+def kin(run: RunState, path: int) -> set[int]:
     return {
         one.id for one in run.paths if path in run.lineage(one.id) or one.id in run.lineage(path)
     }

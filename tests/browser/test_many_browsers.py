@@ -20,7 +20,7 @@ from raw_session import RawSession
 
 from eab.board.messages import board_message
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
@@ -76,7 +76,7 @@ def run_once(session: RawSession, number: int) -> str:
 def expected(model: HuggingFaceModel, number: int) -> dict[str, Any]:
     """What this session must see, made by the engine alone."""
     config = BranchingConfig(seed=number, **SETTINGS)  # type: ignore[arg-type]
-    return tree_of(board_message(fold(generate(model, Request(prompt(number), config)))))
+    return tree_of(board_message(fold(event_stream(model, Request(prompt(number), config)))))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.events import StepTimed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
@@ -52,7 +52,11 @@ def cell(browser: Browser) -> Iterator[OpenPage]:
     contexts, problems = [], []
 
     def cell(
-        run: Run, mode: Any = "replay", status: str = "", running: bool = False, style: str = ""
+        run: RunState,
+        mode: Any = "replay",
+        status: str = "",
+        running: bool = False,
+        style: str = "",
     ) -> Page:
         context = browser.new_context(
             viewport={"width": 1100, "height": 900}, reduced_motion="reduce"
@@ -94,7 +98,7 @@ def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: OpenPage) -> None:
 
 
 def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
-    run, feed = Run(STORY[0]), Feed()
+    run, feed = RunState(STORY[0]), Feed()
     half = 1 + [type(one) is StepTimed and one.step == 9 for one in STORY].index(True)
     for event in STORY[1:half]:
         run.apply(event)

@@ -140,7 +140,7 @@ def test_a_run_decides_the_same_with_and_without_suffix_blocks(twins, monkeypatc
 
     def texts() -> list[tuple[int, ...]]:
         run = run_of(twins("qwen2").ours, "w5 w9 w33 w2", max_new_tokens=30, **tree)
-        return [sample.token_ids for sample in run.samples()]
+        return [sample.token_ids for sample in run.samples]
 
     plain = texts()
     monkeypatch.setattr(cascade, "CALL_COST", 0)

@@ -23,7 +23,7 @@ from table_model import TableModel, random_table
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.events import KvMeasured, RowsAllocated
-from eab.run import Run
+from eab.run import RunState
 
 EXACT = 1e-9
 ROOM = 2**30
@@ -256,7 +256,7 @@ def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     model = TableModel(random_table(3, 7), stop_ids=[6])
     settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
     started, *events = events_of(model, "2 5 1", **settings)
-    run = Run(started)
+    run = RunState(started)
     for event in events:
         if isinstance(event, KvMeasured):
             means = [

@@ -25,14 +25,14 @@ from eab.cli.commands import app
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.forward_pass import Part
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, RecordError, RunsError
 from eab.events import RunEnded
 from eab.figures.tables import samples_of_runs_table
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 SHORT = ("--max-new-tokens", "6")
 LINES: list[dict[str, Any]] = [
@@ -66,7 +66,7 @@ def error_of(kind: type[EabError], *arguments: object, given: str | None = None)
     return str(result.exception)
 
 
-def run_of(folder: Path, name: str) -> Run:
+def run_of(folder: Path, name: str) -> RunState:
     return fold(record.load(folder / f"{name}.eab"))
 
 
@@ -90,7 +90,7 @@ def test_each_line_has_a_run_file_that_is_its_run_alone(made: tuple[str, Path, s
         config = BranchingConfig.from_settings(
             {"max_new_tokens": 6} | {key: line[key] for key in line if key not in ("id", "prompt")}
         )
-        alone = fold(generate(model, Request(line["prompt"], config)))
+        alone = fold(event_stream(model, Request(line["prompt"], config)))
         run = run_of(folder, name)
         assert (run.started.prompt, run.started.config) == (line["prompt"], config)
         assert run.ended is not None
@@ -108,9 +108,9 @@ def test_the_table_has_every_sample_and_the_settings_that_differ(
     for name, rows in table.groupby("id"):
         run = run_of(folder, str(name))
         assert rows["weight"].sum() == pytest.approx(1)
-        assert rows["text"].tolist() == [sample.text for sample in run.samples()]
-        assert rows["log_prob"].tolist() == [sample.log_prob for sample in run.samples()]
-        assert rows["end"].tolist() == [sample.finish_reason for sample in run.samples()]
+        assert rows["text"].tolist() == [sample.text for sample in run.samples]
+        assert rows["log_prob"].tolist() == [sample.log_prob for sample in run.samples]
+        assert rows["end"].tolist() == [sample.finish_reason for sample in run.samples]
         assert set(rows["prompt"]) == {run.started.prompt}
         assert set(rows["r"]) == {str(run.started.config.r)}
         assert set(rows["seed"]) == {run.started.config.seed}
@@ -124,7 +124,7 @@ def test_settings_that_are_the_same_in_all_runs_have_no_column() -> None:
     table = samples_of_runs_table([("a", run), ("b", run)])
     assert [*table.columns[:3]] == ["id", "prompt", "weight"]
     assert table.columns[-1] == "seed"
-    assert len(table) == 2 * len(run.samples())
+    assert len(table) == 2 * len(run.samples)
     assert samples_of_runs_table([]).empty
 
 

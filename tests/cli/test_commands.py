@@ -58,7 +58,7 @@ def test_json_holds_samples_whose_weights_sum_to_one_and_kv_parts_that_add_up(
 def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) -> None:
     run = fold(record.load(files[1]))
     samples = json.loads(files[0].read_text())["samples"]
-    assert [sample.text for sample in run.samples()] == [sample["text"] for sample in samples]
+    assert [sample.text for sample in run.samples] == [sample["text"] for sample in samples]
     shown = invoke("replay", str(files[1])).output
     assert PROMPT in shown
     assert "at least" not in shown
@@ -139,7 +139,7 @@ def test_a_narrow_terminal_shows_weights_and_texts_and_leaves_out_the_numbers() 
         assert f"┃ {name}" not in narrow
     for name in ("weight", "at least", "at most", "answer"):
         assert f"┃ {name}" in narrow
-    [heaviest, *_] = fold(record.load(Path("assets/runs/job.eab"))).samples()
+    [heaviest, *_] = fold(record.load(Path("assets/runs/job.eab"))).samples
     assert f"\n {heaviest.weight:.1%}  {heaviest.text} ■ " in narrow
 
 
@@ -149,7 +149,7 @@ def test_a_text_takes_as_few_lines_as_it_needs_in_a_narrow_terminal() -> None:
     assert max(map(len, lines)) <= 80
     first = next(number for number, line in enumerate(lines) if line.startswith("weight  text"))
     listed = lines[first + 1 : lines.index("", first)]
-    needed = sum(-(-len(sample.text) // 60) for sample in run.samples())
+    needed = sum(-(-len(sample.text) // 60) for sample in run.samples)
     assert len(listed) <= needed
 
 
@@ -191,7 +191,7 @@ def test_what_if_marks_the_places_that_only_the_model_knows() -> None:
         (["compare-caches", " "], "The prompt is empty"),
         (["compare-caches", "x", "--max-paths", "0"], "max_paths is 0"),
         (["compare-caches", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing"),
-        (["run", "x", "--temperature", "0"], "temperature is 0.0; it must be a number from 0.01"),
+        (["run", "x", "--temperature", "-1"], "temperature is -1.0; it must be a number from 0.01"),
         (["run", "x", "--policy", "best"], "policy is 'best'; it must be one of: fair, original"),
         (["run", "x", "--model", "a" * 300], "there is no such folder"),
         (["run", "x", "--model", "openai:http://127.0.0.1:9/none"], "no kind of server 'openai'"),

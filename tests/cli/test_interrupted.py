@@ -42,7 +42,7 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     assert run.ended is not None
     assert run.ended.reason == "stopped"
     assert len(run.steps) == 6
-    assert run.samples()
+    assert run.samples
 
 
 def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from eab.cli.batch_folder import BatchFolder
 from eab.cli.batch_lines import read_lines
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.errors import ConfigError, ModelError, PromptError
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.share.python_code import as_python
 from eab.what_if.resimulate import resimulate
 
@@ -46,13 +46,13 @@ def as_dicts(*messages: Message) -> list[dict[str, str]]:
 def test_a_chat_becomes_the_tokens_of_its_template(
     eab: EntropyAdaptiveBranching, messages: list[Message], tokens: tuple[int, ...]
 ) -> None:
-    started = eab.run(messages=as_dicts(*messages)).started
+    started = eab.run(as_dicts(*messages)).started
     assert started.prompt_tokens == tokens
     assert started.messages == tuple(messages)
     assert started.prompt == "w5 w6"
 
 
-def decisions(run: Run) -> list[Any]:
+def decisions(run: RunState) -> list[Any]:
     return [(path.children, [token.token for token in path.tokens]) for path in run.paths]
 
 
@@ -60,23 +60,23 @@ def test_a_prompt_and_a_system_message_are_the_same_as_their_messages(
     eab: EntropyAdaptiveBranching,
 ) -> None:
     for settings, messages in ({}, [USER]), ({"system": "w9"}, [SYSTEM, USER]):
-        written, chat = eab.run("w5 w6", **settings), eab.run(messages=messages)
+        written, chat = eab.run("w5 w6", **settings), eab.run(messages)
         assert decisions(written) == decisions(chat)
         assert chat.started.beginning == written.started.beginning == "w5 w6"
-    more = eab.run(messages=[USER, ANSWER, USER], system="w9").started.prompt_tokens
-    assert more == eab.run(messages=[SYSTEM, USER, ANSWER, USER]).started.prompt_tokens
+    more = eab.run([USER, ANSWER, USER], system="w9").started.prompt_tokens
+    assert more == eab.run([SYSTEM, USER, ANSWER, USER]).started.prompt_tokens
 
 
 def test_a_last_message_of_the_assistant_is_continued(eab: EntropyAdaptiveBranching) -> None:
-    run, before = eab.run(messages=[USER, ANSWER]), eab.run(messages=[USER])
+    run, before = eab.run([USER, ANSWER]), eab.run([USER])
     assert run.started.beginning == "w5 w6\nw7 w8"
-    grown = eab.run(messages=[USER], continued=(7, 8))
+    grown = eab.run([USER], continued=(7, 8))
     assert decisions(run) == decisions(grown)
     assert run.started.prompt_tokens == (*before.started.prompt_tokens, 7, 8)
 
 
 def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranching) -> None:
-    events = list(eab.stream(messages=[SYSTEM, USER]))
+    events = list(eab.stream([SYSTEM, USER]))
     run = fold(events)
     kept = record.loads(record.dumps(events), "a file")
     assert kept == events
@@ -85,10 +85,10 @@ def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranc
     continued = run.continuation(leaf, 0)
     request = continue_from(eab.model, run.started, continued, run.started.config)
     assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
-    grown = fold(generate(eab.model, request)).started
+    grown = fold(event_stream(eab.model, request)).started
     assert grown.prompt_tokens == (*run.started.prompt_tokens, *continued)
     again: dict[str, Any] = {}
-    program = as_python(run.started).replace("run = eab.run(", "run = dict(")
+    program = as_python(run.started).replace("run = explorer.run(", "run = dict(")
     exec(program.split("for sample")[0].replace(repr(run.started.model.name), "'embedded'"), again)
     assert again["run"] == {"messages": as_dicts(SYSTEM, USER)}
 
@@ -104,7 +104,7 @@ def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
     assert chat.request == Request("", config, messages=(SYSTEM, USER))
     folder = BatchFolder(tmp_path / "runs")
     for line in (chat, written):
-        folder.save(line, generate(eab.model, line.request))
+        folder.save(line, event_stream(eab.model, line.request))
     assert folder.unfinished([chat, written], eab.model.card) == ([], [])
     other = replace(written, id=chat.id)  # the same title, without the system message
     assert "another prompt" in folder.unfinished([other], eab.model.card)[1][0]
@@ -124,12 +124,12 @@ def test_messages_that_cannot_be_run_are_explained(
     eab: EntropyAdaptiveBranching, messages: Any, settings: Any, kind: Any, why: str
 ) -> None:
     with pytest.raises(kind, match=why):
-        eab.run(messages=messages, **settings)
+        eab.run(messages, **settings)
 
 
 def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
     with pytest.raises(ModelError, match="llama has no chat template, which messages require"):
-        next(generate(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
+        next(event_stream(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
 
 
 def test_a_request_has_one_prompt() -> None:

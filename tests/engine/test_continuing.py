@@ -12,21 +12,21 @@ from table_model import TableModel, random_table
 
 from app.widgets.results import as_python
 from eab import record
-from eab.api import EntropyAdaptiveBranching
+from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError, PromptError, RecordError
 from eab.events import Event, PathFinished, Predicted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 
 
 @pytest.fixture(scope="module")
-def run(twins) -> Run:
+def run(twins) -> RunState:
     """It forks at its first step, so its first path has no token."""
     return run_of(twins("llama").ours, "w5 w9 w3", CONFIG)
 
@@ -36,9 +36,9 @@ def model(twins) -> HuggingFaceModel:
     return twins("llama").ours
 
 
-def grown_from(model: HuggingFaceModel, run: Run, taken: tuple[int, ...]) -> list[Event]:
+def grown_from(model: HuggingFaceModel, run: RunState, taken: tuple[int, ...]) -> list[Event]:
     """The events of the run that goes on after these tokens."""
-    return list(generate(model, continue_from(model, run.started, taken, CONFIG)))
+    return list(event_stream(model, continue_from(model, run.started, taken, CONFIG)))
 
 
 def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, model):
@@ -76,18 +76,18 @@ def test_what_is_shown_as_python_repeats_a_continued_run(run, model):
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
     ids = tuple(int(part) for part in argument.strip("():").split(",") if part.strip())
     eab = EntropyAdaptiveBranching(model, 1.5, max_paths=8, max_new_tokens=10)
-    assert eab.run("w5 w9 w3", continued=ids).samples() == grown.samples()
+    assert eab.run("w5 w9 w3", continued=ids).samples == grown.samples
 
 
 def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
     table = TableModel(random_table(2, 5), stop_ids=[4])
     with pytest.raises(PromptError, match="stop token"):
-        next(generate(table, Request("0", CONFIG, (1, 4))))
+        next(event_stream(table, Request("0", CONFIG, (1, 4))))
     for place in ((99, 0), (-1, 0), (0, 99), (0, 0, 99)):
         with pytest.raises(PromptError):
             run.continuation(*place)
     with pytest.raises(PromptError, match="no token"):
-        Run(run.started).continuation(0, 0)
+        RunState(run.started).continuation(0, 0)
 
 
 def test_another_model_is_named_in_words(run, twins):
@@ -116,7 +116,7 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
     settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
     config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
     events = events_of(twins("qwen2").ours, "w5 w9 w3", config)
-    whole, growing = fold(events), Run(events[0])
+    whole, growing = fold(events), RunState(events[0])
     assert "forked" in {path.status for path in whole.paths}
     if policy in ("fair", "stochastic-beam"):
         assert "pruned" in {path.status for path in whole.paths}

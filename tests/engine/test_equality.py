@@ -143,6 +143,4 @@ def test_the_embedded_model_in_float32_equals_its_plain_forward_pass(
         assert_leaves_match(run, plain_embedded, 2e-4)
     if cache != "tree":
         expected = run_of(embedded, prompt, **settings)
-        assert [one.token_ids for one in run.samples()] == [
-            one.token_ids for one in expected.samples()
-        ]
+        assert [one.token_ids for one in run.samples] == [one.token_ids for one in expected.samples]

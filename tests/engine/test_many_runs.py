@@ -8,7 +8,7 @@ from saying_model import saying_model
 
 from eab.config import BranchingConfig
 from eab.engine import scheduler
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.events import RunEnded
@@ -35,7 +35,7 @@ def test_every_run_is_what_it_is_alone() -> None:
     ended = ended_runs(runs)
     assert sorted(run.tag for run in ended) == [*range(scheduler.MAX_RUNNING + 8)]
     for run in ended[::7]:
-        alone = [*generate(MODEL, request(run.tag))]
+        alone = [*event_stream(MODEL, request(run.tag))]
         assert decisions(run.events) == decisions(alone)
         assert run.problem == ""
 

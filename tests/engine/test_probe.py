@@ -10,7 +10,7 @@ from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import Probed, RunStarted
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run
+from eab.run import RunState
 from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, threshold_in_nats
 
 PROMPTS = [
@@ -71,7 +71,7 @@ def test_presets_give_a_run_where_the_probe_tells_little(
     assert len(run.probe) == steps
     assert run.ended is not None
     assert run.ended.reason == "finished"
-    assert 1 <= len(run.samples()) <= asked.max_paths
+    assert 1 <= len(run.samples) <= asked.max_paths
     assert run.started.threshold_nats == max(PROBE_FLOOR, run.probe[0])
 
 
@@ -80,10 +80,10 @@ def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:
     assert len(embedded.encode(prompt, config())) > 450
     run = run_of(embedded, prompt, config(max_new_tokens=8))
     assert len(run.probe) == 8
-    assert run.samples()
+    assert run.samples
 
 
-def limited_early(run: Run) -> bool:
+def limited_early(run: RunState) -> bool:
     """Whether the path limit acts before a third of the steps."""
     acted = [step for path in run.paths for step in path.limited_steps]
     return bool(acted) and min(acted) < len(run.steps) / 3

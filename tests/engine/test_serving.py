@@ -3,6 +3,7 @@
 import pytest
 
 import eab
+from eab.engine.loop import event_stream
 from eab.errors import PromptError
 from eab.events import RunEnded, StepTimed
 
@@ -15,10 +16,8 @@ def requests(*prompts: str) -> list[eab.Request]:
 def test_every_request_has_the_run_that_it_has_alone(twins):
     model, asked = twins("llama").ours, requests("w5 w9", "w3", "w7 w1 w2")
     for handle, request in zip(eab.serve(model, asked, max_running=2), asked, strict=True):
-        served, alone = eab.fold(handle), eab.fold(eab.generate(model, request))
-        assert [one.token_ids for one in served.samples()] == [
-            one.token_ids for one in alone.samples()
-        ]
+        served, alone = eab.Run(handle), eab.Run(event_stream(model, request))
+        assert [one.token_ids for one in served.samples] == [one.token_ids for one in alone.samples]
         assert served.ended == alone.ended
         assert handle.ended
 

@@ -23,7 +23,7 @@ from eab.cli.commands import app
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import Event, PathFinished, RunStarted, TokenAppended
 from eab.figures.tables import samples_of_runs_table, samples_table
-from eab.run import Run, fold
+from eab.run import RunState, Sample, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
 from eab.what_if.resimulate import resimulate
@@ -41,6 +41,10 @@ def table() -> TableModel:
     return TableModel(random_table(3, 5), stop_ids=[4])
 
 
+def texts_of(sample: Sample) -> tuple[str, ...]:
+    return tuple(token.text for token in sample.tokens)
+
+
 def cut(tokens: tuple[int, ...], texts: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
     """The tokens up to the end of the first stop string, and the text before it, by a search of
     the whole text at every token; token 4 is a control token.
@@ -55,10 +59,10 @@ def cut(tokens: tuple[int, ...], texts: tuple[str, ...]) -> tuple[tuple[int, ...
     return tokens, "".join(text for token, text in zip(tokens, texts, strict=True) if token != 4)
 
 
-def weights(run: Run) -> dict[Any, float]:
+def weights(run: RunState) -> dict[Any, float]:
     found: defaultdict[Any, float] = defaultdict(float)
-    for sample in run.samples():
-        found[cut(sample.token_ids, sample.tokens)] += sample.weight
+    for sample in run.samples:
+        found[cut(sample.token_ids, texts_of(sample))] += sample.weight
     return dict(found)
 
 
@@ -69,16 +73,16 @@ def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, se
         run_of(table, "0 1", CONFIG, policy=policy, seed=seed, stop=stop) for stop in (STOP, ())
     )
     assert weights(stopped) == pytest.approx(weights(plain))
-    found = {(one.token_ids, one.text) for one in stopped.samples()}
+    found = {(one.token_ids, one.text) for one in stopped.samples}
     assert found == set(weights(plain))
     if policy != "greedy":
         ends = {
             one.finish_reason
-            for one in stopped.samples()
-            if cut(one.token_ids, one.tokens)[1] != "".join(one.tokens)
+            for one in stopped.samples
+            if cut(one.token_ids, texts_of(one))[1] != "".join(texts_of(one))
         }
         assert ends == {"stop"}
-        assert len(plain.samples()) > len(stopped.samples()) or policy != "fair"
+        assert len(plain.samples) > len(stopped.samples) or policy != "fair"
 
 
 @pytest.mark.parametrize("policy", EVERY)
@@ -87,7 +91,7 @@ def test_the_same_tokens_with_a_drafter(twins, policy, drafter) -> None:
     model = twins("llama").ours
     settings = {"entropy_threshold": 2.0, "max_paths": 6, "max_new_tokens": 24, "seed": 2}
     first = BranchingConfig(policy=policy, **settings)
-    text = run_of(model, PROMPT, first).samples()[0].text
+    text = run_of(model, PROMPT, first).samples[0].text
     plain = replace(first, stop=(text[len(text) // 2 : len(text) // 2 + 5], text[20:23]))
     run = run_of(model, PROMPT, plain)
     assert any(path.cut for path in run.paths)
@@ -128,14 +132,14 @@ def test_what_if_agrees_with_the_engine(table, threshold) -> None:
     made = events_of(table, "0 1", CONFIG, entropy_threshold=threshold)
     assert [type(one) for one in decided(what_if.events)] == [type(one) for one in decided(made)]
     assert_same_decisions(fold(what_if.events), fold(made))
-    found, samples = (fold(events).samples() for events in (what_if.events, made))
+    found, samples = (fold(events).samples for events in (what_if.events, made))
     ends = [[(one.text, one.finish_reason) for one in each] for each in (found, samples)]
     assert ends[0] == ends[1]
 
 
 def test_the_prompt_is_not_searched(table) -> None:
     run = run_of(table, "0 1", CONFIG, stop=(" 1",), policy="greedy")
-    tokens = run.samples()[0].token_ids
+    tokens = run.samples[0].token_ids
     assert tokens
     assert 1 not in tokens[:-1]
 
@@ -175,7 +179,7 @@ def chain(*tokens: int) -> Letters:
 )
 def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, count) -> None:
     run = run_of(chain(*tokens), "0", GREEDY, stop=stop)
-    [sample] = run.samples()
+    [sample] = run.samples
     assert (sample.text, len(sample.token_ids)) == (kept, count)
     assert sample.finish_reason == ("stop" if count < 7 else "length")
     assert token_text.join(token.shown for token in run.paths[0].tokens) == kept
@@ -197,7 +201,7 @@ def test_nothing_shows_what_is_cut_off(table) -> None:
     assert [text for text in shown if " 1 2" in text] == []
 
 
-def _page_rows(run: Run) -> list[list[str]]:
+def _page_rows(run: RunState) -> list[list[str]]:
     page = to_html(run)
     data = json.loads(page[page.index('{"title"') :].partition("</script>")[0])
     rows: list[list[str]] = data["texts"]["lines"]
@@ -229,7 +233,7 @@ def test_a_sentence_is_decided_when_no_stop_string_can_cut_it_off(count: int) ->
 def test_a_run_file_keeps_its_stop_strings_and_a_token_is_whole_when_it_comes(table) -> None:
     events = events_of(table, "0 1", CONFIG)
     assert record.loads(record.dumps(events), "a file") == events
-    run = Run(events[0])
+    run = RunState(events[0])
     assert run.started.config.stop == STOP
     for event in events[1:]:
         run.apply(event)

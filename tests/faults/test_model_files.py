@@ -42,7 +42,7 @@ def texts(worker: Worker, folder: Path) -> list[tuple[int, ...]]:
     """The tokens that a run with this model ends with."""
     run = worker.start(run_job(PROMPT, CONFIG, str(folder)))
     assert ended(run) == ("finished", "")
-    return [sample.token_ids for sample in run.state.started_run().samples()]
+    return [sample.token_ids for sample in run.state.started_run().samples]
 
 
 def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back(

@@ -13,7 +13,7 @@ from table_model import TableModel, random_table
 
 from eab.analysis.answers import Answers, group_answers
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, StepTimed, TokenAppended
 from eab.figures.answers import DRAWN, answers_figure
@@ -21,7 +21,7 @@ from eab.figures.captions import answers_sentence, limit_sentence, weight_senten
 from eab.figures.mass import mass_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.share.graphml import to_graphml, tree_graph
 
 
@@ -33,18 +33,20 @@ def events(request: pytest.FixtureRequest) -> tuple[Event, ...]:
 
 
 @pytest.fixture(scope="module")
-def run(events: tuple[Event, ...]) -> Run:
+def run(events: tuple[Event, ...]) -> RunState:
     return fold(events)
 
 
-def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: Run) -> None:
+def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: RunState) -> None:
     table = samples_table(run)
     assert len(table) == len(run.leaves())
     assert table["weight"].sum() == pytest.approx(1)
     assert table["weight"].is_monotonic_decreasing
 
 
-def test_a_weight_is_the_product_of_its_shares_or_the_limit_sentence_says_why_not(run: Run) -> None:
+def test_a_weight_is_the_product_of_its_shares_or_the_limit_sentence_says_why_not(
+    run: RunState,
+) -> None:
     forks = [path for path in run.paths if path.status == "forked"]
     for fork in forks:
         assert sum(run.paths[child].share for child in fork.children) == pytest.approx(1)
@@ -59,7 +61,9 @@ def test_the_limit_sentence_names_the_limit_and_its_steps() -> None:
     model = TableModel(random_table(2, 5))
     limited, few = (
         fold(
-            generate(model, Request("0", BranchingConfig(0.0, max_paths=most, max_new_tokens=new)))
+            event_stream(
+                model, Request("0", BranchingConfig(0.0, max_paths=most, max_new_tokens=new))
+            )
         )
         for most, new in ((4, 6), (200, 3))
     )
@@ -71,7 +75,7 @@ def test_the_limit_sentence_names_the_limit_and_its_steps() -> None:
 
 
 @pytest.mark.parametrize("part", ["text", "sentence"])
-def test_answers_table_and_figure_have_every_answer(run: Run, part: str) -> None:
+def test_answers_table_and_figure_have_every_answer(run: RunState, part: str) -> None:
     answers = group_answers(run, part)
     table = answers_table(answers)
     assert len(table) == len(answers.ranked)
@@ -96,13 +100,13 @@ def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> No
     assert "No answer yet. 1 path had" in answers_sentence(Answers((), (0,), 0.0), "fair")
 
 
-def test_tokens_table_has_every_token_once(run: Run) -> None:
+def test_tokens_table_has_every_token_once(run: RunState) -> None:
     table = tokens_table(run)
     assert len(table) == sum(len(path.tokens) for path in run.paths)
     assert table["probability"].between(0, 1).all()
 
 
-def test_steps_table_adds_up(run: Run) -> None:
+def test_steps_table_adds_up(run: RunState) -> None:
     table = steps_table(run)
     parts = table["shared_bytes"] + table["private_bytes"] + table["spare_bytes"]
     assert (parts == table["held_bytes"]).all()
@@ -110,7 +114,7 @@ def test_steps_table_adds_up(run: Run) -> None:
 
 
 def test_the_graph_is_a_tree_with_every_path_and_comes_back_from_graphml(
-    run: Run, tmp_path: Path
+    run: RunState, tmp_path: Path
 ) -> None:
     graph = tree_graph(run)
     assert len(graph) == len(run.paths)
@@ -121,7 +125,7 @@ def test_the_graph_is_a_tree_with_every_path_and_comes_back_from_graphml(
     assert set(again.edges) == set(graph.edges)
 
 
-def test_the_icicle_s_leaves_carry_the_weights(run: Run) -> None:
+def test_the_icicle_s_leaves_carry_the_weights(run: RunState) -> None:
     icicle = mass_figure(run).data[0]
     assert math.fsum(icicle.values) == pytest.approx(1)
     assert set(icicle.parents) <= {"", *icicle.ids}

@@ -5,7 +5,7 @@ from table_model import TableModel, random_table
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.figures.charts import NOTHING_YET
 from eab.figures.kv_allocation import (
@@ -16,13 +16,13 @@ from eab.figures.kv_allocation import (
 )
 from eab.formatting import human_bytes
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 
 
-def run_of(threshold: float, r: int = 4, seed: int = 1) -> Run:
+def run_of(threshold: float, r: int = 4, seed: int = 1) -> RunState:
     config = BranchingConfig(threshold, max_paths=6, max_new_tokens=20, r=r, seed=seed)
-    return fold(generate(TableModel(random_table(seed, 5)), Request("0 1 2", config)))
+    return fold(event_stream(TableModel(random_table(seed, 5)), Request("0 1 2", config)))
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ from eab.analysis.answers import group_answers
 from eab.events import RunStarted
 from eab.figures.tables import answers_table, readable, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 
-def bundled(number: int) -> Run:
+def bundled(number: int) -> RunState:
     return fold(bundled_runs.events_of(bundled_runs.recordings()[number]))
 
 
-def tables(run: Run) -> list[pd.DataFrame]:
+def tables(run: RunState) -> list[pd.DataFrame]:
     answers = answers_table(group_answers(run, "sentence"))
     return [samples_table(run), tokens_table(run), steps_table(run), answers]
 

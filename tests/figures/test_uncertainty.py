@@ -13,14 +13,14 @@ from eab.figures.tables import forks_table, uncertainty_table
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.lessons import bundled_runs
 from eab.record import load
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 
-def bundled(name: str) -> Run:
+def bundled(name: str) -> RunState:
     return fold(load(ASSETS / "runs" / f"{name}.eab"))
 
 
-def said(run: Run, part: str, rule: str = "exact") -> str:
+def said(run: RunState, part: str, rule: str = "exact") -> str:
     answers = group_answers(run, part, RULES[rule])
     return forks_sentence(run, answers, attribute_to_forks(run, answers))
 

@@ -17,7 +17,7 @@ from eab.lessons.guiding import guide
 from eab.lessons.lesson import Lesson, Question, Reading
 from eab.lessons.measures import MEASURES, Quantity, parse
 from eab.lessons.reading import numbers_in, sources_of
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 
 BY_ID = {lesson.id: lesson for lesson in lessons()}
@@ -92,7 +92,7 @@ def test_the_exercise_is_open_at_first_and_can_be_solved(lesson: Lesson) -> None
     )
 
 
-def on_board(lesson: Lesson, shown: Run, recorded: Run) -> bool:
+def on_board(lesson: Lesson, shown: RunState, recorded: RunState) -> bool:
     found = []
     for goal in lesson.exercise.goals:
         assert isinstance(goal.quantity, Quantity)
@@ -126,7 +126,7 @@ def test_what_a_lesson_draws_on() -> None:
     assert sources_of(BY_ID["quantization"]) == {"formats", "matrix"}
 
 
-OF_RUNS = {name: measure for name, measure in MEASURES.items() if measure.kind is Run}
+OF_RUNS = {name: measure for name, measure in MEASURES.items() if measure.kind is RunState}
 
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)

@@ -6,7 +6,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import TokenAppended
@@ -97,7 +97,7 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
     prompt = " ".join(f"w{2 + index % 60}" for index in range(ours.context - new))
     config = BranchingConfig(max_new_tokens=new, max_paths=1, policy="greedy")
     tokens = words(prompt)["input_ids"]
-    for event in generate(ours, Request(prompt, config)):
+    for event in event_stream(ours, Request(prompt, config)):
         if isinstance(event, TokenAppended):
             with torch.inference_mode():
                 logits = plain(torch.tensor([tokens]), use_cache=False).logits[0, -1]
@@ -105,4 +105,4 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
             assert event.log_prob == pytest.approx(expected, abs=1e-9)
             tokens.append(event.token)
     with pytest.raises(PromptError, match=f"is {ours.context} tokens"):
-        next(generate(ours, Request(f"{prompt} w5", config)))
+        next(event_stream(ours, Request(f"{prompt} w5", config)))

@@ -25,7 +25,7 @@ from eab.caches.shape import KVShape
 from eab.caches.static_buffers import MAX_BUFFERS
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import RowsAllocated
@@ -99,7 +99,7 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
     plain = deepcopy(twins("llama").plain)
     uncaptured = HuggingFaceModel(plain, words, "llama", store_weights(plain, weights, PLAIN))
     found, expected = (
-        list(generate(model, Request(PROMPT, config))) for model in (captured, uncaptured)
+        list(event_stream(model, Request(PROMPT, config))) for model in (captured, uncaptured)
     )
     assert tracer.replayed > tracer.traced + 3
     assert decisions(found) == decisions(expected)
@@ -123,10 +123,10 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
 )
 def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
     config = BranchingConfig(max_new_tokens=24, attention="padded", **settings)
-    events = list(generate(capturing(family, tracer.capture), Request(PROMPT, config)))
+    events = list(event_stream(capturing(family, tracer.capture), Request(PROMPT, config)))
     assert tracer.replayed > tracer.traced + 3
     assert decisions(events) == decisions(
-        list(generate(twins(family).ours, Request(PROMPT, config)))
+        list(event_stream(twins(family).ours, Request(PROMPT, config)))
     )
     assert_leaves_match(fold(events), twins(family).plain, EXACT)
 
@@ -136,7 +136,7 @@ def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow
         max_paths=1, entropy_threshold=20.0, max_new_tokens=13, r=4, attention="padded"
     )
     model = capturing("llama", tracer.capture)
-    events = list(generate(model, Request(PROMPT, config)))
+    events = list(event_stream(model, Request(PROMPT, config)))
     growths = [event for event in events if isinstance(event, RowsAllocated)]
     assert len(growths) == 4, (
         "the prompt, and three times four of the twelve tokens that are processed"
@@ -156,11 +156,13 @@ def test_concurrent_runs_each_use_their_own_numbers(capturing, twins, tracer):
     )
     seeds = [replace(config, seed=seed) for seed in range(3)]
     runs = list(
-        zip(*zip_longest(*(generate(model, Request(PROMPT, one)) for one in seeds)), strict=True)
+        zip(
+            *zip_longest(*(event_stream(model, Request(PROMPT, one)) for one in seeds)), strict=True
+        )
     )
     assert tracer.replayed > 9
     for one, events in zip(seeds, runs, strict=True):
-        alone = list(generate(twins("llama").ours, Request(PROMPT, one)))
+        alone = list(event_stream(twins("llama").ours, Request(PROMPT, one)))
         assert decisions([event for event in events if event is not None]) == decisions(alone)
 
 
@@ -180,7 +182,7 @@ def test_batches_of_two_runs_share_one_forward_pass(capturing, twins, tracer):
 
 def test_sliced_batches_are_not_captured(capturing, tracer):
     list(
-        generate(
+        event_stream(
             capturing("llama", tracer.capture), Request(PROMPT, BranchingConfig(max_new_tokens=8))
         )
     )
@@ -208,9 +210,9 @@ def test_what_cannot_be_captured_runs_uncaptured_and_is_tried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    events = list(generate(capturing("llama", capture), Request(PROMPT, config)))
+    events = list(event_stream(capturing("llama", capture), Request(PROMPT, config)))
     assert decisions(events) == decisions(
-        list(generate(twins("llama").ours, Request(PROMPT, config)))
+        list(event_stream(twins("llama").ours, Request(PROMPT, config)))
     )
     assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
 
@@ -246,7 +248,9 @@ def test_replays_are_verified_on_new_numbers_before_the_first_run(capturing, twi
     model = capturing("llama", freezes)
     model._graph_runner = CudaGraphRunner(lambda: freezes, model._replays_agree)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
+    assert_leaves_match(
+        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
+    )
     assert 1 <= len(caplog.messages) <= MAX_FAILURES
     assert all("replays disagree with the model" in message for message in caplog.messages)
 
@@ -259,7 +263,9 @@ def test_a_verification_that_fails_does_not_disturb_a_run(capturing, twins, trac
     model = capturing("llama", tracer.capture)
     model._graph_runner = CudaGraphRunner(lambda: tracer.capture, breaks)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
+    assert_leaves_match(
+        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
+    )
     assert tracer.traced == 0
     assert ["out of memory" in message for message in caplog.messages] == [True] * MAX_FAILURES
 
@@ -269,7 +275,9 @@ def test_a_verification_without_a_replay_does_not_count(capturing, twins, caplog
     free = iter([None])  # no stream for the verification, then always one
     model._graph_runner = CudaGraphRunner(lambda: next(free, freezes), model._replays_agree)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
+    assert_leaves_match(
+        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
+    )
     assert len(caplog.messages) == MAX_FAILURES
 
 
@@ -283,7 +291,9 @@ def test_without_a_free_stream_batches_run_uncaptured(capturing, twins):
     model = capturing("llama", synchronises)
     model._graph_runner = CudaGraphRunner(lambda: None, lambda: True)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
+    assert_leaves_match(
+        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
+    )
 
 
 def test_a_stream_is_free_again_when_all_its_graphs_are_reset():

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.loading import load_model, wrap_model
@@ -128,7 +128,7 @@ def test_the_arguments_of_the_template_reach_it(chatty):
 )
 def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
     with pytest.raises(ModelError, match=f"llama has no chat template.*{why}"):
-        next(generate(twins("llama").ours, Request("w5", BranchingConfig(**settings))))
+        next(event_stream(twins("llama").ours, Request("w5", BranchingConfig(**settings))))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):
     words.chat_template = template
     model = wrap_model(causal("LlamaConfig"), words)
     with pytest.raises(ModelError, match=f"the chat template of .*{why}"):
-        next(generate(model, Request("w5", BranchingConfig(chat=True))))
+        next(event_stream(model, Request("w5", BranchingConfig(chat=True))))
 
 
 def test_every_id_that_ends_a_text_stops_a_path(words):
@@ -156,7 +156,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
     wrapped = wrap_model(model, words)
     assert wrapped.stop_ids == {1, 2, 40, 41}
     config = BranchingConfig(max_new_tokens=60, entropy_threshold=0.5, max_paths=40)
-    samples = fold(generate(wrapped, Request("w5 w6", config))).samples()
+    samples = fold(event_stream(wrapped, Request("w5 w6", config))).samples
     ends = {sample.token_ids[-1] for sample in samples if sample.finish_reason == "stop"}
     assert len(ends) > 1
     assert ends <= wrapped.stop_ids
@@ -170,7 +170,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
 def test_a_wrapped_model_still_generates_the_same_with_transformers(kind, words):
     plain, model = causal(kind).eval(), causal(kind).eval()
     wrapped = wrap_model(model, words)
-    running = generate(wrapped, Request("w5 w6", BranchingConfig(max_new_tokens=20)))
+    running = event_stream(wrapped, Request("w5 w6", BranchingConfig(max_new_tokens=20)))
     for _ in range(30):
         next(running)
     prompts = torch.tensor([[3, 5, 8, 13, 21], [0, 0, 7, 9, 4]])
@@ -189,11 +189,11 @@ def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
     model = twins("qwen2").ours
     config = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
     prompts = ("w5 w6", "w40 w41 w42")
-    alone = [fold(generate(model, Request(prompt, config))).samples() for prompt in prompts]
-    running = [generate(model, Request(prompt, config)) for prompt in prompts]
+    alone = [fold(event_stream(model, Request(prompt, config))).samples for prompt in prompts]
+    running = [event_stream(model, Request(prompt, config)) for prompt in prompts]
     runs = [RunFold(), RunFold()]
     for pair in zip_longest(*running):
         for run, event in zip(runs, pair, strict=True):
             if event is not None:
                 run.apply(event)
-    assert [run.started_run().samples() for run in runs] == alone
+    assert [run.started_run().samples for run in runs] == alone

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.loading import load_model
@@ -75,8 +75,8 @@ def agrees_with(model, checkpoint) -> None:
         ours, theirs = model._model(ids).logits, plain._model(ids).logits
     assert 0 < (ours - theirs).norm() / theirs.norm() < 0.2
     config = BranchingConfig(entropy_threshold=0.1, max_new_tokens=5, max_paths=4)
-    run = fold(generate(model, Request("the red ball", config)))
-    assert len(run.samples()) == 4
+    run = fold(event_stream(model, Request("the red ball", config)))
+    assert len(run.samples) == 4
 
 
 def test_four_bits_of_bitsandbytes_run_as_loaded(by_bitsandbytes, checkpoint):

@@ -33,7 +33,7 @@ from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import cache_variants, fold_variants
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.record import run_limits
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
 
@@ -41,7 +41,7 @@ NUMBERS = [0, -1, 1, 0.5, 1e4, 1e300, 1.7e308, -1e300, 10**20, 10**400]
 TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x" * 10_000]
 
 
-def loaded(data: bytes) -> tuple[list[Event], Run] | None:
+def loaded(data: bytes) -> tuple[list[Event], RunState] | None:
     """The events and their run; None if the file was refused with an explanation."""
     try:
         events = record.loads(data)

@@ -100,7 +100,7 @@ def test_the_first_line_says_what_the_file_is():
 def test_the_bundled_runs_load_and_fold(path):
     run = fold(load(path))
     assert run.ended is not None
-    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+    assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
 
 
 # -------------------------------------------------------------------------------- files that are no

@@ -25,7 +25,7 @@ from eab.figures.mass import mass_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.record import run_limits
 from eab.record.event_json import to_json
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
 
@@ -86,17 +86,17 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begun, result
 
 
-def opened(data: bytes) -> Run | None:
+def opened(data: bytes) -> RunState | None:
     with suppress(EabError):
         return fold(record.loads(data))
     return None
 
 
-def print_it(run: Run) -> None:
+def print_it(run: RunState) -> None:
     Console(file=StringIO(), width=80).print(terminal.summary(run, narrow=True))
 
 
-def draw_it(run: Run) -> None:
+def draw_it(run: RunState) -> None:
     board_message(run), mass_figure(run).to_json(), to_graphml(run)
     samples_table(run), tokens_table(run), steps_table(run)
 

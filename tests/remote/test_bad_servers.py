@@ -21,7 +21,7 @@ from bad_answers import (
 from fake_server import FakeServer
 
 from eab.engine.continuing import continue_from
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Pause, RunEnded
@@ -40,8 +40,8 @@ def test_both_dialects_give_the_tokens_of_this_machine(
     model = connected(dialect)
     for drafter in ("none", "run-ahead"):
         config = replace(CONFIG, drafter=drafter, draft_length=2)
-        found = fold(generate(model, Request(PROMPT, config)))
-        wanted = fold(generate(embedded, Request(PROMPT, CONFIG)))
+        found = fold(event_stream(model, Request(PROMPT, config)))
+        wanted = fold(event_stream(embedded, Request(PROMPT, CONFIG)))
         assert [[token.token for token in path.tokens] for path in found.paths] == [
             [token.token for token in path.tokens] for path in wanted.paths
         ]
@@ -74,7 +74,7 @@ def test_a_bad_answer_ends_the_run_in_words_and_keeps_it(
     run = fold(events)
     path = run.paths[0]
     tokens = [token.token for token in path.tokens]
-    grown = fold(generate(model, continue_from(model, run.started, tokens, CONFIG)))
+    grown = fold(event_stream(model, continue_from(model, run.started, tokens, CONFIG)))
     assert len(grown.steps) == CONFIG.max_new_tokens
 
 
@@ -88,8 +88,8 @@ def test_answers_out_of_order_are_put_in_order(
         return answer | {"choices": answer["choices"][::-1]}
 
     fake.change = backwards
-    found = fold(generate(connected(dialect), Request(PROMPT, CONFIG)))
-    wanted = fold(generate(embedded, Request(PROMPT, CONFIG)))
+    found = fold(event_stream(connected(dialect), Request(PROMPT, CONFIG)))
+    wanted = fold(event_stream(embedded, Request(PROMPT, CONFIG)))
     assert [path.tokens[0].token for path in found.paths] == [
         path.tokens[0].token for path in wanted.paths
     ]
@@ -99,7 +99,7 @@ def test_answers_out_of_order_are_put_in_order(
 def test_one_bad_answer_is_asked_for_again(fake: FakeServer, dialect: str) -> None:
     model, turn = connected(dialect), iter(range(10**6))
     fake.change = lambda answer: None if next(turn) % 2 == 0 else answer
-    run = fold(generate(model, Request(PROMPT, CONFIG)))
+    run = fold(event_stream(model, Request(PROMPT, CONFIG)))
     assert run.ended is not None
     assert run.ended.reason == "finished"
 
@@ -207,7 +207,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     key = os.environ[operator.KEY]
     caplog.set_level("DEBUG")
     model = connected("vllm")
-    events = list(generate(model, Request(PROMPT, CONFIG)))
+    events = list(event_stream(model, Request(PROMPT, CONFIG)))
     save(events, tmp_path / "run.eab")
     fake.respond = lambda handler: handler.send(handler.headers["Authorization"].encode(), 400)
     failed, message = run_until_failed_at_once(model)

@@ -9,7 +9,7 @@ import torch
 from eab.caches.factory import make_cache
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
-from eab.engine.loop import generate, serve
+from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
@@ -20,7 +20,7 @@ from eab.record import load, save
 from eab.remote.connection import always_wanted
 from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +40,8 @@ SETTINGS = {
 ROUNDING = 1e-4  # nats: both compute in float32, in another order
 
 
-def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: BranchingConfig) -> Run:
-    return fold(generate(model, Request(prompt, config)))
+def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: BranchingConfig) -> RunState:
+    return fold(event_stream(model, Request(prompt, config)))
 
 
 def plain(config: BranchingConfig) -> BranchingConfig:
@@ -49,7 +49,7 @@ def plain(config: BranchingConfig) -> BranchingConfig:
     return replace(config, drafter="none", draft_length=0)
 
 
-def assert_same(found: Run, expected: Run) -> None:
+def assert_same(found: RunState, expected: RunState) -> None:
     assert len(found.paths) == len(expected.paths)
     for path, wanted in zip(found.paths, expected.paths, strict=True):
         assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
@@ -104,7 +104,7 @@ def test_many_runs_share_their_requests(llama: RemoteModel, embedded: HuggingFac
 
 def test_one_request_of_a_run_ahead_serves_several_steps(llama: RemoteModel) -> None:
     config = replace(BASE, max_paths=1, policy="greedy", drafter="run-ahead", draft_length=5)
-    events = list(generate(llama, Request(PROMPTS[0], config)))
+    events = list(event_stream(llama, Request(PROMPTS[0], config)))
     drafts = [event for event in events if isinstance(event, Speculated)]
     # Greedy runs take what the server takes; only an end token stops it.
     assert sum(one.accepted for one in drafts) >= 8
@@ -141,7 +141,7 @@ def test_a_run_ahead_goes_on_through_forks(
 def test_the_books_name_what_is_computed_and_what_is_measured(
     llama: RemoteModel, tmp_path: Path
 ) -> None:
-    events = list(generate(llama, Request(PROMPTS[0], BASE)))
+    events = list(event_stream(llama, Request(PROMPTS[0], BASE)))
     run = fold(events)
     last = run.steps[-1].kv
     assert last is not None
@@ -169,7 +169,7 @@ def test_the_books_name_what_is_computed_and_what_is_measured(
 def test_the_entropy_of_all_tokens_lies_within_its_bounds(
     llama: RemoteModel, embedded: HuggingFaceModel, tmp_path: Path, config: BranchingConfig
 ) -> None:
-    events = list(generate(llama, Request(PROMPTS[0], config)))
+    events = list(event_stream(llama, Request(PROMPTS[0], config)))
     run = fold(events)
     prompt = list(run.started.prompt_tokens)
     narrow = 0
@@ -232,9 +232,9 @@ def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: Remote
 
 
 def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
-    whole = list(generate(llama, Request(PROMPTS[0], BASE)))
+    whole = list(event_stream(llama, Request(PROMPTS[0], BASE)))
     half = []
-    for event in generate(llama, Request(PROMPTS[0], BASE)):
+    for event in event_stream(llama, Request(PROMPTS[0], BASE)):
         half.append(event)
         if isinstance(event, Pause) and len(half) > 30:
             break
@@ -243,7 +243,7 @@ def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
     path = run.paths[0]
     tokens = [token.token for token in path.tokens]
     request = continue_from(llama, run.started, tokens, BASE)
-    grown = fold(generate(llama, request))
+    grown = fold(event_stream(llama, request))
     assert len(grown.steps) == BASE.max_new_tokens
     assert any(isinstance(event, KvMeasured) for event in whole)
     assert any(isinstance(event, TokenAppended) for event in half)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.remote.model import RemoteModel
@@ -36,8 +36,8 @@ def test_the_same_seed_gives_the_same_tokens(
 ) -> None:
     config = replace(SETTINGS[name], seed=seed)
     here = replace(config, drafter="none", draft_length=0)
-    found = fold(generate(vllm, Request(prompt, config)))
-    wanted = fold(generate(embedded, Request(prompt, here)))
+    found = fold(event_stream(vllm, Request(prompt, config)))
+    wanted = fold(event_stream(embedded, Request(prompt, here)))
     assert len(found.paths) == len(wanted.paths)
     for path, expected in zip(found.paths, wanted.paths, strict=True):
         assert [token.token for token in path.tokens] == [token.token for token in expected.tokens]

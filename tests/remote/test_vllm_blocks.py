@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import KvMeasured
 from eab.remote.connection import always_wanted
@@ -90,7 +90,7 @@ def test_the_server_stores_the_blocks_that_the_books_name(
     size = vllm.kv_shape.blocks.size
     config = BranchingConfig(top_k=20, max_paths=8, max_new_tokens=3 * size)
     prompt = f"{time.time_ns()}. Once upon a time, there was a little girl"
-    events = list(generate(vllm, Request(prompt, config)))
+    events = list(event_stream(vllm, Request(prompt, config)))
     while blocks.read(QUIET_SECONDS):
         pass
 

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from eab.api import EntropyAdaptiveBranching
+from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, RunStarted, StepTimed
 from eab.figures.tables import steps_table, tokens_table
@@ -46,11 +46,11 @@ def test_the_program_makes_the_very_run(
     embedded: HuggingFaceModel, config: BranchingConfig, prompt: str
 ) -> None:
     short = replace(config, max_new_tokens=12)
-    events = list(generate(embedded, Request(prompt, short)))
+    events = list(event_stream(embedded, Request(prompt, short)))
     started = next(event for event in events if isinstance(event, RunStarted))
     scope: dict[str, Any] = {}
     exec(compile(as_python(started), "program", "exec"), scope)
-    assert scope["run"].samples() == fold(events).samples()
+    assert scope["run"].samples == fold(events).samples
     assert _without_times(scope["eab"].stream(prompt)) == _without_times(events)
 
 

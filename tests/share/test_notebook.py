@@ -23,7 +23,7 @@ from eab.board.messages import board_message
 from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
@@ -68,7 +68,7 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
     plain = list(
-        generate(
+        event_stream(
             model, Request("0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4))
         )
     )

@@ -22,7 +22,7 @@ from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.lookahead import Lookahead
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, RunStarted, Speculated, StepTimed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.ngram_lookup import NgramLookup
 
@@ -53,13 +53,13 @@ def speculated(events: list[Event]) -> list[Speculated]:
 
 
 @pytest.fixture(scope="module")
-def plain_run(twins) -> Callable[[str, int], Run]:
+def plain_run(twins) -> Callable[[str, int], RunState]:
     """plain_run(name of the settings, seed) -> the run without speculation, which has the
     probabilities of the model without a cache.
     """
 
     @cache
-    def made(name: str, seed: int) -> Run:
+    def made(name: str, seed: int) -> RunState:
         run = run_of(twins("llama").ours, PROMPT, max_new_tokens=24, seed=seed, **SETTINGS[name])
         assert_leaves_match(run, twins("llama").plain, EXACT)
         return run
@@ -232,7 +232,7 @@ def test_every_prefix_of_a_run_with_speculation_folds(twins):
     model = twins("llama").ours
     settings = {"max_new_tokens": 10, "drafter": "model", "draft_length": 2, "max_paths": 6}
     started, *events = events_of(model, PROMPT, draft=model, entropy_threshold=2.0, **settings)
-    run = Run(started)
+    run = RunState(started)
     for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):

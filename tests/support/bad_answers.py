@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, Pause, RunEnded
 from eab.remote.loading import connect
@@ -107,7 +107,7 @@ def connected(dialect: str, seconds: float = 20.0) -> RemoteModel:
 def run_until_failed(model: RemoteModel, spoil: Callable[[], None]) -> tuple[list[Event], str]:
     """A run whose server is spoiled after its second step."""
     events: list[Event] = []
-    for event in generate(model, Request(PROMPT, CONFIG)):
+    for event in event_stream(model, Request(PROMPT, CONFIG)):
         events.append(event)
         if isinstance(event, Pause) and sum(isinstance(one, Pause) for one in events) == 2:
             spoil()
@@ -116,12 +116,12 @@ def run_until_failed(model: RemoteModel, spoil: Callable[[], None]) -> tuple[lis
     assert ended.reason == "failed"
     run = fold(events)
     assert len(run.steps) >= 2
-    assert run.samples()
+    assert run.samples
     return events, ended.message
 
 
 def run_until_failed_at_once(model: RemoteModel) -> tuple[list[Event], str]:
-    events = list(generate(model, Request(PROMPT, CONFIG)))
+    events = list(event_stream(model, Request(PROMPT, CONFIG)))
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"
     return events, events[-1].message

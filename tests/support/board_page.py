@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from eab.board import bundle
 from eab.board.messages import board_message
-from eab.run import Run
+from eab.run import RunState
 
 BOARD = "document.getElementById('host').shadowRoot.querySelector('.eab')"
 LIGHT = "--st-text-color:#31333f;--st-background-color:#fff;--st-secondary-background-color:#f8f8f7"
@@ -42,7 +42,7 @@ class BoardPage:
         self.root = page.locator(".eab")
 
     def feed(
-        self, run: Run, since: int = 0, mode: str = "replay", name: str = "one", **more: Any
+        self, run: RunState, since: int = 0, mode: str = "replay", name: str = "one", **more: Any
     ) -> None:
         extra = {"run": name, "mode": mode, "autoplay": False} | more
         self.page.evaluate("message => feed(message)", board_message(run, since) | extra)

@@ -8,7 +8,7 @@ from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from eab.config import BranchingConfig
 from eab.events import Event, KvMeasured, RowsAllocated, StepTimed
-from eab.run import Run
+from eab.run import RunState
 
 PROMPT = "w5 w9 w33 w2"
 EXACT = 1e-9
@@ -37,7 +37,7 @@ def plain_log_probs_and_entropies(
     return log_probs.gather(1, torch.tensor(new)[:, None])[:, 0].tolist(), entropies.tolist()
 
 
-def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> None:
+def assert_leaves_match(run: RunState, model: torch.nn.Module, tolerance: float) -> None:
     assert run.started is not None
     prompt, config = run.started.prompt_tokens, run.started.config
     for leaf in run.leaves():
@@ -49,7 +49,7 @@ def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> N
         assert [token.entropy for token in tokens] == pytest.approx(entropies, abs=tolerance)
 
 
-def assert_same_decisions(run: Run, expected: Run) -> None:
+def assert_same_decisions(run: RunState, expected: RunState) -> None:
     """The same tree and tokens; weights, log-probabilities and entropies equal up to rounding."""
     assert len(run.paths) == len(expected.paths)
     for path, wanted in zip(run.paths, expected.paths, strict=True):

@@ -10,7 +10,7 @@ from eab.labs.quantization.rounding import Floats
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson
 from eab.lessons.sources import Sources
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 
 def example_events(lesson: Lesson) -> Sequence[Event]:
@@ -18,7 +18,7 @@ def example_events(lesson: Lesson) -> Sequence[Event]:
     return bundled_runs.events_of(bundled_runs.named(lesson.run))
 
 
-def sources_of(run: Run) -> Sources:
+def sources_of(run: RunState) -> Sources:
     """This run, and the recordings of the other pages."""
     return Sources(
         run,

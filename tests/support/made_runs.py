@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 
 def events_of(
@@ -20,7 +20,7 @@ def events_of(
 ) -> list[Event]:
     """The events of a run with these settings; the others are those of the config."""
     asked = Request(prompt, replace(config or BranchingConfig(), **settings))
-    return list(generate(model, asked, draft))
+    return list(event_stream(model, asked, draft))
 
 
 def run_of(
@@ -29,7 +29,7 @@ def run_of(
     config: BranchingConfig | None = None,
     draft: Any = None,
     **settings: Any,
-) -> Run:
+) -> RunState:
     """The same run, folded."""
     return fold(events_of(model, prompt, config, draft, **settings))
 
@@ -40,6 +40,6 @@ def bundled(name: str) -> list[Event]:
     return list(bundled_runs.events_of(recording))
 
 
-def bundled_run(name: str) -> Run:
+def bundled_run(name: str) -> RunState:
     """The bundled run in the file with this name, folded."""
     return fold(bundled(name))

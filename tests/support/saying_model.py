@@ -10,7 +10,7 @@ from table_model import TableModel, random_table
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 SAYINGS = [" Paris", " paris.", " the Paris", " Rome", " rome!", " 1.5", " 15"]
 STOP = len(SAYINGS)
@@ -37,7 +37,7 @@ def exact_answers(model: SayingModel, length: int) -> dict[str, float]:
     return dict(found)
 
 
-def flat_run(texts: Sequence[tuple[str, float, float, bool]], policy: str = "fair") -> Run:
+def flat_run(texts: Sequence[tuple[str, float, float, bool]], policy: str = "fair") -> RunState:
     """One fork at step 0; each leaf says (text, weight, probability) and has ended, or not yet."""
     config, children = BranchingConfig(policy=policy), tuple(range(1, len(texts) + 1))
     events: list[Event] = [

@@ -11,7 +11,7 @@ from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, Reweighted, RunStarted, StepTimed
@@ -84,7 +84,7 @@ def draft_for(request: Request, twins: Any) -> Any:
 
 
 def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
-    return list(generate(model, request, draft))
+    return list(event_stream(model, request, draft))
 
 
 @cache

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from eab import record
 from eab.cli.commands import app
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, stop_when
+from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, RecordError
 from eab.events import (
@@ -36,7 +36,7 @@ from eab.events import (
     StepTimed,
 )
 from eab.lessons import bundled_runs
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
 
@@ -172,9 +172,9 @@ def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
     made = fold(events_of(embedded, prompt, config, entropy_threshold=1.0, r=3))
     assert 1 < len(made.leaves()) < len(fold(recorded).leaves())
 
-    def computed(run: Run) -> list[object]:
+    def computed(run: RunState) -> list[object]:
         steps = [(step.kv, step.growth) for step in run.steps]
-        return [[one.token_ids for one in run.samples()], steps, run.tokens_through_model()]
+        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model()]
 
     assert computed(fold(what_if.events)) == computed(made)
 
@@ -185,7 +185,7 @@ def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
             entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
         )
         seen: list[Event] = []
-        events = generate(MODEL, Request("0", config))
+        events = event_stream(MODEL, Request("0", config))
         for event in stop_when(
             events, lambda: sum(isinstance(event, StepTimed) for event in seen) == 4
         ):
@@ -210,7 +210,7 @@ def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
     assert {(unknown.step, unknown.path) for unknown in what_if.unknowns} == wanted
     assert {unknown.why for unknown in what_if.unknowns} == {"fork"}
     assert fold(what_if.events).started.what_if == "approximate"
-    texts, expected = (fold(events).samples() for events in (what_if.events, recorded))
+    texts, expected = (fold(events).samples for events in (what_if.events, recorded))
     assert {one.token_ids for one in texts} == {one.token_ids for one in expected}
 
 

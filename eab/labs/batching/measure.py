@@ -6,7 +6,7 @@ from typing import Final
 
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.engine.handle import Handle
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, Progressed, RunEnded, TokenAppended
@@ -57,7 +57,7 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
 def _warm_up(model: LanguageModel, workload: Workload) -> None:
     """The first forward passes of a process are slow; the first way should not pay for that."""
     asked = Asked(workload.requests[0].prompt, WARM_UP_TOKENS)
-    for _ in generate(model, Request(asked.prompt, workload.config(asked))):
+    for _ in event_stream(model, Request(asked.prompt, workload.config(asked))):
         pass
 
 

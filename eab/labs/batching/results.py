@@ -11,7 +11,7 @@ from eab.errors import ConfigError
 from eab.events import Event, Progressed, RunEnded
 from eab.formatting import counted
 from eab.record import report as reports
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 from eab.timing import MIN_REPEATS, Timing
 
 Way = Literal["continuous", "static batches", "one by one"]
@@ -141,7 +141,7 @@ class BatchingComparison(reports.Report[Began, WayServed]):
         return self.began.workload
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunState]:
         """The run of each request, in their order; empty if they were not kept."""
         folds = [self._folds[number] for number in sorted(self._folds)]
         return [fold.run for fold in folds if fold.run is not None]

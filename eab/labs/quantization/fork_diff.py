@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from eab.run import Run
+from eab.run import RunState
 
 Prefix: TypeAlias = tuple[int, ...]  # token ids from the prompt on
 
@@ -29,7 +29,7 @@ class Moved:
     weight: float  # total variation between the weights of their texts, 0 to 1
 
 
-def same_request(a: Run, b: Run) -> bool:
+def same_request(a: RunState, b: RunState) -> bool:
     """Whether both were asked for the same, of the same model in different weight formats."""
     one, other = a.started, b.started
     return (
@@ -38,7 +38,7 @@ def same_request(a: Run, b: Run) -> bool:
     ) and one.model.weights != other.model.weights
 
 
-def moved(a: Run, b: Run) -> Moved:
+def moved(a: RunState, b: RunState) -> Moved:
     """Compare two runs of the same prompt tokens."""
     entropies = _entropies(a), _entropies(b)
     forks = _forks(a), _forks(b)
@@ -54,16 +54,16 @@ def moved(a: Run, b: Run) -> Moved:
     return Moved(min(map(len, only_one), default=None), appeared, vanished, _variation(a, b))
 
 
-def _texts(run: Run) -> Iterator[tuple[Prefix, float]]:
+def _texts(run: RunState) -> Iterator[tuple[Prefix, float]]:
     for leaf in run.leaves():
         yield tuple(token.token for token in run.tokens(leaf.id)), leaf.weight
 
 
-def _prefixes(run: Run) -> set[Prefix]:
+def _prefixes(run: RunState) -> set[Prefix]:
     return {text[:end] for text, _ in _texts(run) for end in range(1, len(text) + 1)}
 
 
-def _entropies(run: Run) -> Mapping[Prefix, float]:
+def _entropies(run: RunState) -> Mapping[Prefix, float]:
     """The entropy of the token after each prefix that some text of the run has."""
     found: dict[Prefix, float] = {}
     for path in run.paths:
@@ -74,7 +74,7 @@ def _entropies(run: Run) -> Mapping[Prefix, float]:
     return found
 
 
-def _forks(run: Run) -> Mapping[Prefix, str]:
+def _forks(run: RunState) -> Mapping[Prefix, str]:
     found = {}
     for path in run.paths:
         if path.status == "forked":
@@ -83,7 +83,7 @@ def _forks(run: Run) -> Mapping[Prefix, str]:
     return found
 
 
-def _variation(a: Run, b: Run) -> float:
+def _variation(a: RunState, b: RunState) -> float:
     weights: tuple[dict[Prefix, float], ...] = ({}, {})
     for own, run in zip(weights, (a, b), strict=True):
         for text, weight in _texts(run):

@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from eab.labs.quantization.results import FormatMeasured, MachineMeasured
-from eab.run import Run
+from eab.run import RunState
 
 
 class RunPoint(NamedTuple):
@@ -30,7 +30,7 @@ def ridge(measured: FormatMeasured, machine: MachineMeasured) -> float:
     return measured.read_bytes / median(machine.bytes_per_second) / per_row
 
 
-def run_point(run: Run) -> RunPoint | None:
+def run_point(run: RunState) -> RunPoint | None:
     """The median decode pass of a run; None if nothing was timed after the prompt."""
     timings = [step.timing for step in run.steps[1:] if step.timing is not None]
     timings = [timing for timing in timings if timing.forward_seconds > 0]

@@ -10,11 +10,11 @@ from eab.analysis.answers import group_answers
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.labs.tuning.questions import Question
 from eab.models.base import LanguageModel
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 GREEDY: Final = "greedy"
 TREE: Final = "tree"
@@ -73,12 +73,12 @@ class Answering:
         for number, question in enumerate(questions):
             # Another seed each, or the same random numbers would decide all questions.
             config = replace(way.config, seed=(way.config.seed + number) % 2**31)
-            run = fold(generate(self.model, Request(question.prompt, config)))
+            run = fold(event_stream(self.model, Request(question.prompt, config)))
             run.raise_if_failed()
             way.readings.append(self._reading(question, run))
             yield way, number + 1
 
-    def _reading(self, question: Question, run: Run) -> Reading:
+    def _reading(self, question: Question, run: RunState) -> Reading:
         answers = group_answers(run, self.part, self.same)
         top = answers.ranked[0]
         right = any(self.same(question.prompt, top.text, known) for known in question.answers)
@@ -94,7 +94,5 @@ class Answering:
         }
         tokens = run.tokens_through_model() - len(run.started.prompt_tokens)
         # The last token of a text does not go through the model.
-        per_text = math.fsum(
-            sample.weight * (len(sample.token_ids) - 1) for sample in run.samples()
-        )
+        per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
         return Reading(top.text, right if question.answers else None, tokens, per_text, scores)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from eab import record
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
@@ -79,7 +79,7 @@ class InProcess:
         for item in items[:1]:
             short = BranchingConfig(max_new_tokens=WARM_UP_TOKENS)
             try:
-                for _ in generate(self._model, Request(item.prompt.question.prompt, short)):
+                for _ in event_stream(self._model, Request(item.prompt.question.prompt, short)):
                     pass
             except EabError:
                 return  # the item itself says why

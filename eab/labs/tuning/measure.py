@@ -14,7 +14,7 @@ from eab.labs.tuning.answer_rule import check_rule, load_rule
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.scores import brier_score
-from eab.run import Run
+from eab.run import RunState
 
 PART: Final = "sentence"
 SAME_ANSWER: Final = "content"
@@ -37,7 +37,7 @@ class Measurement:
         key: str,
         prompt: TuningPrompt,
         config: BranchingConfig,
-        run: Run,
+        run: RunState,
         *,
         seconds: float | None,
         run_file: str | None,
@@ -60,7 +60,7 @@ class Measurement:
             forks=sum(path.status == "forked" for path in run.paths),
             paths=len(run.leaves()),
             kv_bytes=last.peak_bytes if last is not None else 0,
-            distinct_texts=len({sample.text for sample in run.samples()}),
+            distinct_texts=len({sample.text for sample in run.samples}),
             distinct_answers=len(answers.ranked),
             probability_seen=answers.explored,
             semantic_entropy=scores.semantic,

@@ -23,7 +23,7 @@ from eab.figures.timings import MILLI, in_ms
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.results import VariantRuns
-from eab.run import Run, Step
+from eab.run import RunState, Step
 from eab.timing import Timing, timings_by
 
 
@@ -145,7 +145,7 @@ def totals_sentence(compared: VariantRuns) -> str:
     return _side_by_side(compared, "In the whole run", "copied_bytes", "copies", human_bytes)
 
 
-def paths_figure(run: Run) -> go.Figure:
+def paths_figure(run: RunState) -> go.Figure:
     """The paths at the peak of a run: bytes that each shares with others, and bytes of its own."""
     kv = run.peak_kv()
     row = run.started.model.row_bytes
@@ -168,7 +168,7 @@ def paths_figure(run: Run) -> go.Figure:
     return laid_out(figure, y=from_zero(f"{name} seen (counted rows)"))
 
 
-def paths_sentence(run: Run) -> str:
+def paths_sentence(run: RunState) -> str:
     """How much of what the paths see is stored once for several of them."""
     kv = run.peak_kv()
     if kv is None or not kv.rows_independent:
@@ -258,6 +258,6 @@ def processed_sentence(compared: VariantRuns) -> str:
     )
 
 
-def processed(run: Run) -> list[int]:
+def processed(run: RunState) -> list[int]:
     """Tokens through the model up to each step, the prompt included."""
     return [*accumulate(step.timing.tokens if step.timing else 0 for step in run.steps)]

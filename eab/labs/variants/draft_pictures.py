@@ -14,7 +14,7 @@ from eab.figures.timings import ms, with_spread
 from eab.formatting import counted
 from eab.labs.variants.costs import VariantRow
 from eab.labs.variants.results import VariantRuns
-from eab.run import Run
+from eab.run import RunState
 from eab.speculation.formulas import expected_tokens
 from eab.speculation.stats import SpeculationStats, speculation_stats
 from eab.timing import Timing, are_too_few, comparison
@@ -199,7 +199,7 @@ def tokens_sentence(compared: VariantRuns) -> str:
     )
 
 
-def chips(run: Run, leaf: int) -> list[dict[str, str]]:
+def chips(run: RunState, leaf: int) -> list[dict[str, str]]:
     """The tokens of a leaf's text, each with its `text` and `kind`.
 
     The kind is `own` if the model wrote it without a draft, `accepted` for a draft token, and

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Pause, Progressed, RunEnded
 from eab.labs.variants.results import REPEATS, Settings, VariantEvent
@@ -31,7 +31,7 @@ def run_variants(
     }
     finished = {}
     for name, asked in requests.items():
-        for event in generate(model, asked, draft):
+        for event in event_stream(model, asked, draft):
             yield event
             if isinstance(event, RunEnded) and event.reason == "finished":
                 finished[name] = asked
@@ -51,7 +51,7 @@ def _timed_run(
     model: LanguageModel, name: str, request: Request, draft: LanguageModel | None
 ) -> Iterator[RunTimed | Progressed]:
     fold = RunFold()
-    for event in generate(model, request, draft):
+    for event in event_stream(model, request, draft):
         fold.apply(event)
         if isinstance(event, Pause):
             steps = len(fold.run.steps) if fold.run is not None else 0

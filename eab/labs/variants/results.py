@@ -8,7 +8,7 @@ from eab.config import CacheName, DrafterName
 from eab.events import Event, ModelCard, Progressed, RunEnded
 from eab.formatting import counted
 from eab.labs.variants.times import RunTimed, run_timed
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 
@@ -138,13 +138,13 @@ class VariantRuns:
         return finished and all(agreement.explained for agreement in self.agreements())
 
     @property
-    def pairs(self) -> list[tuple[str, Run]]:
+    def pairs(self) -> list[tuple[str, RunState]]:
         """The runs that have started, with their variants."""
         folds = zip(self.variants, self._folds, strict=False)
         return [(name, state.run) for name, state in folds if state.run is not None]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunState]:
         """The runs that have started, in the order of their variants."""
         return [run for _, run in self.pairs]
 
@@ -190,7 +190,7 @@ def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> Vari
     return compared
 
 
-def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCost:
+def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> RunCost:
     """What the run took so far; without repeats, its own times count."""
     times = repeats or [run_timed(variant, run)]
     kv = [step.kv for step in run.steps if step.kv is not None]
@@ -221,11 +221,11 @@ def cost_values(cost: RunCost) -> dict[str, Any]:
     return values | {"repeats": len(cost.seconds.seconds)}
 
 
-def _is_finished(run: Run) -> bool:
+def _is_finished(run: RunState) -> bool:
     return run.ended is not None and run.ended.reason == "finished"
 
 
-def _agreement(variant: str, run: Run, first: Run) -> Agreement:
+def _agreement(variant: str, run: RunState, first: RunState) -> Agreement:
     step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
     ours, theirs = _entropies(run, step), _entropies(first, step)
     gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)
@@ -238,12 +238,12 @@ def _rounding(card: ModelCard) -> float:
     return ROUNDING.get(card.dtype, COARSE_ROUNDING)
 
 
-def _choices(run: Run) -> set[tuple[int, int, int]]:
+def _choices(run: RunState) -> set[tuple[int, int, int]]:
     """(step, path, token). Path ids follow the order of birth, so equal trees have equal ids."""
     return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
 
 
-def _entropies(run: Run, until: int | None) -> dict[tuple[int, int], float]:
+def _entropies(run: RunState, until: int | None) -> dict[tuple[int, int], float]:
     """Up to this step, by step and by the path whose next token was predicted: a child's parent."""
     return {
         (

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from eab.events import Progressed, RunEnded
 from eab.record.report import Began, Report, ReportFormat
-from eab.run import Run
+from eab.run import RunState
 
 _DIGITS: Final = 7  # of seconds: 0.1 microseconds
 
@@ -43,7 +43,7 @@ class RunTimed:
         return [seconds for seconds in self.step_seconds[1:] if seconds is not None]
 
 
-def run_timed(variant: str, run: Run) -> RunTimed:
+def run_timed(variant: str, run: RunState) -> RunTimed:
     """The times of a run."""
     timings = [step.timing for step in run.steps]
     decoding = [timing for timing in timings[1:] if timing is not None]

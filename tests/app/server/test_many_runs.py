@@ -19,7 +19,7 @@ from eab.engine.generation import Generation
 from eab.events import Probed
 from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run, RunFold
+from eab.run import RunFold, RunState
 
 RUNS = 60
 KEPT = 10
@@ -32,7 +32,7 @@ def alive() -> Counter[type]:
     return Counter(
         kind
         for kind in map(type, gc.get_objects())
-        if kind in (LiveTask, Run, Generation, TreeCache)
+        if kind in (LiveTask, RunState, Generation, TreeCache)
     )
 
 
@@ -67,7 +67,7 @@ def test_only_the_kept_runs_stay_in_memory(
     assert len(kept) <= KEPT
     assert kept == runs[-len(kept) :], "the newest are kept"
     assert after[LiveTask] - before[LiveTask] <= KEPT + 1
-    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a comparison has four"
+    assert after[RunState] - before[RunState] <= 5 * (KEPT + 1), "a comparison has four"
     assert after[Generation] <= before[Generation]
     assert after[TreeCache] <= before[TreeCache]
     worker.close()

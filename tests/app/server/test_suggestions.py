@@ -9,7 +9,7 @@ from page_walk import opened
 
 from app.server.suggestions import expected_paths, suggestions
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import RunEnded
 from eab.formatting import counted
@@ -21,14 +21,14 @@ QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 
 
 def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
-    events = list(generate(embedded, Request("Once upon a time", QUIET)))
+    events = list(event_stream(embedded, Request("Once upon a time", QUIET)))
     assert [path.status for path in fold(events).paths] == ["finished"]
     [suggestion] = suggestions(events)
     lower = replace(QUIET, entropy_threshold=suggestion.widgets["threshold_nats"])
     assert f"{lower.entropy_threshold:.2f} nats" in suggestion.label
     assert any(
         path.status == "forked"
-        for path in fold(generate(embedded, Request("Once upon a time", lower))).paths
+        for path in fold(event_stream(embedded, Request("Once upon a time", lower))).paths
     )
 
 
@@ -46,14 +46,14 @@ def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceMode
     for prompt in ("The king asked the old wizard what", "Two birds sat on a wall."):
         for seed in range(4):
             request = Request(prompt, replace(busy, seed=seed))
-            for suggestion in suggestions(list(generate(embedded, request))):
+            for suggestion in suggestions(list(event_stream(embedded, request))):
                 early += 1
                 value = suggestion.widgets["threshold_nats"]
                 assert set(suggestion.widgets) == {"threshold_unit", "threshold_nats"}
                 assert value > busy.entropy_threshold
                 assert suggestion.label.startswith(f"Fork above {value:.2f} nats: ")
                 higher = replace(request.config, entropy_threshold=value)
-                run = list(generate(embedded, Request(prompt, higher)))
+                run = list(event_stream(embedded, Request(prompt, higher)))
                 still += bool(suggestions(run))
                 assert len(fold(run).leaves()) > 1
     assert early >= 8
@@ -74,14 +74,14 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
     known = 0
     for seed in range(16, 30):
         at = replace(config, seed=seed)
-        events = list(generate(embedded, Request("Two birds sat on a wall.", at)))
+        events = list(event_stream(embedded, Request("Two birds sat on a wall.", at)))
         for suggestion in suggestions(events):
             assert (suggestion.what_if is None) == ("about" in suggestion.label)
             if suggestion.what_if is None:
                 continue
             known += 1
             higher = replace(at, entropy_threshold=suggestion.what_if)
-            run = fold(generate(embedded, Request("Two birds sat on a wall.", higher)))
+            run = fold(event_stream(embedded, Request("Two birds sat on a wall.", higher)))
             assert suggestion.label.endswith(counted(len(run.leaves()), "text"))
     assert known
 
@@ -90,7 +90,7 @@ def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> 
     calm = BranchingConfig(entropy_threshold=3.0, max_paths=6, branch_factor=2, max_new_tokens=30)
     late = 0
     for seed in range(6):
-        events = list(generate(embedded, Request("Once upon a time", replace(calm, seed=seed))))
+        events = list(event_stream(embedded, Request("Once upon a time", replace(calm, seed=seed))))
         run = fold(events)
         limited = [step for path in run.paths for step in path.limited_steps]
         if limited and min(limited) * 3 >= len(run.steps):

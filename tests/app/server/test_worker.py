@@ -60,7 +60,7 @@ def steps(run: LiveRun) -> int:
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     run = ended(start(worker))
     assert run.status == "ended"
-    assert fold(run.events).samples() == run.state.started_run().samples()
+    assert fold(run.events).samples == run.state.started_run().samples
     assert worker.find(run.id, RunFold) is run
 
 
@@ -70,7 +70,7 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     wait_until(lambda: all(map(finished, runs)))
     alone = ended(start(worker, prompts[1]))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
-    beside, lone = (run.state.started_run().samples() for run in (runs[1], alone))
+    beside, lone = (run.state.started_run().samples for run in (runs[1], alone))
     assert [sample.token_ids for sample in beside] == [sample.token_ids for sample in lone]
     assert [sample.log_prob for sample in beside] == pytest.approx(
         [sample.log_prob for sample in lone], abs=1e-4
@@ -98,7 +98,7 @@ def test_stop_acts_within_one_step(worker: Worker) -> None:
     assert steps(run) <= before + 2  # the step in progress, and one that began meanwhile
     assert run.state.ended is not None
     assert run.state.ended.reason == "stopped"
-    assert run.state.started_run().samples()
+    assert run.state.started_run().samples
 
 
 def test_a_run_that_nobody_watches_is_stopped(
@@ -326,7 +326,7 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
         wait_until(lambda run=run: finished(run), 120)
     worker.close()
     assert {run.message for run in runs} == {""}
-    texts = [[one.token_ids for one in run.state.started_run().samples()] for run in runs]
+    texts = [[one.token_ids for one in run.state.started_run().samples] for run in runs]
     assert texts == [texts[0]] * len(runs)
     oldest_of_each = 2 * max(
         step.kv.bytes_held for step in runs[0].state.started_run().steps if step.kv

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.labs.batching.measure import compare_ways
@@ -42,7 +42,7 @@ def test_every_way_writes_what_a_request_writes_alone(
     assert found.differing == 0
     for number, run in enumerate(found.runs):
         asked = WORKLOAD.requests[number]
-        alone = fold(generate(model, Request(asked.prompt, WORKLOAD.config(asked))))
+        alone = fold(event_stream(model, Request(asked.prompt, WORKLOAD.config(asked))))
         assert [one.token for one in run.tokens(0)] == [one.token for one in alone.tokens(0)]
         assert run.ended == alone.ended
     written = sum(LENGTHS)

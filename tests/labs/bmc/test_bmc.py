@@ -19,13 +19,13 @@ from eab.caches.growth import Calibration, CostModel, auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
 from eab.lessons import bundled_runs
 from eab.record import dumps, loads
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 SHAPE = KVShape(2, 2, 8, torch.float32, torch.device("cpu"), group=2)
 COSTS = CostModel(copy_row=2e-6, allocation=1e-5, spare_row=1e-6, spare_query=1e-7)
@@ -57,8 +57,8 @@ def test_the_tokens_are_the_same(
     twins: Callable[..., Any], family: str, settings: dict[str, Any]
 ) -> None:
     model = twins(family).ours
-    plain = list(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE, r=16))))
-    other = list(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE | settings))))
+    plain = list(event_stream(model, Request("w5 w7 w9", BranchingConfig(**BASE, r=16))))
+    other = list(event_stream(model, Request("w5 w7 w9", BranchingConfig(**BASE | settings))))
     assert len(fold(plain).leaves()) > 2
     for ours, theirs in zip(decisions(other), decisions(plain), strict=True):
         assert type(ours) is type(theirs)
@@ -73,7 +73,7 @@ def test_what_r_was_chosen_is_in_the_events_and_in_the_file(twins: Callable[...,
     config = BranchingConfig(
         max_paths=1, max_new_tokens=40, r="auto", attention="padded", entropy_threshold=20.0
     )
-    events = list(generate(twins("llama").ours, Request("w5 w7 w9", config)))
+    events = list(event_stream(twins("llama").ours, Request("w5 w7 w9", config)))
     allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
     growths = [growth for growth in allocated if growth.r]
     assert growths
@@ -95,7 +95,7 @@ def test_a_length_that_is_known_gets_the_closed_form(
         max_paths=1, max_new_tokens=64, r="auto", attention="padded", policy="greedy"
     )
     monkeypatch.setattr(model, "stop_ids", frozenset())
-    events = list(generate(model, Request("w5", config)))
+    events = list(event_stream(model, Request("w5", config)))
     allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
     chosen = [growth.r for growth in allocated if growth.r]
     assert chosen[:7] == [8] * 7  # sqrt(64 + 2)
@@ -163,7 +163,7 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
 ) -> None:
     model = twins("llama").ours
     configs = (BranchingConfig(**BASE | {"seed": seed, "r": found}) for found in (5, r))
-    recorded, real = (fold(generate(model, Request("w5 w7 w9", one))) for one in configs)
+    recorded, real = (fold(event_stream(model, Request("w5 w7 w9", one))) for one in configs)
     demand = demand_of(recorded)
     assert demand is not None
     counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
@@ -174,7 +174,7 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
         assert copied == [growth.rows_copied for growth in growths]
 
 
-def held(run: Run) -> list[tuple[int, int]]:
+def held(run: RunState) -> list[tuple[int, int]]:
     measured = [(step.step, step.kv) for step in run.steps if step.kv is not None]
     return [(step, kv.rows_shared + kv.rows_private + kv.rows_spare) for step, kv in measured]
 

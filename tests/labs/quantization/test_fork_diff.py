@@ -5,24 +5,24 @@ from dataclasses import replace
 import pytest
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event
 from eab.labs.quantization.fork_diff import moved, same_request
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
-from eab.run import Run, fold
+from eab.run import RunState, fold
 
 PROMPT = "Grandma went to the market and bought some"
 
 
-def story(weights: str, **settings: object) -> Run:
+def story(weights: str, **settings: object) -> RunState:
     config = BranchingConfig(max_new_tokens=8, max_paths=8, **settings)
-    return fold(generate(load_model(weights=weights), Request(PROMPT, config)))
+    return fold(event_stream(load_model(weights=weights), Request(PROMPT, config)))
 
 
-def texts(run: Run) -> dict[tuple[int, ...], float]:
-    return {sample.token_ids: sample.weight for sample in run.samples()}
+def texts(run: RunState) -> dict[tuple[int, ...], float]:
+    return {sample.token_ids: sample.weight for sample in run.samples}
 
 
 def recording() -> list[Event]:

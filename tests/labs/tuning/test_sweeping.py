@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from saying_model import exact_answers, saying_model
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
@@ -55,7 +55,7 @@ def cell_of_each(model: LanguageModel, prompts: Sequence[TuningPrompt], grid: Gr
 
 def alone(model: LanguageModel, prompt: TuningPrompt, cell: Cell) -> Cell:
     """The cell of its run alone, as far as it can be the same."""
-    run = fold(generate(model, Request(prompt.question.prompt, cell.config)))
+    run = fold(event_stream(model, Request(prompt.question.prompt, cell.config)))
     key = cell_key(model.card, prompt, cell.config)
     made = Measurement().cell(
         key, prompt, cell.config, run, seconds=cell.seconds, run_file=cell.run_file

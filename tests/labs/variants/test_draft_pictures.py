@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Speculated
 from eab.figures.captions import cost_sentence
@@ -86,7 +86,7 @@ def test_chips_of_a_tree_follow_the_draft_tokens_through_its_forks(twins):
     config = BranchingConfig(
         max_new_tokens=20, entropy_threshold=2.4, max_paths=7, drafter="model", draft_length=3
     )
-    run = fold(generate(model, Request("w5 w9 w33 w2", config), model))
+    run = fold(event_stream(model, Request("w5 w9 w33 w2", config), model))
     for leaf in run.leaves():
         lineage = run.lineage(leaf.id)
         kinds = [chip["kind"] for chip in speculation.chips(run, leaf.id)]

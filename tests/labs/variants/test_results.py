@@ -10,7 +10,7 @@ import pytest
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, stop_when
+from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import (
@@ -32,7 +32,7 @@ from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.labs.variants.times import RunTimed
-from eab.run import Run, fold
+from eab.run import RunState, fold
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
@@ -76,11 +76,11 @@ def stopped(running) -> Callable[..., VariantRuns]:
 
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
-    alone = fold(generate(twins("qwen2").ours, Request(PROMPT, CONFIG)))
+    alone = fold(event_stream(twins("qwen2").ours, Request(PROMPT, CONFIG)))
     assert [cache for cache, _ in compared.pairs] == list(CACHES)
     for cache, run in compared.pairs:
         assert run.started.config == replace(CONFIG, cache=cache)
-        found, expected = run.samples(), alone.samples()
+        found, expected = run.samples, alone.samples
         assert [one.token_ids for one in found] == [one.token_ids for one in expected]
     assert compared.agreed
     assert variants_sentence(compared) == "The same tokens with 4 caches."
@@ -269,7 +269,7 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(running):
     assert compared.repeats == 2
     assert "deep-copy failed: the KV cache needs" in variants_sentence(compared)
     for run in compared.runs:
-        assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+        assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
     assert variant_rows(compared)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
 
 
@@ -356,4 +356,4 @@ def test_what_a_run_says_of_its_cache(compared):
     assert "every step processes the whole text of" in memory_sentence(runs["recompute"])
     assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
     assert "allocations" in cost_sentence(runs["tree"])
-    assert "Cache" not in cost_sentence(Run(runs["tree"].started))
+    assert "Cache" not in cost_sentence(RunState(runs["tree"].started))

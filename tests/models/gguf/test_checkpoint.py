@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.loading import load_model, load_tokenizer
@@ -172,7 +172,7 @@ def test_stop_tokens_template_and_recommendations_are_those_of_the_file(tmp_path
 def test_a_run_names_the_weights_by_their_hash(tmp_path):
     file = write(random_model(CONFIGS["llama"](), 1).float(), tmp_path / "a.gguf")
     request = Request("w5w6", BranchingConfig(max_new_tokens=2))
-    run = fold(generate(load_model(str(file), "cpu"), request))
+    run = fold(event_stream(load_model(str(file), "cpu"), request))
     assert run.started.model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 

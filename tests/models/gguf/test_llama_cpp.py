@@ -11,7 +11,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.models.gguf.header import read_header
 from eab.models.huggingface import HuggingFaceModel
@@ -103,7 +103,7 @@ def test_the_same_numbers_give_the_same_greedy_tokens_and_log_probabilities(smol
     settings = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
     for prompt in PROMPTS:
         theirs, _ = greedy(exact, chat_ids(smollm2, prompt))
-        [sample] = fold(generate(smollm2, Request(prompt, settings))).samples()
+        [sample] = fold(event_stream(smollm2, Request(prompt, settings))).samples
         stopped = sample.finish_reason == "stop"
         ours = sample.token_ids[:-1] if stopped else sample.token_ids
         assert list(ours) == theirs[: len(ours)], prompt

@@ -11,7 +11,7 @@ from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
@@ -142,9 +142,11 @@ def test_every_cache_gives_the_same_run(stored, weights):
 def test_padded_attention_and_draft_tokens_change_nothing(stored, weights, changes):
     model = stored(weights)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32", weights)
-    plain = fold(generate(model, MARKET))
-    other = fold(generate(model, replace(MARKET, config=replace(MARKET.config, **changes)), draft))
-    assert [one.text for one in other.samples()] == [one.text for one in plain.samples()]
+    plain = fold(event_stream(model, MARKET))
+    other = fold(
+        event_stream(model, replace(MARKET, config=replace(MARKET.config, **changes)), draft)
+    )
+    assert [one.text for one in other.samples] == [one.text for one in plain.samples]
 
 
 @pytest.mark.parametrize(("policy", "weights"), [*zip(EVERY, cycle(["int8", "int4"]))])
@@ -160,7 +162,7 @@ def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
         for events, handle in zip(served, handles, strict=True):
             events += handle.new_events()
     for request, events in zip(requests, served, strict=True):
-        alone = list(generate(model, request))
+        alone = list(event_stream(model, request))
         assert forks(events) == forks(alone)
         entropies = [
             [event.entropy for event in found if isinstance(event, Predicted)]

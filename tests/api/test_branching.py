@@ -3,11 +3,14 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 from table_model import TableModel, random_table
 
 import eab
-from eab import BranchingConfig, EntropyAdaptiveBranching
+from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
+from eab.api import branching
 from eab.errors import ConfigError, MemoryLimitError, ModelError, PromptError
 from eab.events import RunEnded, RunStarted
 
@@ -41,7 +44,7 @@ def test_a_setting_of_one_call_does_not_stay():
 def test_run_keeps_the_tree_and_stream_gives_the_events_of_the_same_run():
     explorer = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.4, max_new_tokens=5)
     run = explorer.run("0")
-    assert run.samples() == eab.fold(explorer.stream("0")).samples() == explorer.generate("0")
+    assert run.samples == eab.Run(explorer.stream("0")).samples == explorer.generate("0")
     assert len(run.paths) > len(run.leaves())
 
 
@@ -74,6 +77,71 @@ def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, mak
     assert len({explorer.generate("w5 w6")[0].token_ids for explorer in made}) == 1
     with pytest.raises(ModelError, match="tokenizer="):
         EntropyAdaptiveBranching(twins("llama").plain)
+    for given in ({"weights": "int8"}, {"dtype": "bfloat16"}, {"device": "cpu"}):
+        with pytest.raises(ModelError, match="would have no effect: the model is loaded already"):
+            EntropyAdaptiveBranching((raw, words), **given)
+    with pytest.raises(ModelError, match="a model that is given by name brings its own"):
+        EntropyAdaptiveBranching("embedded", tokenizer=words)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch
+def test_a_compiled_model_is_refused_with_the_reason(twins, words):
+    compiled = torch.compile(twins("llama").plain)
+    with pytest.raises(ModelError, match=r"compiled by torch\.compile"):
+        EntropyAdaptiveBranching((compiled, words))
+
+
+def test_the_prompt_is_text_a_chat_or_token_ids(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
+    asked = explorer.run("Once upon a time")
+    ids = list(asked.started.prompt_tokens)
+    for given in (ids, tuple(ids), np.array(ids), torch.tensor([ids])):
+        run = explorer.run(given)
+        assert run.samples == asked.samples
+        assert run.started.prompt == token_text.join(asked.started.prompt_texts)
+    for bad in (3, None, {"a": 1}, ["x"], [1.5], [True], [10**6], [], ""):
+        for call in (explorer.generate, explorer.run, explorer.stream):
+            with pytest.raises(PromptError):
+                call(bad)
+
+
+def test_a_batch_has_the_runs_that_each_prompt_has_alone(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
+    prompts = ["Once upon a time", "The cat", "One day"]
+    runs = explorer.generate_batch(prompts, seed=4)
+    assert [run.started.prompt for run in runs] == prompts
+    alone = [explorer.run(prompt, seed=4) for prompt in prompts]
+    texts = [[sample.text for sample in run.samples] for run in runs]
+    assert texts == [[sample.text for sample in run.samples] for run in alone]
+    for bad in ("The cat", 3, None, ["The cat", 3]):
+        with pytest.raises(PromptError):
+            explorer.generate_batch(bad)
+
+
+def test_numbers_and_words_of_other_libraries_are_settings_too():
+    explorer = EntropyAdaptiveBranching(MODEL, max_paths=np.int64(3), temperature=np.float32(0.5))
+    config = explorer.run("0", top_k=None, threshold_unit="normalized").started.config
+    assert config == BranchingConfig(max_paths=3, temperature=0.5, threshold_unit="normalised")
+    assert type(config.max_paths) is int
+    assert explorer.run("0", temperature=0).started.config.policy == "greedy"
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        explorer.run("0", temperature=0, policy="arithmetic")
+    assert EntropyAdaptiveBranching("embedded", dtype=torch.float64).model.card.dtype == "float64"
+    for name, why in {
+        "model_name": "did you mean model",
+        "messages": "place of the prompt",
+    }.items():
+        with pytest.raises(ConfigError, match=why):
+            explorer.run("0", **{name: "embedded"})
+
+
+def test_a_threshold_that_may_be_meant_in_another_unit_is_told_once(caplog):
+    branching._warn_of_low_threshold.cache_clear()
+    explorer = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.055, max_new_tokens=2)
+    explorer.run("0")
+    EntropyAdaptiveBranching(MODEL, 0.055, threshold_unit="normalised", policy="original")
+    EntropyAdaptiveBranching(MODEL, 0.0)
+    assert caplog.text.count('threshold_unit="normalised", policy="original"') == 1
 
 
 @pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])
@@ -114,7 +182,8 @@ WITHOUT_TORCH = [
     "import eab",
     "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
     "import eab.models.installed, eab.models.packaged, eab.models.sources, eab.models.ollama",
-    "from eab import BranchingConfig, fold, load, save, Run, Sample",
+    "from eab import BranchingConfig, EabError, load, save, save_html, Run, Sample, Settings",
+    "Run.load('assets/runs/coin.eab').to_html()",
     "from eab.lessons import bundled_runs; from eab.what_if.trace import Trace",
     "Trace(bundled_runs.events_of(bundled_runs.recordings()[0]))",
     "import importlib, pkgutil, eab.figures as f",

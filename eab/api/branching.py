@@ -1,0 +1,177 @@
+"""Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias, Unpack
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from eab.api.given_model import Model, language_model
+from eab.api.given_prompt import request_of, requests_of
+from eab.api.run import Run
+from eab.api.settings import OtherSettings, Settings
+from eab.branching.presets import with_preset
+from eab.config import BranchingConfig
+from eab.engine.loop import event_stream, serve
+from eab.engine.request import Request
+from eab.errors import ConfigError
+from eab.events import Event, Message
+from eab.models.recommended import advice
+from eab.models.sources import EMBEDDED_DRAFT
+from eab.run import Sample
+from eab.weight_formats import AS_LOADED, AUTO
+
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequence[int]
+
+_LOGGER: Final = logging.getLogger("eab")
+_LOW_THRESHOLD: Final = 0.1  # nats; whoever asks for less may mean another unit
+_ELSEWHERE: Final = {
+    "model_name": "did you mean model?",
+    "messages": "give the messages in the place of the prompt",
+}
+
+
+class EntropyAdaptiveBranching:
+    """Generates several continuations of a prompt at once; it forks where the entropy is high.
+
+        explorer = EntropyAdaptiveBranching("smollm2", preset="balanced")
+        for sample in explorer.generate("Why is the sky blue?"):
+            print(f"{sample.weight:.0%} {sample.text}")
+
+    Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
+    "user", "content": "Hello"}]`, as OpenAI and transformers spell it; a last message of the
+    assistant is continued), or token ids.
+
+    Args:
+        model: A name (see `load_model`), a loaded `(model, tokenizer)` pair of transformers, also
+            with a PeftModel, or any `eab.models.base.LanguageModel`.
+        entropy_threshold: A path forks at or above this entropy, in nats unless `threshold_unit`
+            says otherwise.
+        branch_factor: Children per fork.
+        max_paths: The most live and finished paths.
+        tokenizer: The tokenizer, if `model` is a model of transformers alone.
+        device, dtype, weights, layout: How to load a model that is given by name.
+        draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
+            needed.
+        settings: Other settings (see `eab.Settings`), or a `preset`.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        ModelError: The model cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: Model = "embedded",
+        entropy_threshold: float | None = None,
+        branch_factor: int | None = None,
+        max_paths: int | None = None,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        device: str | torch.device = AUTO,
+        dtype: str | torch.dtype = AUTO,
+        weights: str = AS_LOADED,
+        layout: str = AUTO,
+        draft: Model = EMBEDDED_DRAFT,
+        **settings: Unpack[OtherSettings],
+    ) -> None:
+        shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
+        first = {**shape, "max_paths": max_paths}
+        given = {name: value for name, value in first.items() if value is not None}
+        self._settings: dict[str, Any] = {}
+        self._settings = self._checked(given | settings)  # before a model is loaded
+        loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
+        self.model = language_model(model, tokenizer, **loading)
+        if words := advice(self.model, self._config({})):
+            _LOGGER.warning(words)
+        by_name = loading if isinstance(model, str) else {}
+        self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
+        return f"<EntropyAdaptiveBranching of {self.model.card.name}: {given or 'as by default'}>"
+
+    def generate(
+        self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]
+    ) -> list[Sample]:
+        """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
+
+        Args:
+            prompt: The text to continue, a chat, or token ids.
+            continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.
+            settings: Settings for this call alone, or a `preset`.
+
+        Raises:
+            PromptError: The prompt is empty, too long, or no prompt.
+            ConfigError: A setting is out of range.
+            ModelError: The draft model cannot be used.
+            MemoryLimitError: The KV cache exceeded its limit.
+        """
+        return self.run(prompt, continued=continued, **settings).samples
+
+    def run(
+        self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]
+    ) -> Run:
+        """Generate the whole run: tree, samples, measurements. See `generate` for the arguments."""
+        run = Run(self.stream(prompt, continued=continued, **settings))
+        run.raise_if_failed()
+        return run
+
+    def stream(
+        self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]
+    ) -> Iterator[Event]:
+        """Generate the events of a run as they happen. To stop, stop iterating; `Run(events)` is
+        the run so far.
+
+        Arguments and errors are those of `generate`, and errors come with the call. A run that
+        exceeds its memory limit ends with RunEnded("failed") instead.
+        """
+        request = request_of(prompt, self._config(settings), continued)
+        events = event_stream(self.model, request, self._draft_for([request]))
+        return _and_then(next(events), events)
+
+    def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
+        """Generate a run of each prompt, several in each forward pass (continuous batching).
+
+        The runs are those of `run`, up to rounding. Raises as `generate`.
+        """
+        requests = requests_of(prompts, self._config(settings))
+        handles = serve(self.model, requests, self._draft_for(requests))
+        runs = [Run(handle) for handle in handles]
+        for run in runs:
+            run.raise_if_failed()
+        return runs
+
+    def _draft_for(self, requests: Sequence[Request]) -> Any:
+        needed = any(request.config.drafter == "model" for request in requests)
+        return self._draft() if needed else None
+
+    def _config(self, settings: Mapping[str, Any]) -> BranchingConfig:
+        return BranchingConfig.from_settings(self._checked(settings))
+
+    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """These settings and those of the object; ConfigError if they cannot be used."""
+        for name in settings.keys() & _ELSEWHERE:
+            raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
+        known = self._settings | with_preset(settings)
+        config = BranchingConfig.from_settings(known)
+        if "threshold_unit" not in known and 0 < config.entropy_threshold < _LOW_THRESHOLD:
+            _warn_of_low_threshold(config.entropy_threshold)
+        return known
+
+
+@lru_cache(maxsize=1)
+def _warn_of_low_threshold(threshold: float) -> None:
+    _LOGGER.warning(
+        "entropy_threshold=%g is in nats, where it lets nearly every token fork. In the first "
+        'implementation of EAB it was a share of ln V: threshold_unit="normalised", '
+        'policy="original" (docs/from-the-original.md)',
+        threshold,
+    )
+
+
+def _and_then(first: Event, events: Iterator[Event]) -> Iterator[Event]:
+    yield first
+    yield from events

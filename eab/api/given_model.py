@@ -1,0 +1,120 @@
+"""A model in any form that callers have it in."""
+
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from eab.errors import ModelError
+from eab.formatting import quoted
+from eab.models.base import LanguageModel
+from eab.models.loading import wrap_model
+from eab.remote.loading import load_model as load_by_name
+from eab.weight_formats import AS_LOADED, AUTO
+
+Pair: TypeAlias = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+Model: TypeAlias = str | Path | Pair | PreTrainedModel | LanguageModel
+
+_FORMS: Final = "a name, a folder or a (model, tokenizer) pair of transformers, or a LanguageModel"
+_DTYPES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def load_model(
+    name: str | Path = "embedded",
+    device: str | torch.device = AUTO,
+    dtype: str | torch.dtype = AUTO,
+    weights: str = AS_LOADED,
+    layout: str = AUTO,
+) -> LanguageModel:
+    """Load a model and its tokenizer, or connect to the server that runs it.
+
+        model = load_model("smollm2", weights="int8")
+
+    Args:
+        name: `embedded`, `smollm2`, a folder, a GGUF file, a Hub id, or `vllm:` or `llama.cpp:` and
+            the name of a model on a server.
+        device: A device of PyTorch; `auto` takes CUDA where there is a GPU.
+        dtype: `float32` or another number format, or that of torch; `auto` is float32 on a CPU.
+        weights: The format of the weights, such as `int8`, which changes the texts a little.
+        layout: The layout of weights that are as loaded; `auto` chooses the fastest.
+
+    Raises:
+        ModelError: Says what is missing.
+    """
+    if not isinstance(name, str | Path):
+        raise ModelError(f"the model is a {type(name).__name__}; it must be {_FORMS}")
+    for argument, value in {"weights": weights, "layout": layout}.items():
+        if not isinstance(value, str):
+            raise ModelError(f"{argument} is a {type(value).__name__}; give the name of a format")
+    return load_by_name(str(name), _device(device), _dtype(dtype), weights, layout)
+
+
+def language_model(model: Any, tokenizer: Any = None, **loading: Any) -> LanguageModel:
+    """What the engine drives.
+
+    Args:
+        model: A name or folder (see `load_model`), a model of transformers with its tokenizer, a
+            PeftModel (its adapters stay in use), or a LanguageModel.
+        tokenizer: The tokenizer, where `model` is a model of transformers alone.
+        loading: Arguments of `load_model`, for a model that is given by name.
+
+    Raises:
+        ModelError: The model cannot be used, or an argument would have no effect.
+    """
+    if isinstance(model, str | Path):
+        _refuse("tokenizer", tokenizer, "a model that is given by name brings its own")
+        return load_model(model, **loading)
+    defaults = {"weights": AS_LOADED}
+    for name, value in loading.items():
+        if value != defaults.get(name, AUTO):
+            _refuse(name, value, "the model is loaded already; set it where the model is loaded")
+    if isinstance(model, tuple) and len(model) == 2:
+        _refuse("tokenizer", tokenizer, "the pair has one already")
+        model, tokenizer = model
+    if tokenizer is not None:
+        return wrap_model(_plain(model), tokenizer)
+    if hasattr(model, "kv_shape"):
+        found: LanguageModel = model
+        return found
+    raise ModelError(
+        f"the model is a {type(model).__name__}; it must be {_FORMS}. A model of transformers "
+        "needs its tokenizer: (model, tokenizer), or tokenizer="
+    )
+
+
+def _plain(model: Any) -> Any:
+    """The model of transformers inside a PeftModel, which has the adapters in its layers."""
+    forward = vars(model).get("forward") if hasattr(model, "__dict__") else None
+    if hasattr(model, "_orig_mod") or hasattr(forward, "_torchdynamo_orig_callable"):
+        raise ModelError(
+            "the model is compiled by torch.compile, whose code cannot be given the engine's KV "
+            "cache. Give the model itself, as it was before (model._orig_mod)"
+        )
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(model, "active_peft_config", None) and model.active_peft_config.is_prompt_learning:
+        raise ModelError(
+            "the adapter of the PeftModel adds tokens or K and V before the prompt, which the "
+            "engine does not know of. Adapters inside the layers, such as LoRA, can be used"
+        )
+    return model.get_base_model()
+
+
+def _refuse(name: str, value: object, why: str) -> None:
+    if value is not None:
+        raise ModelError(f"{name}={quoted(value)} would have no effect: {why}")
+
+
+def _device(given: object) -> str:
+    if not isinstance(given, str | torch.device):
+        raise ModelError(f"the device is {given!r}; give its name, such as cpu or cuda, or auto")
+    return str(given)
+
+
+def _dtype(given: object) -> str:
+    if isinstance(given, torch.dtype):
+        return str(given).removeprefix("torch.")
+    if not isinstance(given, str):
+        raise ModelError(f"the dtype is {given!r}; give its name, such as bfloat16, or auto")
+    return _DTYPES.get(given, given)

@@ -1,0 +1,113 @@
+"""Many runs of one model: served at once, or every setting of a grid on every prompt."""
+
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eab.api.given_model import Model, language_model
+from eab.engine import loop
+from eab.engine.handle import Handle
+from eab.engine.request import Request
+from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING
+from eab.errors import ConfigError, PromptError
+from eab.labs.tuning import sweeping
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt, read_prompts
+from eab.labs.tuning.questions import Question
+from eab.record.prompt_lines import default_id
+
+if TYPE_CHECKING:
+    from eab.labs.tuning.measure import Measurement
+
+
+def serve(
+    model: Model,
+    requests: Iterable[Request],
+    draft: Model | None = None,
+    *,
+    max_running: int = MAX_RUNNING,
+    kv_limit_mib: float = KV_LIMIT_MIB,
+) -> list[Handle]:
+    """Continue many prompts at once, several in each forward pass (continuous batching).
+
+        for handle in eab.serve("embedded", [Request("Once upon a time", config)]):
+            print(Run(handle).samples[0].text)
+
+    Args:
+        requests: What to run, in this order, each with settings of its own.
+        max_running: How many runs are served at the same time.
+        kv_limit_mib: KV memory of all runs; newer ones wait or pause while there is no more.
+
+    Returns:
+        A handle for each request. Iterating it gives the events of its run, and serves the other
+        runs too. An error ends only the run that causes it: iterating its handle raises the error.
+
+    Raises:
+        ModelError: The model cannot be used.
+        PromptError: They are no requests.
+    """
+    asked = list(requests) if isinstance(requests, Iterable) else [requests]
+    for request in asked:
+        if not isinstance(request, Request):
+            raise PromptError(
+                f"a request is a {type(request).__name__}; give eab.Request(prompt, config), or "
+                "use EntropyAdaptiveBranching.generate_batch, which takes prompts"
+            )
+    drafting = None if draft is None else language_model(draft)
+    served = language_model(model)
+    return loop.serve(served, asked, drafting, max_running=max_running, kv_limit_mib=kv_limit_mib)
+
+
+def sweep(
+    model: Model,
+    prompts: str | Sequence[str | TuningPrompt],
+    grid: Grid,
+    *,
+    folder: Path | None = None,
+    measurement: "Measurement | None" = None,
+    draft: Model | None = None,
+) -> Generator[sweeping.SweepStep]:
+    """Make all cells of a grid, several in each forward pass; yields its progress.
+
+        grid = eab.Grid({"entropy_threshold": [0.3, 1.2]}, seeds=range(8))
+        for step in eab.sweep("embedded", ["Once upon a time"], grid):
+            print(step.done, step.total, step.cells)
+
+    Args:
+        prompts: Texts, what `read_prompts` gives, or the name of a set or file of prompts.
+        folder: Where finished cells are kept, so that the same sweep goes on there.
+        measurement: What is measured of each run; by default its texts and their answers.
+        draft: The draft model for the drafter `model`.
+
+    Raises:
+        ModelError: The model cannot be used.
+        ConfigError: There are no prompts, or values of a combination contradict each other.
+        RecordError: The folder cannot be used, or has the cells of another model.
+    """
+    if not isinstance(grid, Grid):
+        raise ConfigError(f"the grid is a {type(grid).__name__}; give an eab.Grid")
+    asked = read_prompts(prompts) if isinstance(prompts, str) else _prompts(prompts)
+    return sweeping.sweep(
+        language_model(model),
+        asked,
+        grid,
+        folder=folder,
+        measurement=measurement,
+        draft=None if draft is None else language_model(draft),
+    )
+
+
+def _prompts(given: Any) -> list[TuningPrompt]:
+    if not isinstance(given, Sequence):
+        raise ConfigError(
+            f"the prompts are a {type(given).__name__}; give a list of texts, or a file of prompts"
+        )
+    return [_prompt(number, each) for number, each in enumerate(given, start=1)]
+
+
+def _prompt(number: int, given: object) -> TuningPrompt:
+    if isinstance(given, TuningPrompt):
+        return given
+    if not isinstance(given, str):
+        raise ConfigError(f"prompt {number} is a {type(given).__name__}; give text")
+    return TuningPrompt(default_id(number), Question(given))

@@ -1,0 +1,88 @@
+"""The explorer in a notebook.
+
+`eab.show(run)` replays a run; `eab.explore(model, prompt)` makes one and shows it live;
+`eab.show_lesson("forks")` teaches.
+"""
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from eab.api.branching import EntropyAdaptiveBranching, Prompt
+from eab.api.given_model import Model
+from eab.api.run import Run, RunLike, as_run
+from eab.api.settings import Settings
+from eab.engine.loop import stop_when
+from eab.errors import LessonError, NotebookError
+
+if TYPE_CHECKING:
+    from eab.share.lesson_widget import LessonWidget
+    from eab.share.widget import BoardWidget, LiveWidget
+
+
+def show(run: RunLike) -> "BoardWidget":
+    """A widget that replays a run, its events, or a run file.
+
+        eab.show("coin.eab")
+
+    Raises:
+        NotebookError: anywidget is not installed.
+        RecordError: It is no run.
+    """
+    _need_anywidget()
+    from eab.share.widget import BoardWidget
+
+    return BoardWidget(as_run(run))
+
+
+def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "LiveWidget[Run]":
+    """Start a run, and show it while it is made, with a button to stop it.
+
+    A loaded model (`eab.load_model("embedded")`) starts at once. The widget's `.wait()` returns the
+    finished `Run`.
+
+    Args:
+        model, prompt, settings: As for `EntropyAdaptiveBranching` and its `generate`.
+
+    Raises:
+        NotebookError: anywidget is not installed.
+        ModelError, PromptError, ConfigError: The model, the prompt or a setting cannot be used.
+    """
+    _need_anywidget()
+    from eab.share.widget import LiveWidget
+
+    stop = threading.Event()
+    events = EntropyAdaptiveBranching(model).stream(prompt, **settings)
+    return LiveWidget(stop_when(events, stop.is_set), stop, Run)
+
+
+def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget":
+    """A lesson of the page Learn, by its name (`forks`) or the path of a lesson file.
+
+    With a finished run of your own, the lesson shows that instead of its recorded one.
+
+    Raises:
+        NotebookError: anywidget is not installed.
+        LessonError: There is no such lesson, or the file breaks a rule.
+        RecordError: The run has not started.
+    """
+    _need_anywidget()
+    from eab.lessons import bundled, bundled_runs, reading
+    from eab.share.lesson_widget import LessonWidget
+
+    if not isinstance(lesson, str | Path):
+        raise LessonError(f"the lesson is a {type(lesson).__name__}; give its name, such as forks")
+    is_file = Path(lesson).suffix == ".md"
+    found = reading.load(Path(lesson)) if is_file else bundled.named(str(lesson))
+    shown = bundled_runs.events_of(bundled_runs.named(found.run)) if run is None else run
+    return LessonWidget(found, as_run(shown).events)
+
+
+def _need_anywidget() -> None:
+    try:
+        import anywidget  # noqa: F401
+    except ImportError as error:
+        raise NotebookError(
+            "notebooks require anywidget, which is not installed: pip install anywidget. Without "
+            "it, eab.save_html(run, 'run.html') writes a page for any browser"
+        ) from error

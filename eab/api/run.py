@@ -1,0 +1,178 @@
+"""A run as a value: its events and its tree, and all that can be made of them without the model."""
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+
+from eab import record
+from eab.analysis.answer_parts import TEXT, Part
+from eab.analysis.answers import Answers, group_answers
+from eab.analysis.same_answer import SameAnswer, exact
+from eab.analysis.uncertainty import Uncertainty, uncertainty
+from eab.config import AllocationStep
+from eab.errors import RecordError
+from eab.events import Event
+from eab.run import RunFold, RunState
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_SHOWN: Final = 5  # texts in a notebook
+
+
+class Run(RunState):
+    """A run, read from its events: prompt, tree, texts, measurements.
+
+        run = Run.load("coin.eab")
+        for sample in run.samples:
+            print(f"{sample.weight:.0%} {sample.text}")
+        run.what_if(threshold=1.2).save("fewer.eab")
+
+    Any prefix of the events is a run, too: one that was stopped there.
+
+    Args:
+        events: From RunStarted on, or from the probe before it, as
+            `EntropyAdaptiveBranching.stream` gives them.
+
+    Raises:
+        RecordError: The events are not those of one run.
+        MemoryLimitError: It failed before its start.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        given, start = iter(events), RunFold()
+        for event in given:
+            start.apply(_checked(event))
+            if start.run is not None:
+                break
+        begun = start.started_run()
+        super().__init__(begun.started, begun.probe)
+        for event in given:
+            self.apply(_checked(event))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Run":
+        """Read a run file; RecordError says why if it cannot be read."""
+        return cls(record.load(_path(path)))
+
+    def save(self, path: Path | str) -> None:
+        """Write a run file (`.eab`); RecordError if that is not possible."""
+        record.save(self.events, _path(path))
+
+    def what_if(self, threshold: float | None = None, *, r: AllocationStep | None = None) -> "Run":
+        """The run as it would have been, computed without the model (see `eab.what_if`).
+
+        Args:
+            threshold: Another entropy threshold, in nats.
+            r: Another growth step of the KV cache.
+
+        Raises:
+            ConfigError: A value is out of range, or the policy allows no other threshold.
+        """
+        from eab.what_if.resimulate import resimulate  # it needs torch
+
+        return Run(resimulate(self.events, threshold, r).events)
+
+    def answers(self, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
+        """The texts grouped by the answer that they give (see `eab.analysis.answers`).
+
+        Args:
+            part: What of a text is its answer: `text`, `sentence`, `after-thinking`, or `regex:`
+                and a pattern with one group.
+            same: Says of a question and two texts whether they are the same answer.
+
+        Raises:
+            ConfigError: There is no such part.
+        """
+        return group_answers(self, part, same)
+
+    def uncertainty(self, part: Part = TEXT, same: SameAnswer = exact) -> Uncertainty:
+        """Semantic entropy and other scores, in nats, over the `answers` with these arguments."""
+        return uncertainty(self, self.answers(part, same))
+
+    def to_pandas(self) -> "DataFrame":
+        """A row per text, the heaviest first; `log_prob` and `mean_entropy` in nats."""
+        from eab.figures.tables import samples_table
+
+        return samples_table(self)
+
+    def to_html(self) -> str:
+        """A page that replays the run in any browser, without a server."""
+        from eab.share.html_page import to_html
+
+        return to_html(self)
+
+    def to_graphml(self) -> str:
+        """The tree as GraphML, for networkx, Gephi and other programs."""
+        from eab.share.graphml import to_graphml
+
+        return to_graphml(self).decode("utf-8")
+
+    def _repr_html_(self) -> str:
+        from eab.board.still import tree_svg
+
+        texts = "".join(
+            f"<li>{sample.weight:.1%} {escape(sample.text)}</li>"
+            for sample in self.samples[:_SHOWN]
+        )
+        more = len(self.samples) - _SHOWN
+        rest = f"<p>and {more} more in <code>run.samples</code></p>" if more > 0 else ""
+        return f"<p>{escape(repr(self))}</p>{tree_svg(self)}<ol>{texts}</ol>{rest}"
+
+
+RunLike: TypeAlias = RunState | Iterable[Event] | Path | str
+
+
+def as_run(given: RunLike) -> Run:
+    """A run from what stands for one: itself, its events, or the path of its file.
+
+    Raises:
+        RecordError: It is none of these, or the file cannot be read.
+    """
+    if isinstance(given, Run):
+        return given
+    if isinstance(given, RunState):
+        return Run(given.events)
+    if isinstance(given, str | Path):
+        return Run.load(given)
+    if isinstance(given, Iterable):
+        return Run(given)
+    raise RecordError(
+        f"the run is a {type(given).__name__}; give a Run, its events, or the path of a run file"
+    )
+
+
+def load(path: Path | str) -> Run:
+    """Read a run file: `Run.load`."""
+    return Run.load(path)
+
+
+def save(run: RunLike, path: Path | str) -> None:
+    """Write a run file, of a run or of its events; RecordError if that is not possible."""
+    as_run(run).save(path)
+
+
+def save_html(run: RunLike, path: Path | str) -> None:
+    """Write a page that replays the run in any browser; RecordError if that is not possible."""
+    from eab.share.html_page import save_html
+
+    save_html(as_run(run), _path(path))
+
+
+def _checked(event: Any) -> Event:
+    if not isinstance(event, get_args(Event)):
+        raise RecordError(
+            f"an event of the run is a {type(event).__name__}; give the events of one run, a Run, "
+            "or the path of a run file"
+        )
+    return event  # type: ignore[no-any-return]
+
+
+def _path(given: Any) -> Path:
+    if not isinstance(given, str | Path):
+        raise RecordError(
+            f"the path is a {type(given).__name__}; give the path of a run file as text or as a "
+            "pathlib.Path"
+        )
+    return Path(given)
