@@ -88,9 +88,9 @@ def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranc
     grown = fold(event_stream(eab.model, request)).started
     assert grown.prompt_tokens == (*run.started.prompt_tokens, *continued)
     again: dict[str, Any] = {}
-    program = as_python(run.started).replace("run = explorer.run(", "run = dict(")
+    program = as_python(run.started).replace("run = explorer.run(", "run = list(")
     exec(program.split("for sample")[0].replace(repr(run.started.model.name), "'embedded'"), again)
-    assert again["run"] == {"messages": as_dicts(SYSTEM, USER)}
+    assert again["run"] == as_dicts(SYSTEM, USER)
 
 
 def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(

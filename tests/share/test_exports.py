@@ -51,7 +51,7 @@ def test_the_program_makes_the_very_run(
     scope: dict[str, Any] = {}
     exec(compile(as_python(started), "program", "exec"), scope)
     assert scope["run"].samples == fold(events).samples
-    assert _without_times(scope["eab"].stream(prompt)) == _without_times(events)
+    assert _without_times(scope["explorer"].stream(prompt)) == _without_times(events)
 
 
 def test_the_program_loads_the_same_weights() -> None:
@@ -63,7 +63,7 @@ def test_the_program_loads_the_same_weights() -> None:
     assert "layout" not in program
     scope: dict[str, Any] = {}
     exec(compile(program, "program", "exec"), scope)
-    assert _without_times(scope["eab"].stream("Once upon a time")) == _without_times(events)
+    assert _without_times(scope["explorer"].stream("Once upon a time")) == _without_times(events)
 
 
 def _without_times(events: Any) -> list[Event]:
