@@ -21,9 +21,9 @@ _END_OF_THINKING: Final = "</think>"
 
 def check_part(part: str) -> Part:
     """The part of this name; ConfigError if there is none, or its pattern is wrong."""
-    if part.startswith(PATTERN):
+    if isinstance(part, str) and part.startswith(PATTERN):
         _compiled(part.removeprefix(PATTERN))
-    elif part not in PARTS:
+    elif not isinstance(part, str) or part not in PARTS:
         raise ConfigError(
             f"answers are grouped by {quoted(part)}; it must be one of: {', '.join(PARTS)}, "
             f"{PATTERN}PATTERN"

@@ -30,12 +30,16 @@ class Uncertainty:
 
     semantic: float
     standard_error: float | None  # by the jackknife over independent texts; None for a tree
-    semantic_bounds: tuple[float, float]  # if all unseen answers count as one
+    # Between these for certain, where all unseen answers count as one; else only the lower is
+    semantic_bounds: tuple[float, float]
     discrete: float
     rao_blackwellised: float
     predictive: float  # entropy over texts, the weighted mean of -ln p
     length_normalised: float  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
-    unexplored: float  # the probability (0 to 1) of all texts that were not seen
+    explored: float  # the probability (0 to 1) of all texts that were seen
+    # Whether the path limit dropped paths. Then it limits the number of answers, too: an entropy
+    # near ln(max_paths) says more about the limit than about the model.
+    limited: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
         length_normalised=_weighted_mean(
             (leaf.weight, -leaf.log_prob / max(1, len(leaf.tokens))) for leaf in answers.decided
         ),
-        unexplored=1.0 - answers.explored,
+        explored=answers.explored,
+        limited=any(path.limited_steps for path in run.paths),
     )
 
 

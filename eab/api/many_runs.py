@@ -1,6 +1,6 @@
 """Many runs of one model: served at once, or every setting of a grid on every prompt."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ def serve(
         ModelError: The model cannot be used.
         PromptError: They are no requests.
     """
-    asked = list(requests) if isinstance(requests, Iterable) else [requests]
+    several = isinstance(requests, Iterable) and not isinstance(requests, str | bytes | Mapping)
+    asked: list[Request] = [*requests] if several else [requests]  # type: ignore[list-item]
     for request in asked:
         if not isinstance(request, Request):
             raise PromptError(
@@ -86,6 +87,8 @@ def sweep(
     """
     if not isinstance(grid, Grid):
         raise ConfigError(f"the grid is a {type(grid).__name__}; give an eab.Grid")
+    if not isinstance(folder, Path | None):
+        raise ConfigError(f"the folder is a {type(folder).__name__}; give a pathlib.Path")
     asked = read_prompts(prompts) if isinstance(prompts, str) else _prompts(prompts)
     return sweeping.sweep(
         language_model(model),

@@ -10,9 +10,10 @@ from eab.analysis.answer_parts import TEXT, Part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
-from eab.config import AllocationStep
-from eab.errors import RecordError
+from eab.config import SETTINGS, THRESHOLD_SCALES, AllocationStep
+from eab.errors import ConfigError, RecordError
 from eab.events import Event
+from eab.formatting import quoted
 from eab.run import RunFold, RunState
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Run(RunState):
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
+        if not isinstance(events, Iterable):
+            raise RecordError(f"the events are a {type(events).__name__}; give those of one run")
         given, start = iter(events), RunFold()
         for event in given:
             start.apply(_checked(event))
@@ -72,6 +75,10 @@ class Run(RunState):
         """
         from eab.what_if.resimulate import resimulate  # it needs torch
 
+        if threshold is not None:
+            THRESHOLD_SCALES["nats"].values.check("threshold", threshold)
+        if r is not None:
+            SETTINGS["r"].values.check("r", r)
         return Run(resimulate(self.events, threshold, r).events)
 
     def answers(self, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
@@ -85,6 +92,11 @@ class Run(RunState):
         Raises:
             ConfigError: There is no such part.
         """
+        if not callable(same):
+            raise ConfigError(
+                f"the rule of same answers is {quoted(same)}; give a function of a question and "
+                "two texts"
+            )
         return group_answers(self, part, same)
 
     def uncertainty(self, part: Part = TEXT, same: SameAnswer = exact) -> Uncertainty:

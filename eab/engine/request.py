@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from eab.config import BranchingConfig
-from eab.errors import PromptError
+from eab.errors import ConfigError, PromptError
 from eab.events import Message
 from eab.events.chat import title_of
+from eab.formatting import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Request:
     token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.config, BranchingConfig):
+            raise ConfigError(f"the config is {quoted(self.config)}; give a BranchingConfig")
         if self.messages:
             title = title_of(self.messages)
             if self.prompt not in ("", title):

@@ -32,7 +32,7 @@ def test_the_estimators_on_a_worked_example() -> None:
     assert scores.rao_blackwellised == pytest.approx(LN2)
     assert scores.predictive == pytest.approx((0.5 * 3 + 0.25 * 3 + 0.25 * 2) * LN2)
     assert scores.length_normalised == pytest.approx(scores.predictive)  # one token each
-    assert scores.unexplored == pytest.approx(0.5)
+    assert scores.explored == pytest.approx(0.5)
     assert scores.standard_error is None
     low, high = scores.semantic_bounds
     assert low == pytest.approx(2 * LN2 - 0.75 * LN3)  # 3/4 and 1/4
@@ -50,7 +50,7 @@ def test_without_answers_all_scores_are_zero() -> None:
     run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
     scores = uncertainty(run, group_answers(run))
     assert scores == uncertainty(run, Answers((), (0,), 0.0))
-    assert (scores.semantic, scores.predictive, scores.unexplored) == (0.0, 0.0, 1.0)
+    assert (scores.semantic, scores.predictive, scores.explored) == (0.0, 0.0, 0.0)
 
 
 def test_independent_texts_have_a_standard_error() -> None:

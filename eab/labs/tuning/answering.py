@@ -89,7 +89,7 @@ class Answering:
             "predictive entropy": found.predictive,
             "length-normalised predictive entropy": found.length_normalised,
             "1 - P(most likely answer)": 1.0 - top.weight,
-            "unexplored probability": found.unexplored,
+            "unexplored probability": 1.0 - found.explored,
             "length of the answer": float(len(top.text)),
         }
         tokens = run.tokens_through_model() - len(run.started.prompt_tokens)

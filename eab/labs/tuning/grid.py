@@ -50,6 +50,13 @@ class Grid:
     sample: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.varied, Mapping):
+            raise ConfigError(
+                f"the varied settings are {quoted(self.varied)}; give the values of each by name, "
+                'such as {"entropy_threshold": [0.3, 0.65]}'
+            )
+        if not isinstance(self.base, BranchingConfig):
+            raise ConfigError(f"the base is {quoted(self.base)}; give a BranchingConfig")
         for name, values in self.varied.items():
             if name == "seed":
                 raise ConfigError("the seed is in varied; give seeds=[...] instead")
@@ -121,7 +128,7 @@ def _product(axes: Mapping[str, Sequence[Any]]) -> int:
 def _check_values(name: str, values: Sequence[Any]) -> None:
     if name not in SETTINGS:
         BranchingConfig.from_settings({name: None})  # says which setting may be meant
-    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not len(values):
         raise ConfigError(f"the values of {name} are {quoted(values)}; give a list of one or more")
     # The range of the threshold depends on its unit; that of a whole config is checked later.
     needed = _NEEDED.get(name, {})

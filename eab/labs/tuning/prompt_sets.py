@@ -75,6 +75,11 @@ def read_prompts(name: str) -> list[TuningPrompt]:
         RecordError: The file cannot be read.
         ConfigError: Lines are wrong, or there are none.
     """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"the prompts are {quoted(name)}; give the name of a file, or of a set: "
+            f"{', '.join(SETS)}"
+        )
     if name in SETS:
         return bundled_prompts(name)
     return items_of(name, _csv_rows(name) if name.endswith(".csv") else lines_of(name), _prompt)

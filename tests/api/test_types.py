@@ -1,0 +1,66 @@
+"""A type checker and an editor know the settings: wrong ones are found before a program runs."""
+
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from mypy import api as mypy
+from places import ROOT
+
+from eab.api.settings import OtherSettings, Settings
+from eab.config import SETTINGS
+
+GOOD = """
+import torch
+import eab
+from eab import EntropyAdaptiveBranching, Run, Settings
+
+explorer = EntropyAdaptiveBranching("embedded", 0.5, max_paths=4, dtype=torch.float32, stop=["x"])
+wide: Settings = {"preset": "wide", "max_new_tokens": 3}
+run: Run = explorer.run("Once", **wide)
+runs: list[Run] = explorer.generate_batch(["a", "b"])
+explorer.run([{"role": "user", "content": "b"}])
+weight: float = explorer.generate([1, 2, 3], top_k=None)[0].weight
+eab.show("coin.eab"), eab.show(run), eab.show(run.events), run.what_if(threshold=1.0).save("x.eab")
+"""
+BAD = """
+import eab
+from eab import EntropyAdaptiveBranching
+explorer = EntropyAdaptiveBranching("embedded")
+explorer.run("Once", max_new_token=3)
+explorer.run("Once", temperature="hot")
+explorer.run("Once", policy="unfair")
+explorer.generate(3)
+EntropyAdaptiveBranching(12345)
+EntropyAdaptiveBranching("embedded", max_path=3)
+explorer.run("Once").answers(part=3)
+eab.show(42)
+"""
+
+
+def test_the_types_name_every_setting() -> None:
+    assert set(get_type_hints(Settings)) == {"preset", *SETTINGS}
+    first = {"entropy_threshold", "branch_factor", "max_paths"}
+    assert set(get_type_hints(OtherSettings)) == {"preset", *SETTINGS} - first
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+    def lines_with_errors(program: str) -> list[int]:
+        (tmp_path / "program.py").write_text(program)
+        options = [
+            "--strict",
+            "--no-error-summary",
+            "--config-file=",
+            f"--python-executable={sys.executable}",
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MYPYPATH", str(ROOT))
+            patch.chdir(tmp_path)
+            out, _, _ = mypy.run([*options, "program.py"])
+        found: list[Any] = [line.split(":") for line in out.splitlines() if ": error:" in line]
+        return sorted({int(parts[1]) for parts in found if parts[0] == "program.py"})
+
+    assert lines_with_errors(GOOD) == []
+    assert lines_with_errors(BAD) == [*range(5, len(BAD.splitlines()) + 1)]
