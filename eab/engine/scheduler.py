@@ -27,9 +27,9 @@ from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
-# While a run has no token yet, runs with tokens get this many tokens, in every fourth pass only.
+# While a run has no token yet, runs with tokens get this many tokens, in every eighth pass only.
 TOKENS_WHILE_STARTING: Final = 64
-STARTING_PERIOD: Final = 4
+STARTING_PERIOD: Final = 8
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest

@@ -190,7 +190,7 @@ def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
 
 
 def test_passes_are_short_while_a_newcomer_has_no_token():
-    """Those who have tokens share 64 in every fourth pass."""
+    """Those who have tokens share 64 in every eighth pass."""
     scheduler = endless(newcomers_first=True)
     crowd = submit(scheduler, replace(LONG_AND_WIDE, max_paths=20), [*map(str, range(12))])
     steps(scheduler, 12)
@@ -206,7 +206,7 @@ def test_passes_are_short_while_a_newcomer_has_no_token():
         of_crowd.append(tokens_of_a_pass())
     assert len(of_crowd) > 10
     for number, tokens in enumerate(of_crowd, 1):
-        assert tokens == 0 if number % 4 else 0 < tokens <= 64
+        assert tokens == 0 if number % 8 else 0 < tokens <= 64
     assert tokens_of_a_pass() == 240
 
 
