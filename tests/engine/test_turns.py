@@ -215,7 +215,7 @@ def test_a_wide_run_has_its_turns_while_newcomers_start():
     [run] = submit(scheduler, replace(LONG_AND_WIDE, max_paths=100), ["wide"])
     steps(scheduler, 12)
     before = run.tokens
-    for number in range(5):
+    for number in range(12):
         new = scheduler.submit(PROBED, owner=str(number))
         while new.starting:
             scheduler.step()
