@@ -84,6 +84,36 @@ def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, mak
         EntropyAdaptiveBranching("embedded", tokenizer=words)
 
 
+@pytest.mark.filterwarnings("ignore:::peft", "ignore::FutureWarning", "ignore::UserWarning")
+def test_a_model_with_adapters_is_used_with_them(words, twins):
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    lora = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(twins("llama").plain, lora)
+    explorer = EntropyAdaptiveBranching((adapted, words), policy="greedy", max_new_tokens=6)
+
+    def both() -> tuple[list[float], list[float]]:
+        """The log-probabilities of the text as the engine and as the model compute them."""
+        run = explorer.run("w5 w6 w7")
+        prompt, [sample] = run.started.prompt_tokens, run.samples
+        with torch.no_grad():
+            logits = adapted(torch.tensor([[*prompt, *sample.token_ids]])).logits[0]
+        rows = torch.log_softmax(logits[len(prompt) - 1 : -1].double(), -1)
+        there = rows.gather(1, torch.tensor(sample.token_ids)[:, None])[:, 0]
+        return [*sample.log_probs], there.tolist()
+
+    ours, theirs = both()
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    with adapted.disable_adapter():
+        plain, plain_theirs = both()
+    assert plain == pytest.approx(plain_theirs, abs=1e-4)
+    assert plain != pytest.approx(ours, abs=1e-3)
+    tokens = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    prompted = peft.get_peft_model(twins("llama").plain, tokens)
+    with pytest.raises(ModelError, match="adapter of the PeftModel adds tokens"):
+        EntropyAdaptiveBranching((prompted, words))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch
 def test_a_compiled_model_is_refused_with_the_reason(twins, words):
     compiled = torch.compile(twins("llama").plain)
