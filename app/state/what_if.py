@@ -1,11 +1,9 @@
 """What a finished run would have been at another threshold or r, recomputed without a model.
 
 The board asks: the user drags its threshold line, or chooses another growth step. The request stays
-in the session until the user resets it or opens another run. `eab.what_if.resimulate` needs torch
-for its tensors without content; it is imported when asked.
+in the session until the user resets it or opens another run. See `eab.share.board_what_if`.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,15 +11,14 @@ import streamlit as st
 
 from app.server.suggestions import texts_at as texts_at_threshold
 from app.state.tab import OpenRun
-from eab.config import AUTO, R_STEPS, AllocationStep
+from eab.config import AllocationStep
 from eab.errors import EabError
 from eab.formatting import as_sentence
-from eab.run import fold_prefix
+from eab.share import board_what_if
 
 EXPLORE: Final = "what_if"  # what the user of this tab asked for on the board of Explore
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
 _TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and how many texts it has there
-_STEP: Final = 0.01  # nats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +47,7 @@ def ask(
     run = recorded.run
     if run is None or key != recorded.key:
         return
-    then = run.started
-    chosen = next((step for step in growth_steps(recorded) if str(step) == str(r)), then.config.r)
-    if threshold is not None:
-        threshold = round(min(max(threshold, 0.0), _highest_threshold(recorded)), 2)
-    if threshold == round(then.threshold_nats, 2):
-        threshold = None
-    st.session_state[board] = Asked(key, threshold, chosen)
+    st.session_state[board] = Asked(key, *board_what_if.chosen(run, threshold, r))
 
 
 def asked_of(key: str, board: str = EXPLORE) -> Asked | None:
@@ -106,47 +97,22 @@ def texts_at(recorded: OpenRun, threshold: float) -> int | None:
 
 def growth_steps(recorded: OpenRun) -> list[AllocationStep]:
     """The growth steps to choose from, with the run's own."""
-    if recorded.run is None:
-        return []
-    numbers: set[int] = {r for r in (*R_STEPS, recorded.run.started.config.r) if r != AUTO}
-    return [AUTO, *sorted(numbers)]
+    return [] if recorded.run is None else board_what_if.growth_steps(recorded.run)
 
 
 def _resimulated(recorded: OpenRun, asked: Asked) -> WhatIfView:
-    from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
-    from eab.what_if.resimulate import resimulate
-
     if st.session_state.get(_LAST, (None, None))[0] != asked:
+        assert recorded.run is not None
         try:
-            result = resimulate(recorded.details.events, asked.threshold, asked.r)
+            result = board_what_if.recomputed(recorded.run, asked.threshold, asked.r)
         except EabError as error:
             notes = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
             return WhatIfView(recorded, {"notes": notes})
         st.session_state[_LAST] = (asked, result)
-    result = st.session_state[_LAST][1]
-    state = fold_prefix(result.events)
-    run_before, run = recorded.run, state.run
-    assert run_before is not None
-    assert run is not None
-    change = [tree_change_sentence(run_before, run), exactness_sentence(run, result.unknowns)]
-    notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}
-    if asked.r != run_before.started.config.r:
-        notes["memory"] = rows_sentence(recorded.details.events, result.events)
-    message = {
-        "what_if": f"{asked.threshold} {asked.r}",
-        "unknowns": marks(run, result.unknowns),
-        "notes": notes,
-        "autoplay": False,
-    }
+    state, message = st.session_state[_LAST][1]
     details = replace(
-        recorded.details, title=f"{recorded.details.title}, what-if", events=result.events
+        recorded.details,
+        title=f"{recorded.details.title}, what-if",
+        events=state.started_run().events,
     )
     return WhatIfView(OpenRun(recorded.key, state, details=details), message)
-
-
-def _highest_threshold(recorded: OpenRun) -> float:
-    """A threshold (nats) above every entropy of the run: there it does not fork."""
-    run = recorded.run
-    assert run is not None
-    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
-    return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP

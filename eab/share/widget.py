@@ -1,14 +1,16 @@
 """The board as a widget for notebooks, by anywidget; `eab.api.notebook` imports it when needed.
 
-It is sent the messages of the app's board, and sends back two requests: for a keyframe, which is a
-message with the whole run, and to stop the run.
+It is sent the messages of the app's board, and sends back requests: for a keyframe, which is a
+message with the whole run, to stop the run, and to show it at another threshold. What needs Python
+is offered only where Python answers a first request: a saved page has the message, but no kernel.
 """
 
 import atexit
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import anywidget
 import traitlets
@@ -16,10 +18,12 @@ import traitlets
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.board.still import tree_svg
+from eab.errors import EabError
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
-from eab.formatting import counted
+from eab.formatting import as_sentence, counted
 from eab.run import RunFold, RunState
+from eab.share.board_what_if import chosen, growth_steps, recomputed
 
 FinishedRun = TypeVar("FinishedRun")
 SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
@@ -36,7 +40,9 @@ class BoardWidget(anywidget.AnyWidget):
 
     def __init__(self, run: RunState | None, autoplay: bool = True) -> None:
         self._run = run
-        super().__init__(message=Feed().message(run, "notebook", "replay", autoplay))
+        self._feed = Feed()
+        super().__init__(message=self._next_message("replay", autoplay=autoplay))
+        self.on_msg(self._on_request)
 
     @property
     def run(self) -> RunState | None:
@@ -51,9 +57,40 @@ class BoardWidget(anywidget.AnyWidget):
         words = tree_sentence(run) if run is not None else "The run has not started yet."
         return {**widget, **still, "text/plain": words}, metadata
 
+    def _next_message(
+        self, mode: Literal["live", "replay"], shown: RunState | None = None, autoplay: bool = False
+    ) -> dict[str, Any]:
+        """The run, or what is shown instead of it, with what may be asked for."""
+        run = self.run
+        message = self._feed.message(shown or run, "notebook", mode, autoplay)
+        if self.running or run is None or not run.steps:
+            return message
+        return message | {"offers": {"what_if": True, "growth_steps": growth_steps(run)}}
+
+    def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        if content.get("request") == "what_if":
+            self._show_what_if(content.get("threshold"), content.get("r"))
+        self.send({"answers": True})  # also where the message is the same as before
+
+    def _show_what_if(self, threshold: float | None, r: str | int | None) -> None:
+        run = self.run
+        if run is None or self.running:
+            return
+        nats, step = chosen(run, threshold, r)
+        shown: RunState | None = None
+        more: dict[str, Any] = {}
+        if nats is not None or step != run.started.config.r:
+            try:
+                state, more = recomputed(run, nats, step, "run the model with these settings")
+                shown = state.run
+            except EabError as error:
+                more["notes"] = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
+        self.message = self._next_message("replay", shown) | more
+
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
-    """A run that is generated in its own thread.
+    """A run that is generated in its own thread. It ends at its next step when it is stopped or
+    closed, and when the cell that began it is run again.
 
     Attributes:
         events: Those so far, for `eab.save`.
@@ -69,16 +106,19 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self.events: list[Event] = []
         self._stop = stop
         self._lock = threading.Lock()
-        self._feed = Feed()
         self._error: Exception | None = None
         self._fold = RunFold()
         super().__init__(None, autoplay=False)
-        self.on_msg(self._on_request)
         self.running = True
         self._thread = threading.Thread(
             target=self._work, args=(events,), name="eab-notebook", daemon=True
         )
         atexit.register(self._leave)  # a thread inside torch must not outlive the interpreter
+        self._cell, self._execution = _executing()
+        for other in [*_GROWING]:
+            if self._cell and other._cell == self._cell and other._execution != self._execution:
+                other.stop()
+        _GROWING.append(self)
         self._thread.start()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,6 +133,11 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
     def stop(self) -> None:
         """Stop the run at its next step; what was generated so far stays."""
         self._stop.set()
+
+    def close(self) -> None:
+        """Take the board away, and stop the run."""
+        self.stop()
+        super().close()
 
     def wait(self) -> FinishedRun:
         """Wait for the run and return it, or raise its error; an interrupt stops it."""
@@ -122,10 +167,11 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self.running = False
         self._send_status(self._ending())
         atexit.unregister(self._leave)
+        _GROWING.remove(self)
 
     def _send_status(self, status: str) -> None:
         with self._lock:
-            message = self._feed.message(self.run, "notebook", "live")
+            message = self._next_message("live")
         self.message, self.status = message, status
 
     def _progress(self) -> str:
@@ -150,7 +196,20 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._feed.request_keyframe()
             if not self.running:
                 self._send_status(self.status)
+        else:
+            super()._on_request(_widget, content, _buffers)
 
     def _leave(self) -> None:
         self.stop()
         self._thread.join(timeout=10)
+
+
+_GROWING: Final[list[LiveWidget[Any]]] = []
+
+
+def _executing() -> tuple[str, str]:
+    """The notebook's cell that is executed, and this execution of it; "" where there is none."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    message: dict[str, Any] = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    cell = message.get("metadata", {}).get("cellId", "")
+    return cell, message.get("header", {}).get("msg_id", "")

@@ -37,8 +37,12 @@ _HOST = """async ([code, css, values]) => {
     values[name] = value;
     for (const listener of listeners["change:" + name] ?? []) listener();
   };
+  window.tell = (content) => {
+    for (const listener of listeners["msg:custom"] ?? []) listener(content);
+  };
   window.listening = () => Object.values(listeners).reduce((sum, found) => sum + found.size, 0);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+  window.board = module;
   const el = document.createElement("div");
   window.leave = module.default.render({ model, el }); // in the page a little later, as in JupyterLab
   await new Promise(requestAnimationFrame);
@@ -57,6 +61,7 @@ def cell(browser: Browser) -> Iterator[OpenPage]:
         status: str = "",
         running: bool = False,
         style: str = "",
+        **more: Any,
     ) -> Page:
         context = browser.new_context(
             viewport={"width": 1100, "height": 900}, reduced_motion="reduce"
@@ -66,7 +71,7 @@ def cell(browser: Browser) -> Iterator[OpenPage]:
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.set_content(f'<title>calm</title><body style="{style}"><div id="cell"></div></body>')
         values = {
-            "message": Feed().message(run, "notebook", mode),
+            "message": Feed().message(run, "notebook", mode) | more,
             "status": status,
             "running": running,
         }
@@ -94,7 +99,102 @@ def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: OpenPage) -> None:
     cursor_is(page, 1)
     page.keyboard.press("ArrowDown")
     expect(page.locator(".inspector .candidates li")).to_have_count(4)
-    assert page.locator("[data-lm-suppress-shortcuts=true] .eab").count() == 1
+
+
+def test_the_notebook_hears_only_the_key_that_saves_it(cell: OpenPage) -> None:
+    page = cell(fold(STORY))
+    page.evaluate(
+        """() => {
+          window.heard = [];
+          const isOurs = (node) => node.closest("[data-lm-suppress-shortcuts]") !== null;
+          const hear = (event) => { if (!isOurs(event.target)) heard.push(event.key); };
+          document.addEventListener("keydown", hear, true);
+        }"""
+    )
+    page.locator(".eab").focus()
+    for key in ("x", "Control+s", "d", "Control+a", "Meta+S", "s"):
+        page.keyboard.press(key)
+    assert page.evaluate("heard.filter((key) => key.length === 1)") == ["s", "S"]
+
+
+def test_the_keys_work_on_after_a_branch_is_hidden(cell: OpenPage) -> None:
+    page = cell(fold(STORY))
+    page.locator(".eab").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("x")
+    expect(page.locator(".eab")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Home")  # the box of the selection is not there yet
+    cursor_is(page, 0)
+    page.keyboard.press("ArrowRight")
+    cursor_is(page, 1)
+
+
+def test_each_board_has_a_hatch_of_its_own(cell: OpenPage) -> None:
+    page = cell(fold(STORY))
+    page.evaluate(
+        """async () => {
+          const el = document.createElement("div");
+          document.body.append(el);
+          board.default.render({ model, el });
+        }"""
+    )
+    expect(page.locator("svg.memory pattern")).to_have_count(2)
+    names = page.locator("svg.memory pattern").evaluate_all("all => all.map(({ id }) => id)")
+    fills = page.locator("svg.memory").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one.querySelector('rect.private')).fill)"
+    )
+    assert fills == [f'url("#{name}")' for name in names]
+    assert len({*names}) == 2
+
+
+@pytest.mark.parametrize(("width", "by_step"), [(1060, False), (500, True)])
+def test_a_board_that_is_laid_out_late_opens_as_its_width_wants(
+    cell: OpenPage, width: int, by_step: bool
+) -> None:
+    page = cell(fold(STORY))
+    page.evaluate(
+        """async ([width]) => {
+          const el = document.createElement("div");
+          Object.assign(el.style, { display: "none", width: width + "px" });
+          el.id = "late";
+          document.body.append(el);
+          board.default.render({ model, el });
+          await new Promise((done) => setTimeout(done, 200));
+          el.style.display = "";
+        }""",
+        [width],
+    )
+    expect(page.locator("#late .eab .box.path").first).to_be_visible()
+    opened = page.locator("#late .eab").evaluate("board => board.classList.contains('aligned')")
+    assert opened == by_step
+
+
+def test_the_threshold_moves_where_python_answers_and_help_says_so(cell: OpenPage) -> None:
+    page = cell(fold(STORY), offers={"what_if": True, "growth_steps": ["auto", 1]})
+    slider = page.get_by_role("slider", name="What if? Threshold")
+    page.locator(".eab").focus()
+    page.keyboard.press("?")
+    expect(page.locator(".help")).to_contain_text("here it cannot", use_inner_text=True)
+    expect(slider).to_have_count(0)
+    assert page.evaluate("sent") == [{"request": "hello"}]
+    page.evaluate("tell({ answers: true })")
+    expect(page.locator(".help")).to_contain_text("Drag the line", use_inner_text=True)
+    page.keyboard.press("?")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".entropy-panel")).to_contain_text("Recomputing")
+    page.wait_for_function("sent.length === 2")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(300)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(300)
+    _hello, asked = page.evaluate("sent")  # the others wait for the answer
+    assert asked["request"] == "what_if"
+    page.evaluate("tell({ answers: true })")
+    page.wait_for_function("sent.length === 3")
+    assert page.evaluate("sent[2].threshold") == round(asked["threshold"] + 0.02, 2)
 
 
 def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
@@ -107,7 +207,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
     expect(page.locator(".eab .status")).to_have_text("Step 10 of 20")
     cursor_is(page, 9)
     page.get_by_role("button", name="End the run").click()
-    assert page.evaluate("sent") == [{"request": "stop"}]
+    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "stop"}]
     for event in STORY[half:]:
         run.apply(event)
     message = feed.message(run, "notebook", "live")
@@ -128,7 +228,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
-    assert page.evaluate("sent") == [{"request": "keyframe"}]
+    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "keyframe"}]
 
 
 def test_hostile_text_stays_text(cell: OpenPage) -> None:

@@ -28,8 +28,10 @@ from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
 from eab.formatting import counted
+from eab.lessons import bundled_runs
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
+from eab.what_if.resimulate import resimulate
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -99,6 +101,64 @@ def test_a_board_that_missed_something_is_told_everything() -> None:
     live.message = {}
     live._handle_custom_msg({"request": "keyframe"}, [])
     assert live.message.items() >= board_message(run).items()
+
+
+def test_the_board_moves_the_threshold_of_a_finished_run_and_back() -> None:
+    run = fold(bundled_runs.events_of(bundled_runs.named("market.eab")))
+    widget = eab.show(run)
+    recorded = widget.message
+    assert recorded["offers"]["what_if"]
+    assert recorded["r"] in recorded["offers"]["growth_steps"]
+    widget._handle_custom_msg({"request": "what_if", "threshold": 9.0, "r": "auto"}, [])
+    fewer = fold(resimulate(run.events, widget.message["threshold"]).events)
+    assert len(widget.message["paths"]) == len(fewer.paths) == 1
+    assert "Recomputed from the recording" in widget.message["notes"]["entropy"]
+    widget._handle_custom_msg({"request": "what_if", "threshold": None, "r": None}, [])
+    assert widget.message == recorded | {"autoplay": False}
+
+
+def test_only_a_finished_run_is_recomputed() -> None:
+    model = PatientModel()
+    live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=4)
+    assert "offers" not in live.message
+    before = live.message
+    live._handle_custom_msg({"request": "what_if", "threshold": 0.1, "r": "auto"}, [])
+    assert live.message == before
+    for _ in range(9):
+        model.may_go_on.release()
+    live.wait()
+    live._handle_custom_msg({"request": "what_if", "threshold": 9.0, "r": "auto"}, [])
+    assert len(live.message["paths"]) == 1
+
+
+def test_python_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    widget, said = eab.show(STORY), list[Any]()
+    monkeypatch.setattr(widget, "send", said.append)
+    widget._handle_custom_msg({"request": "hello"}, [])
+    assert said == [{"answers": True}]
+
+
+def test_a_closed_widget_stops_its_run() -> None:
+    model = PatientModel()
+    live = eab.explore(model, "0", max_new_tokens=50)
+    live.close()
+    for _ in range(3):
+        model.may_go_on.release()
+    assert live.wait().ended.reason == "stopped"  # type: ignore[union-attr]
+
+
+def test_a_cell_that_is_run_again_stops_the_runs_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, executing = PatientModel(), [("cell", "first")]
+    monkeypatch.setattr("eab.share.widget._executing", lambda: executing[-1])
+    both = [eab.explore(model, "0", max_new_tokens=50) for _ in range(2)]
+    executing.append(("another cell", "second"))
+    third = eab.explore(model, "0", max_new_tokens=2)
+    executing.append(("cell", "third"))
+    again = eab.explore(model, "0", max_new_tokens=2)
+    for _ in range(20):
+        model.may_go_on.release()
+    ended = [live.wait().ended.reason for live in (*both, third, again)]  # type: ignore[union-attr]
+    assert ended == ["stopped", "stopped", "finished", "finished"]
 
 
 def test_a_bad_prompt_is_told_at_once_and_a_broken_run_by_wait() -> None:

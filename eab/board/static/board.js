@@ -53,6 +53,7 @@ export class Board {
   onLook = null;
 
   frame = 0;
+  isOpening = false; // a new run is not laid out yet
   closing = new AbortController();
 
   /** @param {HTMLElement | ShadowRoot} host */
@@ -156,8 +157,9 @@ export class Board {
     if (!isNewRun && message.version < store.version) return;
     if (store.isGap(message)) return this.onKeyframeNeeded?.(message.version);
     if (isNewRun) this.clear();
+    this.isOpening ||= isNewRun;
     store.takeRun(message);
-    this.mark(message, isNewRun);
+    this.mark(message);
     if (!store.addRecords(message)) return this.onKeyframeNeeded?.(message.version);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
@@ -169,16 +171,26 @@ export class Board {
 
   /**
    * Say what kind of run it is, for the style.
-   * @param {Message} message @param {boolean} isNewRun
+   * @param {Message} message
    */
-  mark({ graft = false }, isNewRun) {
+  mark({ graft = false }) {
     const { sides, unknowns } = this.store;
     this.root.classList.toggle("has-unknowns", unknowns.size > 0);
     this.root.classList.toggle("diff", sides !== null);
     this.root.classList.toggle("graft", graft);
+    this.root.classList.toggle("movable", this.store.canMoveThreshold);
+    this.open();
+  }
+
+  /** Choose how a new run is laid out, as soon as the width of the board is known. */
+  open() {
+    const size = this.sizes.ofLaidOut(this.root);
+    if (!this.isOpening || !size) return;
+    this.isOpening = false;
+    const { classList } = this.root;
     // By step, both trees are whole and stand above their entropies; and a phone shows the root.
-    const byStep = (sides !== null && !graft) || this.sizes.of(this.root).width < PHONE;
-    if (isNewRun && byStep && !this.view.aligned) this.send("toggleAligned");
+    const compares = classList.contains("diff") && !classList.contains("graft");
+    if ((compares || size.width < PHONE) && !this.view.aligned) this.send("toggleAligned");
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
@@ -230,6 +242,7 @@ export class Board {
     if (this.store.version < 0) return;
     this.applyTheme();
     this.presentation.measure();
+    this.open();
     this.arrange();
     this.render();
   }

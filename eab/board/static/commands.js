@@ -151,6 +151,7 @@ export class Commands {
     this.view.branches.hidden.add(box.id);
     this.deselect();
     this.rearrange();
+    this.takeFocus();
   }
 
   /** @param {number} id of the path that forks, or of a box of several texts */

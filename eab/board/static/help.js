@@ -4,6 +4,12 @@ import { element } from "./elements.js";
 
 const LIMIT_TOPIC = "Why do the shares not multiply to the weights?";
 
+const ENTROPY_TOPIC = "Entropy and threshold";
+const MOVABLE = " Drag the line to see the tree at another threshold.";
+const FIXED =
+  " In the app, and in a notebook while its Python runs, the line of a finished run can be dragged " +
+  "to see the tree at another threshold; here it cannot.";
+
 const TOPICS = [
   [
     "What is this?",
@@ -11,10 +17,10 @@ const TOPICS = [
       "unsure, the text forks, and all branches are written at once: entropy-adaptive branching (EAB).",
   ],
   [
-    "Entropy and threshold",
+    ENTROPY_TOPIC,
     "Entropy says how unsure the model is about the next token, in nats: 0 if it is certain, 0.69 if " +
       "two tokens are equally likely, 1.1 for three. At or above the threshold (the dashed line), " +
-      "a path may fork. Drag the line to see the tree at another threshold.",
+      "a path may fork.",
   ],
   [
     "Shares and weights",
@@ -78,7 +84,12 @@ export function helpPage() {
   const page = element("div", { class: "help" });
   for (const [title, words] of TOPICS) {
     const name = title === LIMIT_TOPIC ? "limit-topic" : "topic";
-    page.append(element("h3", { class: name }, title), element("p", {}, words));
+    const text = element("p", {}, words);
+    if (title === ENTROPY_TOPIC) {
+      text.append(element("span", { class: "if-movable" }, MOVABLE));
+      text.append(element("span", { class: "if-fixed" }, FIXED));
+    }
+    page.append(element("h3", { class: name }, title), text);
   }
   const keys = element("dl", { class: "keys", "aria-label": "Keys" });
   for (const [names, words] of KEYS) {

@@ -39,6 +39,9 @@ export class MemoryChart {
     this.view = view;
     this.send = send;
     this.svg = shape("svg", { class: "chart memory", role: "img" });
+    // url() takes the first element of this name in the document, and there it is another board's.
+    this.hatchName = `eab-hatch-${Math.random().toString(36).slice(2)}`;
+    this.svg.style.setProperty("--hatch", `url(#${this.hatchName})`);
   }
 
   render() {
@@ -68,7 +71,7 @@ export class MemoryChart {
     const turned = { patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
     const pattern = shape(
       "pattern",
-      { id: "eab-hatch", ...size, ...turned },
+      { id: this.hatchName, ...size, ...turned },
       shape("rect", { class: "private-ground", ...size }),
       shape("rect", { class: "private-line", width: 2, height: 5 }),
     );

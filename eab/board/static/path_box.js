@@ -97,15 +97,22 @@ export class PathBox {
   }
 
   remove() {
+    this.passFocus();
     this.group.remove();
     this.edge.remove();
   }
 
   /** @param {boolean} hidden */
   hide(hidden) {
+    if (hidden) this.passFocus();
     this.hidden = hidden;
     this.group.classList.toggle("hidden", hidden);
     this.edge.classList.toggle("hidden", hidden);
+  }
+
+  /** The keys go on working when the box that had them is drawn no more. */
+  passFocus() {
+    if (this.group.matches(":focus")) this.tree.send("takeFocus");
   }
 
   /** @returns {Point} */

@@ -10,9 +10,9 @@ export class Sizes {
     this.known = new Map();
     this.observer = new ResizeObserver((entries) => {
       const stale = entries.filter(({ target, contentRect: { width, height } }) => {
-        const before = this.of(target);
+        const before = this.known.get(target);
         if (width) this.known.set(target, { width, height });
-        return width !== before.width || height !== before.height;
+        return width !== before?.width || height !== before?.height;
       });
       if (stale.length) redraw();
     });
@@ -27,12 +27,15 @@ export class Sizes {
     this.observer.disconnect();
   }
 
-  /** @param {Element} element @returns {Size} */
+  /** @param {Element} element @returns {Size} a usual one where it is not laid out yet */
   of(element) {
-    const known = this.known.get(element);
-    if (known) return known;
-    const size = { width: element.clientWidth || 600, height: element.clientHeight || 220 };
-    this.known.set(element, size);
-    return size;
+    return this.ofLaidOut(element) ?? { width: 600, height: 220 };
+  }
+
+  /** @param {Element} element @returns {Size | undefined} */
+  ofLaidOut(element) {
+    const { clientWidth: width, clientHeight: height } = element;
+    if (width && !this.known.has(element)) this.known.set(element, { width, height });
+    return this.known.get(element);
   }
 }

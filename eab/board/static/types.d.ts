@@ -343,7 +343,8 @@ export interface WidgetModel {
   get(name: "running"): boolean;
   on(event: string, listener: () => void): void;
   off(event: string, listener: () => void): void;
-  send(content: { request: "stop" | "keyframe" }): void;
+  send(content: { request: "hello" | "stop" | "keyframe" }): void;
+  send(content: { request: "what_if" } & WhatIfRequest): void;
 }
 
 /** The data block of an exported page (eab/share/html_page.py). */

@@ -1,7 +1,7 @@
 // The board as an anywidget: messages are a synchronised value of the model, requests go back as
 // custom messages.
 
-/** @import { WidgetModel } from "./types.d.ts" */
+/** @import { WhatIfRequest, WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
@@ -24,17 +24,69 @@ class StopBar {
   }
 }
 
+/** Asks for one what-if at a time; of those that the user wants meanwhile, for the last. */
+class WhatIfRequests {
+  /** @param {WidgetModel} model */
+  constructor(model) {
+    this.model = model;
+    this.waits = false;
+    /** @type {WhatIfRequest | null} */
+    this.next = null;
+  }
+
+  /** @param {WhatIfRequest} request */
+  ask(request) {
+    if (this.waits) this.next = request;
+    else this.model.send({ request: "what_if", ...request });
+    this.waits = true;
+  }
+
+  answered() {
+    const { next } = this;
+    this.waits = false;
+    this.next = null;
+    if (next) this.ask(next);
+  }
+}
+
+/**
+ * The notebook's own keys stay out of the board, except the one that saves it. JupyterLab looks at the
+ * attribute before a key comes here.
+ * @param {HTMLElement} el @param {AbortSignal} signal
+ */
+function keepKeys(el, signal) {
+  const [name, value] = ["data-lm-suppress-shortcuts", "true"];
+  el.setAttribute(name, value);
+  const onKey = (/** @type {KeyboardEvent} */ { ctrlKey, metaKey, key }) => {
+    if ((ctrlKey || metaKey) && key.toLowerCase() === "s") el.removeAttribute(name);
+    else el.setAttribute(name, value);
+  };
+  window.addEventListener("keydown", onKey, { capture: true, signal });
+}
+
 /** @param {{ model: WidgetModel, el: HTMLElement }} cell */
 function render({ model, el }) {
-  el.dataset.lmSuppressShortcuts = "true"; // the notebook's own keys stay out of the board
   const board = new Board(el);
+  keepKeys(el, board.closing.signal);
   board.onKeyframeNeeded = () => model.send({ request: "keyframe" });
+  const whatIfs = new WhatIfRequests(model);
+  board.onWhatIf = (request) => whatIfs.ask(request);
   const bar = new StopBar(model);
   board.root.prepend(bar.root);
-  const update = () => board.update(model.get("message"));
+  let hasPython = false; // a saved page has the message only
+  const update = () => {
+    const message = model.get("message");
+    board.update(hasPython ? message : { ...message, offers: {} });
+  };
+  const onAnswer = () => {
+    hasPython = true;
+    whatIfs.answered();
+    update();
+  };
   const renderBar = () => bar.render();
   /** @type {[string, () => void][]} */
   const listeners = [
+    ["msg:custom", onAnswer],
     ["change:message", update],
     ["change:status", renderBar],
     ["change:running", renderBar],
@@ -45,6 +97,7 @@ function render({ model, el }) {
   themes.observe(document.body, { attributes: true, attributeFilter });
   renderBar();
   const first = requestAnimationFrame(update); // in the page by then, so texts have its font
+  model.send({ request: "hello" });
   return () => {
     cancelAnimationFrame(first);
     themes.disconnect();

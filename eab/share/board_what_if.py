@@ -1,0 +1,68 @@
+"""What a board is told of a finished run at another threshold or growth step r, in the app and in a
+notebook. `eab.what_if.resimulate` needs torch; it is imported when asked.
+"""
+
+import math
+from typing import Any, Final
+
+from eab.config import AUTO, R_STEPS, AllocationStep
+from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
+from eab.run import RunFold, RunState, fold_prefix
+
+_STEP: Final = 0.01  # nats
+
+
+def growth_steps(run: RunState) -> list[AllocationStep]:
+    """The growth steps to choose from, with the run's own."""
+    numbers: set[int] = {r for r in (*R_STEPS, run.started.config.r) if r != AUTO}
+    return [AUTO, *sorted(numbers)]
+
+
+def chosen(
+    run: RunState, threshold: float | None, r: str | int | None
+) -> tuple[float | None, AllocationStep]:
+    """Settings that can be shown, from what a board asked for: a threshold (nats; None is as
+    recorded), and a growth step.
+    """
+    then = run.started
+    step = next((step for step in growth_steps(run) if str(step) == str(r)), then.config.r)
+    if threshold is not None:
+        threshold = round(min(max(threshold, 0.0), _highest_threshold(run)), 2)
+    return None if threshold == round(then.threshold_nats, 2) else threshold, step
+
+
+def recomputed(
+    recorded: RunState, threshold: float | None, r: AllocationStep, how_to_run: str = "press Run"
+) -> tuple[RunFold, dict[str, Any]]:
+    """The run with these settings, and what the message to the board says besides.
+
+    Args:
+        how_to_run: What the user does for a run of the model with these settings.
+
+    Raises:
+        ConfigError, RecordError: As `eab.what_if.resimulate`.
+    """
+    from eab.what_if.resimulate import resimulate
+
+    result = resimulate(recorded.events, threshold, r)
+    state = fold_prefix(result.events)
+    run = state.started_run()
+    change = [
+        tree_change_sentence(recorded, run),
+        exactness_sentence(run, result.unknowns, how_to_run),
+    ]
+    notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}
+    if r != recorded.started.config.r:
+        notes["memory"] = rows_sentence(recorded.events, result.events)
+    return state, {
+        "what_if": f"{threshold} {r}",
+        "unknowns": marks(run, result.unknowns),
+        "notes": notes,
+        "autoplay": False,
+    }
+
+
+def _highest_threshold(run: RunState) -> float:
+    """A threshold (nats) above every entropy of the run: there it does not fork."""
+    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
+    return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP
