@@ -44,7 +44,7 @@ docs: .venv/installed
 # Every package of the app on Linux, with PyTorch's CPU build, by version and hash, and their licences. UV_INDEX must name the
 # index of PyTorch's CPU builds: PyPI does not have them.
 lock: .venv/installed-dev
-	sed 's/^torch==[^ ]*/&+cpu/; /^-e/d' requirements.txt | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade \
+	sed 's/^torch==[^ ]*/&+cpu/; /^-e/d' requirements.txt | $(BIN)/uv pip compile pyproject.toml - --extra app --quiet --upgrade \
 		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 		--index-strategy unsafe-best-match --custom-compile-command 'make lock' --output-file requirements.lock
 	$(BIN)/python scripts/write_licences.py

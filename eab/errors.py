@@ -13,11 +13,13 @@
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
       LimitError        this server does not allow what was asked
-      NotebookError     what notebooks need is not installed (also an ImportError)
+      ExtraError        packages of an extra are not installed (also an ImportError)
+        NotebookError     those for notebooks
 
 Each message says what was given, what is allowed and what to do.
 """
 
+from importlib.util import find_spec
 from typing import Final
 
 MAX_MESSAGE: Final = 2000  # characters
@@ -95,5 +97,19 @@ class LimitError(EabError):
     """This server does not allow what was asked, or not now."""
 
 
-class NotebookError(EabError, ImportError):
+class ExtraError(EabError, ImportError):
+    """Packages that only a part of this project needs are not installed."""
+
+
+class NotebookError(ExtraError):
     """What notebooks need is not installed."""
+
+
+def need(extra: str, *packages: str, error: type[ExtraError] = ExtraError, more: str = "") -> None:
+    """Raise an error that says what to install, if one of the extra's packages is missing."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise error(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
+            f'pip install "eab-explorer[{extra}]"{more}'
+        )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+NOTHING_YET: Final = "Nothing measured yet."
 NO_DIFFERENCE: Final = "no difference measured"
 TOO_FEW: Final = "too few repeats to compare"
 MIN_REPEATS: Final = 7  # before anything is concluded

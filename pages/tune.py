@@ -24,11 +24,11 @@ from app.widgets.charts import csv_file, downloads, origin, white_background
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
 from eab.errors import EabError
-from eab.figures.charts import NOTHING_YET
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
+from eab.timing import NOTHING_YET
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"

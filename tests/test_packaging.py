@@ -1,7 +1,8 @@
 """The wheel, installed into an environment of its own and used outside the checkout.
 
 The environment borrows the dependencies of the one that runs the tests, but sees neither the
-checkout nor its editable install. A hook records every Python file access below the checkout.
+checkout nor its editable install. A hook records every Python file access below the checkout. A
+second environment has only the packages that the wheel requires without an extra.
 """
 
 import json
@@ -11,11 +12,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import psutil
 import pytest
 from explorer_server import free_port, serving
+from packaging.requirements import Requirement
 from places import ROOT
 from raw_session import RawSession
 
@@ -39,11 +42,39 @@ _LOG = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 sys.addaudithook(_watch)
 """
 
+LIBRARY = """
+from importlib.util import find_spec
+import eab
+
+assert not any(map(find_spec, ("streamlit", "starlette", "plotly", "segno", "anywidget", "ray")))
+made = eab.EntropyAdaptiveBranching("embedded").run("The cat", max_new_tokens=4)
+made.save("a.eab")
+run = eab.Run.load("a.eab")
+assert "<html" in run.to_html()
+assert "<graphml" in run.to_graphml() and "<svg" in run._repr_html_()
+assert len(run.to_pandas()) == len(made.to_pandas()) > 1
+for call, extra in (
+    (lambda: eab.show(run), "notebook"),
+    (lambda: eab.show_lesson("forks"), "notebook"),
+    (lambda: __import__("eab.figures.mass"), "app"),
+):
+    try:
+        call()
+    except eab.EabError as error:
+        assert f'pip install "eab-explorer[{extra}]"' in str(error)
+    else:
+        raise AssertionError(extra)
+"""
+
 
 class Installation:
-    """A fresh environment with the wheel, and a folder outside the checkout to work in."""
+    """A fresh environment with the wheel, and a folder outside the checkout to work in.
 
-    def __init__(self, wheel: Path, folder: Path) -> None:
+    Args:
+        lean: It has what the wheel requires without an extra, and nothing else.
+    """
+
+    def __init__(self, wheel: Path, folder: Path, lean: bool = False) -> None:
         self.home = folder / "environment"
         self.work = folder / "work"
         self.work.mkdir()
@@ -54,8 +85,12 @@ class Installation:
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install"]
         _check([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)])
         packages = Path(self.output("-c", "import site; print(site.getsitepackages()[0])").strip())
-        # The borrowed folders' own .pth files, as that of the editable install, have no effect.
-        (packages / "borrowed.pth").write_text("\n".join(SITE_PACKAGES), encoding="utf-8")
+        if lean:
+            for place in _required(packages):
+                (packages / place.name).symlink_to(place)
+        else:
+            # The borrowed folders' own .pth files, as that of the editable install, have no effect.
+            (packages / "borrowed.pth").write_text("\n".join(SITE_PACKAGES), encoding="utf-8")
         watch = WATCH.format(
             checkout=str(ROOT) + os.sep, borrowed=tuple(SITE_PACKAGES), log=str(self._log)
         )
@@ -78,6 +113,24 @@ class Installation:
     def assert_checkout_untouched(self) -> None:
         """Nothing below the checkout was opened or listed."""
         assert self._log.read_text(encoding="utf-8") == ""
+
+
+def _required(packages: Path) -> set[Path]:
+    """The files and folders of all that the wheel in `packages` requires without an extra."""
+    [own] = distributions(path=[str(packages)])
+    places, todo, done = set[Path](), [(own, "")], set[tuple[str, str]]()
+    while todo:
+        package, extra = todo.pop()
+        if (package.name, extra) in done:
+            continue
+        done.add((package.name, extra))
+        for needed in map(Requirement, package.requires or []):
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                todo += [(distribution(needed.name), each) for each in ("", *needed.extras)]
+        if package is not own:
+            tops = {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}
+            places |= {Path(str(package.locate_file(top))) for top in tops}
+    return places
 
 
 def _check(command: list[str], **options: object) -> str:
@@ -111,6 +164,11 @@ def names(wheel: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(wheel, tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="module")
+def lean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return Installation(wheel, tmp_path_factory.mktemp("lean"), lean=True)
 
 
 def test_the_wheel_installs_only_the_package_and_its_own_metadata(names: set[str]) -> None:
@@ -150,6 +208,21 @@ def test_the_commands_work_outside_the_checkout(installed: Installation) -> None
     installed.run("export", "a.eab", "--html", "a.html")
     assert (installed.work / "a.html").stat().st_size > 20_000
     installed.assert_checkout_untouched()
+
+
+def test_the_library_works_without_the_extras(lean: Installation) -> None:
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    lean.output("-c", LIBRARY)
+    assert "The cat" in lean.run("replay", "a.eab")
+    lean.run("compare-caches", "The cat", "--max-new-tokens", "2", "--repeats", "1")
+    refused = subprocess.run(
+        [str(lean.eab), "app"], capture_output=True, text=True, cwd=lean.work, env=lean.environment
+    )
+    assert refused.returncode == 1
+    assert 'pip install "eab-explorer[app]"' in refused.stderr
+    assert "Traceback" not in refused.stderr
+    lean.assert_checkout_untouched()
 
 
 def test_the_notebook_widget_has_its_code(installed: Installation) -> None:

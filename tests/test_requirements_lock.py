@@ -17,6 +17,7 @@ from scripts.write_licences import LINUX, licence, locked
 pytestmark = pytest.mark.slow
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+APP = PROJECT["optional-dependencies"]["app"]
 PINNED = [
     line
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -57,7 +58,7 @@ def test_every_entry_is_known_by_hash_and_names_no_place() -> None:
     assert "//" not in (ROOT / "requirements.lock").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PINNED])
+@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *APP, *PINNED])
 def test_the_lock_meets_what_is_required(line: str) -> None:
     requirement = Requirement(line)
     assert not unmet(requirement), f"{line}: run `make lock`"

@@ -9,10 +9,11 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import request_of, requests_of, without_prompt
+from eab.api.given_prompt import request_of, requests_of
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import with_preset
+from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError
@@ -29,8 +30,6 @@ _LOW_THRESHOLD: Final = 0.1  # nats; whoever asks for less may mean another unit
 _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
     "messages": "give the messages in the place of the prompt",
-    "logits_processors": "did you mean logits_processor?",
-    "should_fork": "give the function as policy",
 }
 
 
@@ -56,8 +55,7 @@ class EntropyAdaptiveBranching:
         device, dtype, weights, layout: How to load a model that is given by name.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
-        settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
-            or a policy of your own; `logits_processor` is for those of transformers.
+        settings: Other settings (see `eab.Settings`), or a `preset`.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -86,7 +84,7 @@ class EntropyAdaptiveBranching:
         self._settings = self._checked(given | settings)  # before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        if words := advice(self.model, self._asked({}).config):
+        if words := advice(self.model, self._config({})):
             _LOGGER.warning(words)
         by_name = loading if isinstance(model, str) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
@@ -130,7 +128,7 @@ class EntropyAdaptiveBranching:
         Arguments and errors are those of `generate`, and errors come with the call. A run that
         exceeds its memory limit ends with RunEnded("failed") instead.
         """
-        request = request_of(prompt, self._asked(settings), continued)
+        request = request_of(prompt, self._config(settings), continued)
         events = event_stream(self.model, request, self._draft_for([request]))
         return _and_then(next(events), events)
 
@@ -139,7 +137,7 @@ class EntropyAdaptiveBranching:
 
         The runs are those of `run`, up to rounding. Raises as `generate`.
         """
-        requests = requests_of(prompts, self._asked(settings))
+        requests = requests_of(prompts, self._config(settings))
         handles = serve(self.model, requests, self._draft_for(requests))
         runs = [Run(handle) for handle in handles]
         for run in runs:
@@ -150,15 +148,15 @@ class EntropyAdaptiveBranching:
         needed = any(request.config.drafter == "model" for request in requests)
         return self._draft() if needed else None
 
-    def _asked(self, settings: Mapping[str, Any]) -> Request:
-        return without_prompt(self._checked(settings))
+    def _config(self, settings: Mapping[str, Any]) -> BranchingConfig:
+        return BranchingConfig.from_settings(self._checked(settings))
 
     def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """These settings and those of the object; ConfigError if they cannot be used."""
         for name in settings.keys() & _ELSEWHERE:
             raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
         known = self._settings | with_preset(settings)
-        config = without_prompt(known).config
+        config = BranchingConfig.from_settings(known)
         if "threshold_unit" not in known and 0 < config.entropy_threshold < _LOW_THRESHOLD:
             _warn_of_low_threshold(config.entropy_threshold)
         return known

@@ -13,7 +13,7 @@ from eab.api.given_model import Model
 from eab.api.run import Run, RunLike, as_run
 from eab.api.settings import Settings
 from eab.engine.loop import stop_when
-from eab.errors import LessonError, NotebookError
+from eab.errors import LessonError, NotebookError, need
 
 if TYPE_CHECKING:
     from eab.share.lesson_widget import LessonWidget
@@ -29,7 +29,7 @@ def show(run: RunLike) -> "BoardWidget":
         NotebookError: anywidget is not installed.
         RecordError: It is no run.
     """
-    _need_anywidget()
+    _need("anywidget")
     from eab.share.widget import BoardWidget
 
     return BoardWidget(as_run(run))
@@ -48,7 +48,7 @@ def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "Live
         NotebookError: anywidget is not installed.
         ModelError, PromptError, ConfigError: The model, the prompt or a setting cannot be used.
     """
-    _need_anywidget()
+    _need("anywidget")
     from eab.share.widget import LiveWidget
 
     stop = threading.Event()
@@ -62,11 +62,11 @@ def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget
     With a finished run of your own, the lesson shows that instead of its recorded one.
 
     Raises:
-        NotebookError: anywidget is not installed.
+        NotebookError: Packages of the extra `notebook` are not installed.
         LessonError: There is no such lesson, or the file breaks a rule.
         RecordError: The run has not started.
     """
-    _need_anywidget()
+    _need("anywidget", "ipywidgets", "markdown_it", "plotly")
     from eab.lessons import bundled, bundled_runs, reading
     from eab.share.lesson_widget import LessonWidget
 
@@ -78,11 +78,6 @@ def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget
     return LessonWidget(found, as_run(shown).events)
 
 
-def _need_anywidget() -> None:
-    try:
-        import anywidget  # noqa: F401
-    except ImportError as error:
-        raise NotebookError(
-            "notebooks require anywidget, which is not installed: pip install anywidget. Without "
-            "it, eab.save_html(run, 'run.html') writes a page for any browser"
-        ) from error
+def _need(*packages: str) -> None:
+    without = ". Without it, eab.save_html(run, 'run.html') writes a page for any browser"
+    need("notebook", *packages, error=NotebookError, more=without)

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from eab.assets import HOME
+from eab.errors import need
 
 
 def open_app(
@@ -40,7 +41,8 @@ def open_app(
         ),
     ] = "",
 ) -> None:
-    """Open the explorer in the browser."""
+    """Open the explorer in the browser; needs the extra `app`."""
+    need("app", "streamlit", "starlette", "prometheus_client", "plotly", "segno")
     if store:
         os.environ["EAB_STORE"] = store if store == "off" else _absolute(store)
     if rules is not None:

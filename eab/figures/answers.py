@@ -1,10 +1,9 @@
 """How likely each answer is: a bar for what is certain, a diamond for the estimate."""
 
-import plotly.graph_objects as go
-
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.figures.charts import BLUE, text_label
+from eab.figures.drawing import go
 
 DRAWN = 24  # the most likely answers; the table has all of them
 _MAX_LABEL = 48  # characters

@@ -1,23 +1,19 @@
 """What all plotly charts have in common: colours, line styles, labels, size, printing."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-# Plotly uses numpy and pandas where it finds them loaded, also when another thread has loaded only
-# a part of them. Importing them waits for that thread.
-import numpy as np  # noqa: F401
-import pandas as pd  # noqa: F401
-import plotly.graph_objects as go
-
+from eab.figures.drawing import go
+from eab.figures.timings import MILLI
 from eab.formatting import shortened
+from eab.timing import Timing
 
 # Readable on white and on dark. Dashes, symbols and patterns tell series apart without colour.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
 GREY, GOLD = "#8c8c8c", "#a98612"
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-NOTHING_YET: Final = "Nothing measured yet."
 Axis: TypeAlias = str | dict[str, Any]  # its title, or all that plotly needs
 
 
@@ -61,6 +57,31 @@ def add_line(
         marker={"symbol": style.symbol, "size": 8},
         hovertemplate=f"{name}, {hover}<extra></extra>",
     )
+
+
+def add_timings(
+    figure: go.Figure,
+    name: str,
+    timings: Mapping[float, Timing] | Mapping[int, Timing],
+    style: LineStyle,
+    hover: str,
+    scale: float = MILLI,
+) -> None:
+    """Add a line through medians, with error bars from quartile to quartile, times `scale`."""
+    points = [(x, scale * timing.median) for x, timing in timings.items()]
+    add_line(figure, name, points, style, hover)
+    figure.data[-1].update(error_y=error_bars([*timings.values()], scale))
+
+
+def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
+    """From the lower to the upper quartile, as plotly's error bars."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [scale * (timing.high - timing.median) for timing in timings],
+        "arrayminus": [scale * (timing.median - timing.low) for timing in timings],
+        "visible": any(len(timing.seconds) > 1 for timing in timings),
+    }
 
 
 def log_axis(title: str) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from typing import Final
 
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
-from eab.figures.charts import BLUE, GREY, NOTHING_YET, ORANGE, bar_pattern, byte_unit, laid_out
+from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
+from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
+from eab.timing import NOTHING_YET
 
 # What the legend calls a part of the reserved bytes, its field in Reserved, colour and pattern.
 _PARTS: Final = (

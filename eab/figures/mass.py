@@ -2,10 +2,9 @@
 
 import math
 
-import plotly.graph_objects as go
-
 from eab import token_text
 from eab.figures.charts import text_label
+from eab.figures.drawing import go
 from eab.run import Path, RunState
 
 _MAX_LABEL = 40  # characters

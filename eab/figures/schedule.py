@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import plotly.graph_objects as go
-
 from eab.analysis.schedule import Schedule, Segment
 from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern
+from eab.figures.drawing import go
 from eab.formatting import counted
 
 Across = Literal["seconds", "passes"]

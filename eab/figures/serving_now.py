@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
-
 from eab.analysis.schedule import Schedule, ScheduledPass
 from eab.figures.charts import BLUE, laid_out
+from eab.figures.drawing import go
 from eab.figures.schedule import CURSOR, Lane, add_steps, add_work
 from eab.formatting import counted, human_bytes
 

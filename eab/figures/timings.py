@@ -1,11 +1,8 @@
-"""Timings as text and as error bars: medians of repeats with their quartiles."""
+"""Timings as text: medians of repeats with their quartiles."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-import plotly.graph_objects as go
-
-from eab.figures.charts import LineStyle, add_line
 from eab.formatting import counted, times
 from eab.timing import MIN_REPEATS, TOO_FEW, Timing, differs, no_comparison
 
@@ -48,28 +45,3 @@ def as_long(timing: Timing, first: Timing) -> str:
     if not differs(timing, first):
         return no_comparison(timing, first)
     return times(timing.median / first.median)
-
-
-def add_timings(
-    figure: go.Figure,
-    name: str,
-    timings: Mapping[float, Timing] | Mapping[int, Timing],
-    style: LineStyle,
-    hover: str,
-    scale: float = MILLI,
-) -> None:
-    """Add a line through medians, with error bars from quartile to quartile, times `scale`."""
-    points = [(x, scale * timing.median) for x, timing in timings.items()]
-    add_line(figure, name, points, style, hover)
-    figure.data[-1].update(error_y=error_bars([*timings.values()], scale))
-
-
-def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
-    """From the lower to the upper quartile, as plotly's error bars."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [scale * (timing.high - timing.median) for timing in timings],
-        "arrayminus": [scale * (timing.median - timing.low) for timing in timings],
-        "visible": any(len(timing.seconds) > 1 for timing in timings),
-    }

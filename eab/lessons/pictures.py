@@ -9,7 +9,7 @@ from eab.labs.quantization.rounding import Grid, Method, round_to_grid
 from eab.lessons.sources import Source, Sources
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from eab.figures.drawing import go
 
 Drawn = tuple[str, "go.Figure"]  # what it shows, in a sentence; the chart
 

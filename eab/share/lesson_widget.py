@@ -130,7 +130,7 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         script = self.lesson.script_at(self.stage)
         if not script.picture:
             return self._led_board(script)
-        import plotly.graph_objects as go  # takes half a second
+        from eab.figures.drawing import go  # takes half a second
 
         sentence, figure = PICTURES[script.picture].draw(self._sources)
         return widgets.VBox([widgets.Label(as_sentence(sentence)), go.FigureWidget(figure)])

@@ -7,7 +7,6 @@ from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.figures.charts import NOTHING_YET
 from eab.figures.kv_allocation import (
     allocation_figure,
     allocation_sentence,
@@ -17,6 +16,7 @@ from eab.figures.kv_allocation import (
 from eab.formatting import human_bytes
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
+from eab.timing import NOTHING_YET
 from eab.what_if.resimulate import resimulate
 
 

@@ -179,7 +179,7 @@ def _break(passes: Sequence[ForwardBatch]) -> Iterator[Any]:
 
 def test_without_anywidget_both_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(NotebookError, match="pip install anywidget"):
+    with pytest.raises(NotebookError, match=r'pip install "eab-explorer\[notebook\]"'):
         eab.show(STORY)
     with pytest.raises(ImportError, match="save_html"):
         eab.explore("embedded", "Once")

@@ -3,23 +3,17 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
-
 from eab import token_text
 from eab.analysis.schedule import Schedule
 from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
+from eab.figures.drawing import go
 from eab.figures.schedule import CURSOR, Across, Lane, add_idle, add_steps, add_work
 from eab.formatting import human_bytes
-from eab.labs.batching.results import BatchingComparison, Way
+from eab.labs.batching.results import TITLES, BatchingComparison, Way
 
 AXES: Final[dict[Across, str]] = {
     "seconds": "seconds since the requests arrived (measured)",
     "passes": "forward passes since the requests arrived",
-}
-TITLES: Final[dict[Way, str]] = {
-    "continuous": "Continuous batching",
-    "static batches": "Static batches",
-    "one by one": "One by one",
 }
 _LINES: Final[dict[Way, dict[str, object]]] = {
     "continuous": {"color": BLUE, "dash": "solid"},

@@ -16,6 +16,11 @@ from eab.timing import MIN_REPEATS, Timing
 
 Way = Literal["continuous", "static batches", "one by one"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
+TITLES: Final[dict[Way, str]] = {
+    "continuous": "Continuous batching",
+    "static batches": "Static batches",
+    "one by one": "One by one",
+}
 MAX_REQUESTS, MAX_NEW_TOKENS, MAX_PATHS, MAX_SLOTS, MAX_REPEATS = 32, 256, 8, 8, 9
 MAX_PROMPT: Final = 2000  # characters
 NEVER_FORKS: Final = 20.0  # nats

@@ -6,12 +6,10 @@ from typing import Final, NamedTuple
 import pandas as pd
 
 from eab.analysis.schedule import Schedule, percentile
-from eab.figures.charts import NOTHING_YET
 from eab.figures.timings import as_long, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
-from eab.labs.batching.pictures import TITLES
-from eab.labs.batching.results import BatchingComparison, Way
-from eab.timing import MIN_REPEATS, Claim, Timing, are_too_few, differs
+from eab.labs.batching.results import TITLES, BatchingComparison, Way
+from eab.timing import MIN_REPEATS, NOTHING_YET, Claim, Timing, are_too_few, differs
 
 
 class Measure(NamedTuple):

@@ -3,21 +3,20 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
-
 from eab.caches.growth import CostModel, overhead
 from eab.figures.charts import (
     BLUE,
-    NOTHING_YET,
     ORANGE,
     LineStyle,
     add_line,
+    add_timings,
     from_zero,
     laid_out,
     line_style,
     log_axis,
 )
-from eab.figures.timings import MILLI, add_timings, as_long, in_ms, repeats_words
+from eab.figures.drawing import go
+from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.bmc.results import (
     Experiment,
@@ -32,7 +31,7 @@ from eab.labs.bmc.results import (
 )
 from eab.labs.bmc.run_pictures import R_AXIS, mark_r
 from eab.labs.bmc.size_pictures import size_claims, sizes_figure, sizes_sentence
-from eab.timing import Claim, Timing, are_too_few, differs, fastest, timings_by
+from eab.timing import NOTHING_YET, Claim, Timing, are_too_few, differs, fastest, timings_by
 
 _MEASURED: Final = LineStyle(BLUE, "solid", "circle")
 _PREDICTED: Final = LineStyle(ORANGE, "dash", "square")

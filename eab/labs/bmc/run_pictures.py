@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import plotly.graph_objects as go
-
 from eab.analysis.kv_demand import Held
 from eab.figures.charts import (
     BLUE,
@@ -17,6 +15,7 @@ from eab.figures.charts import (
     bar_pattern,
     laid_out,
 )
+from eab.figures.drawing import go
 from eab.formatting import counted, listed, times
 
 R_AXIS: Final = "r (steps per growth, log scale)"

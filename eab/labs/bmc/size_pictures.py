@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from eab.figures.charts import GREY, NOTHING_YET, laid_out, line_style, log_axis
-from eab.figures.timings import add_timings, as_long, repeats_words
+from eab.figures.charts import GREY, add_timings, laid_out, line_style, log_axis
+from eab.figures.drawing import go
+from eab.figures.timings import as_long, repeats_words
 from eab.formatting import listed
 from eab.labs.bmc.results import Report, SizeTimed
-from eab.timing import Claim, Timing, fastest, timings_by
+from eab.timing import NOTHING_YET, Claim, Timing, fastest, timings_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from eab.figures.charts import BLUE, GREEN, ORANGE, PURPLE, add_line, laid_out, line_style, log_axis
+from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted, human_bytes, times
 from eab.labs.quantization.rounding import (
     BITS,

@@ -3,22 +3,22 @@
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from eab.figures.charts import (
     GREY,
-    NOTHING_YET,
     add_line,
     bar_pattern,
+    error_bars,
     from_zero,
     laid_out,
     line_style,
     log_axis,
 )
-from eab.figures.timings import MILLI, error_bars, in_ms
+from eab.figures.drawing import go
+from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.labs.quantization.results import FormatMeasured, FormatMissing, FormatReport, StepTimed
-from eab.timing import NO_DIFFERENCE, Claim, comparison, differs
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, Claim, comparison, differs
 from eab.weight_formats import AS_LOADED
 
 HEADINGS: Final = (

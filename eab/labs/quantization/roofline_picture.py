@@ -3,20 +3,12 @@
 from statistics import median
 from typing import Final
 
-import plotly.graph_objects as go
-
-from eab.figures.charts import (
-    NOTHING_YET,
-    PURPLE,
-    LineStyle,
-    add_line,
-    laid_out,
-    line_style,
-    log_axis,
-)
+from eab.figures.charts import PURPLE, LineStyle, add_line, laid_out, line_style, log_axis
+from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes, times
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.roofline import RunPoint, bound, ridge
+from eab.timing import NOTHING_YET
 from eab.weight_formats import AS_LOADED
 
 _DRAWN: Final = (AS_LOADED, "bfloat16", "int8", "int4")

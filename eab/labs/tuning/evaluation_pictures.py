@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import plotly.graph_objects as go
-
 from eab.figures.charts import BLUE, laid_out
+from eab.figures.drawing import go
 
 _LOOKS = {  # by way of sampling; shapes as a second cue
     "tree": {"color": BLUE, "symbol": "circle"},

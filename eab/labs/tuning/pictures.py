@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import plotly.graph_objects as go
-
 from eab.config import BranchingConfig
 from eab.figures.charts import BLUE, GREEN, GREY, ORANGE, byte_unit, laid_out
+from eab.figures.drawing import go
 from eab.labs.tuning.frontier import SettingPoint, baseline, has_effect, pareto_front
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.seed_means import Mean

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import plotly.graph_objects as go
-
 from eab.figures.charts import GREY, ORANGE, add_line, laid_out, line_style
+from eab.figures.drawing import go
 from eab.formatting import counted, listed
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_points

@@ -8,7 +8,6 @@ from typing import Any, Final
 import pandas as pd
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.figures.charts import NOTHING_YET
 from eab.formatting import counted, human_bytes
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import (
@@ -23,7 +22,7 @@ from eab.labs.tuning.frontier import (
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.seed_means import Mean, mean, paired_difference
 from eab.settings import Steps
-from eab.timing import NO_DIFFERENCE
+from eab.timing import NO_DIFFERENCE, NOTHING_YET
 
 HEADINGS: Final = ("Setting", "Cost", "Gain", "Against independent sampling", "Front")
 _SHAPING: Final = ("entropy_threshold", "branch_factor", "max_paths", "policy")

@@ -4,13 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
 from eab.figures.charts import (
     BLUE,
     GREEN,
-    NOTHING_YET,
     ORANGE,
     PURPLE,
     bar_pattern,
@@ -19,12 +15,13 @@ from eab.figures.charts import (
     laid_out,
     log_axis,
 )
+from eab.figures.drawing import go, make_subplots
 from eab.figures.timings import MILLI, in_ms
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.results import VariantRuns
 from eab.run import RunState, Step
-from eab.timing import Timing, timings_by
+from eab.timing import NOTHING_YET, Timing, timings_by
 
 
 class CacheStyle(NamedTuple):

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from eab import token_text
 from eab.config import MAX_DRAFT
 from eab.figures.charts import BLUE, ORANGE, from_zero, laid_out
+from eab.figures.drawing import go
 from eab.figures.timings import ms, with_spread
 from eab.formatting import counted
 from eab.labs.variants.costs import VariantRow

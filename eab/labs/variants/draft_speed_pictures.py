@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-import plotly.graph_objects as go
-
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, NOTHING_YET, ORANGE, from_zero, laid_out
-from eab.figures.timings import MILLI, error_bars, in_ms, repeats_words
+from eab.figures.charts import BLUE, ORANGE, error_bars, from_zero, laid_out
+from eab.figures.drawing import go
+from eab.figures.timings import MILLI, in_ms, repeats_words
 from eab.formatting import counted, listed
 from eab.labs.variants.draft_pictures import (
     LENGTH_AXIS,
@@ -23,7 +22,7 @@ from eab.labs.variants.results import VariantRuns
 from eab.labs.variants.times import RunTimed
 from eab.speculation.formulas import best_length, speed_up
 from eab.speculation.stats import fit_pass_seconds
-from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, comparison, differs
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, Claim, Timing, are_too_few, comparison, differs
 
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05

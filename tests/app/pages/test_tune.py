@@ -15,7 +15,6 @@ from app.server.sweep_store import default_sweep_store
 from app.state.process import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
-from eab.figures.charts import NOTHING_YET
 from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.prompt_sets import SETS, bundled_prompts
@@ -23,6 +22,7 @@ from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport, dumps
 from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
 from eab.lessons import bundled_runs
+from eab.timing import NOTHING_YET
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
 NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with right answers

@@ -4,7 +4,6 @@ import pytest
 
 from eab.analysis.schedule import ScheduledPass, Served
 from eab.events import RunEnded
-from eab.figures.charts import NOTHING_YET
 from eab.figures.serving_now import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
 from eab.labs.batching.pictures import AXES, batching_figure
 from eab.labs.batching.results import Asked, BatchingComparison, Began, Way, WayServed, Workload
@@ -18,6 +17,7 @@ from eab.labs.batching.sentences import (
     requests_table,
     way_sentences,
 )
+from eab.timing import NOTHING_YET
 
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
 # Run 0 writes one token, run 1 three, run 2 one. Two slots.

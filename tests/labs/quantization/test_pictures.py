@@ -2,7 +2,6 @@
 
 import pytest
 
-from eab.figures.charts import NOTHING_YET
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization import roofline_picture as roofline
 from eab.labs.quantization.results import (
@@ -15,6 +14,7 @@ from eab.labs.quantization.results import (
 )
 from eab.labs.quantization.roofline import RunPoint, bound
 from eab.lessons import bundled_runs
+from eab.timing import NOTHING_YET
 from eab.weight_formats import AS_LOADED
 
 SLOW, FAST = (4.0,) * 7, (2.0,) * 7

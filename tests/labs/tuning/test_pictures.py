@@ -5,12 +5,12 @@ import pytest
 from cells import cell
 
 from eab.config import BranchingConfig
-from eab.figures.charts import NOTHING_YET
 from eab.labs.tuning import pictures as tuning
 from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import SettingPoint, baseline, pareto_front, setting_points
 from eab.labs.tuning.quantities import COSTS, GAINS
+from eab.timing import NOTHING_YET
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
 
