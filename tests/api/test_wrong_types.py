@@ -73,7 +73,7 @@ RIGHT = {
     "a threshold": lambda value: isinstance(value, int | float) and 0 <= value <= 20,
     "a growth step": lambda value: isinstance(value, int) and 1 <= value <= 4096,
     "a rule of answers": callable,
-    "varied settings": lambda value: value == {} and isinstance(value, dict),
+    "varied settings": lambda value: isinstance(value, dict) and not value,
     "continued": lambda value: isinstance(value, list | np.ndarray) and not len(value),
 }
 
