@@ -41,6 +41,7 @@ T = TypeVar("T")
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
+OWN: Final = "own:"  # before the name of a policy that a program gave
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
 MAX_STOP_STRINGS: Final = 4
@@ -173,9 +174,9 @@ class BranchingConfig:
             number="{:.1%}",
         ),
     )
-    policy: PolicyName = setting(
+    policy: str = setting(
         "fair",
-        Choice(get_args(PolicyName)),
+        Choice(get_args(PolicyName), OWN),
         BRANCHING,
         "Policy",
         "fair: weights are unbiased and sum to 1. original: the published rule; all texts have "
@@ -183,6 +184,7 @@ class BranchingConfig:
         "stochastic-beam: max_paths different texts, drawn without replacement. greedy: the most "
         "likely token, no forks. independent: ordinary sampling of max_paths texts, for "
         "comparison. Only fair and original use the threshold.",
+        more="In Python also [one of your own](library.md#a-policy-of-your-own).",
         widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
     )
 

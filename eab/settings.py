@@ -14,6 +14,7 @@ from eab.formatting import quoted
 
 T = TypeVar("T")
 _KEY: Final = "setting"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 MAX_TEXT: Final = 200_000  # characters of a prompt or of a setting that is a text
 
 
@@ -70,11 +71,15 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several names."""
+    """One of several names, or another plain one after the word `own` if that is not empty."""
 
     names: tuple[str, ...]
+    own: str = ""
 
     def check(self, name: str, value: object) -> None:
+        is_own = self.own and isinstance(value, str) and value.startswith(self.own)
+        if is_own and _PLAIN_NAME.fullmatch(str(value).removeprefix(self.own)):
+            return
         if not isinstance(value, str) or value not in self.names:
             raise ConfigError(
                 f"{name} is {quoted(value)}; it must be one of: {', '.join(self.names)}"

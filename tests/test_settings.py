@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, PolicyName, ThresholdUnit
 from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
 from scripts.write_settings import (
     RULES_FILE,
@@ -59,8 +59,9 @@ def test_what_a_widget_offers_is_allowed(name: str, declared: Setting) -> None:
 @EVERY
 def test_a_choice_has_the_names_of_its_type_and_explains_each(name: str, declared: Setting) -> None:
     if isinstance(declared.values, Choice):
-        assert get_origin(KINDS[name]) is Literal
-        assert declared.values.names == get_args(KINDS[name])
+        kind = PolicyName if declared.values.own else KINDS[name]
+        assert get_origin(kind) is Literal
+        assert declared.values.names == get_args(kind)
         for choice in declared.values.names:
             assert f"{choice}: " in declared.help
 

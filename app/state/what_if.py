@@ -72,8 +72,9 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
 
 
 def possible(recorded: OpenRun) -> bool:
-    """Whether there is a finished run to recompute."""
-    return recorded.run is not None and bool(recorded.run.steps)
+    """Whether there is a finished run to recompute, and nothing of it that no record holds."""
+    run = recorded.run
+    return run is not None and bool(run.steps) and not run.started.own_parts
 
 
 def texts_at(recorded: OpenRun, threshold: float) -> int | None:

@@ -9,11 +9,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import request_of, requests_of
+from eab.api.given_prompt import request_of, requests_of, without_prompt
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import with_preset
-from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError
@@ -30,6 +29,8 @@ _LOW_THRESHOLD: Final = 0.1  # nats; whoever asks for less may mean another unit
 _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
     "messages": "give the messages in the place of the prompt",
+    "logits_processors": "did you mean logits_processor?",
+    "should_fork": "give the function as policy",
 }
 
 
@@ -55,7 +56,8 @@ class EntropyAdaptiveBranching:
         device, dtype, weights, layout: How to load a model that is given by name.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
-        settings: Other settings (see `eab.Settings`), or a `preset`.
+        settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
+            or a policy of your own; `logits_processor` is for those of transformers.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -84,7 +86,7 @@ class EntropyAdaptiveBranching:
         self._settings = self._checked(given | settings)  # before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        if words := advice(self.model, self._config({})):
+        if words := advice(self.model, self._asked({}).config):
             _LOGGER.warning(words)
         by_name = loading if isinstance(model, str) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
@@ -128,7 +130,7 @@ class EntropyAdaptiveBranching:
         Arguments and errors are those of `generate`, and errors come with the call. A run that
         exceeds its memory limit ends with RunEnded("failed") instead.
         """
-        request = request_of(prompt, self._config(settings), continued)
+        request = request_of(prompt, self._asked(settings), continued)
         events = event_stream(self.model, request, self._draft_for([request]))
         return _and_then(next(events), events)
 
@@ -137,7 +139,7 @@ class EntropyAdaptiveBranching:
 
         The runs are those of `run`, up to rounding. Raises as `generate`.
         """
-        requests = requests_of(prompts, self._config(settings))
+        requests = requests_of(prompts, self._asked(settings))
         handles = serve(self.model, requests, self._draft_for(requests))
         runs = [Run(handle) for handle in handles]
         for run in runs:
@@ -148,15 +150,15 @@ class EntropyAdaptiveBranching:
         needed = any(request.config.drafter == "model" for request in requests)
         return self._draft() if needed else None
 
-    def _config(self, settings: Mapping[str, Any]) -> BranchingConfig:
-        return BranchingConfig.from_settings(self._checked(settings))
+    def _asked(self, settings: Mapping[str, Any]) -> Request:
+        return without_prompt(self._checked(settings))
 
     def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """These settings and those of the object; ConfigError if they cannot be used."""
         for name in settings.keys() & _ELSEWHERE:
             raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
         known = self._settings | with_preset(settings)
-        config = BranchingConfig.from_settings(known)
+        config = without_prompt(known).config
         if "threshold_unit" not in known and 0 < config.entropy_threshold < _LOW_THRESHOLD:
             _warn_of_low_threshold(config.entropy_threshold)
         return known

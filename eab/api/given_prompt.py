@@ -1,8 +1,10 @@
-"""A prompt in any form that callers have it in."""
+"""A prompt in any form that callers have it in, and the request that settings make of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from eab.branching.own import own_name
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import PromptError
@@ -11,8 +13,26 @@ from eab.events.chat import read_messages
 from eab.formatting import quoted
 
 
-def request_of(prompt: Any, config: BranchingConfig, continued: Sequence[int] = ()) -> Request:
-    """The request for text, for the messages of a chat, or for token ids.
+def without_prompt(settings: Mapping[str, Any]) -> Request:
+    """A request with these settings, a `policy` and a `logits_processor` that a program gives among
+    them, and no prompt yet.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    plain = dict(settings)
+    processors, policy = plain.pop("logits_processor", None), plain.get("policy")
+    if policy is None or isinstance(policy, str):
+        policy = None
+    else:
+        plain["policy"] = own_name(policy)
+    config = BranchingConfig.from_settings(plain)
+    return Request("", config, policy=policy, logits_processors=processors)
+
+
+def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Request:
+    """The request for text, for the messages of a chat, or for token ids, with the settings of
+    `asked`.
 
     Raises:
         PromptError: It is none of these.
@@ -21,22 +41,22 @@ def request_of(prompt: Any, config: BranchingConfig, continued: Sequence[int] = 
     if more is None:
         raise PromptError(f"continued is {quoted(continued)}; give token ids")
     if isinstance(prompt, str):
-        return Request(prompt, config, more)
+        return replace(asked, prompt=prompt, continued=more)
     if (tokens := _ids(prompt)) is not None:
-        return Request("", config, more, token_ids=tokens)
+        return replace(asked, token_ids=tokens, continued=more)
     if isinstance(prompt, Sequence) and all(isinstance(each, Mapping | Message) for each in prompt):
-        return Request("", config, more, read_messages(prompt))
+        return replace(asked, messages=read_messages(prompt), continued=more)
     raise PromptError(
         f"the prompt is {quoted(prompt)}; give text, messages such as "
         '[{"role": "user", "content": "Hello"}], or token ids'
     )
 
 
-def requests_of(prompts: Any, config: BranchingConfig) -> list[Request]:
+def requests_of(prompts: Any, asked: Request) -> list[Request]:
     """A request for each prompt; PromptError if they are no list of prompts."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
         raise PromptError(f"the prompts are {quoted(prompts)}; give a list of prompts")
-    return [request_of(prompt, config) for prompt in prompts]
+    return [request_of(prompt, asked) for prompt in prompts]
 
 
 def _ids(given: Any) -> tuple[int, ...] | None:

@@ -30,7 +30,7 @@ class FairPolicy(Thresholded):
         heirs = predictions.drawn
         choices: list[list[tuple[int, float]]] = [[(drawn_token(heir), 1.0)] for heir in heirs]
         for index, leaf in enumerate(leaves):
-            if self._may_fork(leaf, predictions.entropies[index]):
+            if self._may_fork(leaf, predictions, index, step):
                 choices[index] = self._shares(predictions, index, drawn_token(heirs[index]))
         return children_of(leaves, predictions, choices, heirs)
 
@@ -46,9 +46,10 @@ class FairPolicy(Thresholded):
             if predictions.entropies[index] >= self._threshold
         ]
 
-    def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
+    def _may_fork(self, leaf: Leaf, predictions: Predictions, index: int, step: int) -> bool:
         """Any rule that does not depend on the draw keeps the weights unbiased."""
-        return entropy >= self._threshold and leaf.weight >= self._config.min_fork_weight
+        is_unsure = predictions.entropies[index] >= self._threshold
+        return is_unsure and leaf.weight >= self._config.min_fork_weight
 
     def _head(self, predictions: Predictions, index: int) -> list[int]:
         """The k-1 most likely tokens, without those of probability zero."""

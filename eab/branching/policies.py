@@ -16,14 +16,24 @@ paths the path limit drops.
 from eab.branching.arithmetic import ArithmeticPolicy
 from eab.branching.fair import FairPolicy
 from eab.branching.original import OriginalPolicy
+from eab.branching.own import GivenPolicy, check_is_there, own_policy
 from eab.branching.policy import Policy
 from eab.branching.stochastic_beam import StochasticBeamPolicy
 from eab.branching.without_forks import GreedyPolicy, IndependentPolicy
 from eab.config import BranchingConfig
 
 
-def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
-    """The policy that the config names, for one run."""
+def make_policy(
+    config: BranchingConfig, threshold_nats: float, given: GivenPolicy | None = None
+) -> Policy:
+    """The policy of one run: the given one, or the one that the config names.
+
+    Raises:
+        ConfigError: A program gave the one that it names, or what is given makes none.
+    """
+    check_is_there(config, given)
+    if given is not None:
+        return own_policy(given, config, threshold_nats)
     match config.policy:
         case "fair":
             return FairPolicy(config, threshold_nats)
@@ -37,3 +47,4 @@ def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
             return GreedyPolicy(config)
         case "independent":
             return IndependentPolicy(config)
+    raise AssertionError(f"BranchingConfig lets no policy {config.policy} pass")

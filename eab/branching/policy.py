@@ -1,15 +1,17 @@
 """What a branching policy decides about leaves, their children and weights.
 
-`eab.branching.policies` names the policies.
+`eab.branching.policies` names the policies. Imports no torch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from eab.branching.random_streams import Purpose, child_stream_key, uniform
-from eab.branching.sampling import Predictions, RestDraw
 from eab.config import BranchingConfig
+
+if TYPE_CHECKING:
+    from eab.branching.sampling import Predictions, RestDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,14 @@ class Policy(Protocol):
         """For each path and step the random number, in [0, 1), that draws its next token."""
         ...
 
-    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
+    def rest_draws(self, predictions: "Predictions", first: int, at: At) -> "list[RestDraw]":
         """Further tokens to draw for `branch`; the rows of this run, each for a path and a step of
         `at`, begin at batch index `first`.
         """
         ...
 
     def branch(
-        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+        self, leaves: Sequence[Leaf], predictions: "Predictions", step: int
     ) -> list[list[Child]]:
         """The children of each live leaf; two or more are a fork.
 
@@ -68,7 +70,7 @@ class Policy(Protocol):
         """The new weight of each finished leaf and each child, in tree order; None drops it."""
         ...
 
-    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+    def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
         """For each batch index the token that the path must take, whatever happens to other paths;
         None where it may fork. Speculative decoding compares draft tokens with them.
         """
@@ -76,30 +78,29 @@ class Policy(Protocol):
 
 
 class Seeded:
-    """The random numbers of every policy: a path draws its next token with the first number of its
-    stream at the step.
+    """What every policy begins with. Random numbers: a path draws its next token with the first
+    number of its stream at the step. Speculation: every path may fork, so no draft token counts.
     """
 
-    def __init__(self, config: BranchingConfig) -> None:
-        self._config = config
+    def __init__(self, config: BranchingConfig, threshold_nats: float = 0.0) -> None:
+        self._config, self._threshold = config, threshold_nats
 
     def uniforms(self, at: At) -> list[float]:
         return [
             uniform(self._config.seed, stream_key, step, Purpose.TOKEN) for stream_key, step in at
         ]
 
-    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
+    def rest_draws(self, predictions: "Predictions", first: int, at: At) -> "list[RestDraw]":
         return []
+
+    def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
+        return [None] * len(at)
 
 
 class Thresholded(Seeded):
     """A policy that forks at or above an entropy threshold, in nats."""
 
-    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
-        super().__init__(config)
-        self._threshold = threshold_nats
-
-    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+    def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
         """The tokens drawn below the threshold. The minimum weight to fork does not count, because
         the weight of a path may still increase.
         """
@@ -120,7 +121,7 @@ def stream_key_of(child: Child, step: int) -> int:
 
 def children_of(
     leaves: Sequence[Leaf],
-    predictions: Predictions,
+    predictions: "Predictions",
     choices: Sequence[Sequence[tuple[int, float]]],
     heirs: Sequence[int | None],
 ) -> list[list[Child]]:

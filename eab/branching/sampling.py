@@ -60,9 +60,9 @@ class Predictions:
         self._scores = _by_settings(scores, runs, _filter_settings, _filtered)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
         self._blocks = _block_sums(self._probs)
-        width = min(max(_listed(config) for config, _ in runs), self._probs.shape[-1])
+        width = min(max(listed(config) for config, _ in runs), self._probs.shape[-1])
         tops = _by_settings(
-            self._probs, runs, _listed, lambda probs, config: _top(probs, _listed(config), width)
+            self._probs, runs, listed, lambda probs, config: _top(probs, listed(config), width)
         )
         tokens = tops[:, width:].long()
         best = self._scores.gather(1, tokens)
@@ -75,10 +75,10 @@ class Predictions:
             finite = self._scores.clamp(min=torch.finfo(self._scores.dtype).min)
             numbers[:, :1] = _on_host(self._entropies(best[:, 0], finite))
         self.entropies = numbers[:, 0].tolist()
-        listed = _lower_first(numbers[:, 1:].view(len(numbers), 3, width))
-        self.top_probabilities = listed[:, 1].tolist()
-        self.top_tokens = listed[:, 2].long().tolist()
-        rows = zip(self.top_tokens, listed[:, 0].tolist(), strict=True)
+        lists = _lower_first(numbers[:, 1:].view(len(numbers), 3, width))
+        self.top_probabilities = lists[:, 1].tolist()
+        self.top_tokens = lists[:, 2].long().tolist()
+        rows = zip(self.top_tokens, lists[:, 0].tolist(), strict=True)
         self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
         self.drawn = [None] * len(scores)
         self.rests = [None] * len(scores)
@@ -314,7 +314,7 @@ def _filter_settings(config: BranchingConfig) -> Hashable:
     return config.temperature, config.top_k, config.top_p
 
 
-def _listed(config: BranchingConfig) -> int:
+def listed(config: BranchingConfig) -> int:
     """How many of the most likely tokens are listed."""
     return max(CANDIDATES, config.branch_factor)
 

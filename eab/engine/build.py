@@ -1,6 +1,7 @@
 """From a request to a `Generation`: the only place where the parts of a run are put together."""
 
 from eab import token_text
+from eab.branching.own import check_is_there, plain_name
 from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
@@ -8,6 +9,7 @@ from eab.caches.factory import make_cache
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, in_whole_blocks
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
+from eab.engine.logits_processing import check_processors
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
 from eab.events import RunStarted
@@ -30,11 +32,13 @@ def build(
 
     Raises:
         PromptError: The prompt is empty, too long, or has already ended.
-        ConfigError: The drafter is `model` and there is no draft model.
+        ConfigError: The drafter is `model` and there is no draft model, a program gave the policy
+            that the settings name, or the logits processors cannot be applied.
         ModelError: The draft model has another vocabulary.
     """
     tokens, config = encode(model, request), request.config
-    policy = make_policy(config, threshold_nats)
+    check_processors(model, request)
+    policy = make_policy(config, threshold_nats, request.policy)
     cache = new_cache(model, config, len(tokens))
     started = RunStarted(
         request.prompt or token_text.join(map(model.text, request.token_ids)),
@@ -46,9 +50,10 @@ def build(
         draft=draft.card if draft is not None and config.drafter == "model" else None,
         continued=len(request.continued),
         messages=request.messages,
+        logits_processors=tuple(map(plain_name, request.logits_processors)),
     )
     speculator = make_speculator(config, model, draft, policy, cache)
-    return Generation(model, started, cache, policy, speculator)
+    return Generation(model, started, cache, policy, speculator, request.logits_processors)
 
 
 def check_and_calibrate(model: LanguageModel, request: Request) -> None:
@@ -56,6 +61,8 @@ def check_and_calibrate(model: LanguageModel, request: Request) -> None:
 
     The measured costs are kept for the whole process, so `build` is then quick.
     """
+    check_processors(model, request)
+    check_is_there(request.config, request.policy)
     _growth_rule(model, request.config, len(encode(model, request)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ModelError
+from eab.errors import ConfigError, ModelError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
 
@@ -15,9 +15,15 @@ def continue_from(
     """The request for a run that continues another with the ids of `eab.run.RunState.continuation`.
 
     Raises:
+        ConfigError: The run used logits processors, so its distribution would be another.
         ModelError: `model` did not make the run. The token ids are used unchanged, so they must
             mean the same text.
     """
+    if started.logits_processors:
+        raise ConfigError(
+            f"this run used logits processors ({', '.join(started.logits_processors)}), which only "
+            "a program can give again; continue it in Python, with continued="
+        )
     card = started.model
     same = model.card.name == card.name and model.card.vocab_size == card.vocab_size
     same = same and max(started.prompt_tokens, default=0) < card.vocab_size

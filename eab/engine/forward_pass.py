@@ -112,8 +112,12 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
     counts = [len(part.batch.logits_indices) for part in parts if part.batch is not None]
     try:
         generations = [part.generation for part in parts]
+        scores = logits
+        if any(generation.processors for generation in generations):
+            pairs = zip(generations, logits.split(counts), strict=True)
+            scores = torch.cat([generation.processed(own) for generation, own in pairs])
         runs = [(run.config, count) for run, count in zip(generations, counts, strict=True)]
-        predictions = Predictions(logits, runs)
+        predictions = Predictions(scores, runs)
         uniforms: list[float] = []
         rests: list[RestDraw] = []
         for generation in generations:

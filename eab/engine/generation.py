@@ -7,6 +7,8 @@ into events. It knows nothing about other runs, and only the texts and stop toke
 import time
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
@@ -14,8 +16,10 @@ from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
+from eab.engine.logits_processing import processed
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted_events
+from eab.engine.request import Processor
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import Event, RowsAllocated, RunStarted, Speculated
 from eab.models.base import LanguageModel
@@ -37,9 +41,11 @@ class Generation:
         cache: KVCache,
         policy: Policy,
         speculator: Speculator | None = None,
+        processors: Sequence[Processor] = (),
     ) -> None:
         self.started, self.config, self.cache = started, started.config, cache
         self._model, self.policy, self._speculator = model, policy, speculator
+        self.processors = processors
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
@@ -175,6 +181,15 @@ class Generation:
             for state in [self.paths.lookahead[leaf.path]]
             for index in range(len(state.draft_tokens) + 1)
         ]
+
+    def processed(self, logits: Tensor) -> Tensor:
+        """The logits of the current pass after the logits processors; without draft tokens, there
+        is one row per path. Those inside the prompt are not needed.
+        """
+        if not self.processors or self.prefilling:
+            return logits
+        texts = [self.paths.lookahead[leaf.path].tokens for leaf in self._in_pass]
+        return processed(self.processors, logits, texts)
 
     def decide(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
         """Use the predictions of the pass, and decide every step that all live paths have reached.

@@ -21,8 +21,12 @@ PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
 def probe(
     model: LanguageModel, request: Request, events: list[Event]
 ) -> Generator[Generation, list[Event], list[float]]:
-    """The entropies (nats) of a few greedy steps; once per model, prompt and settings."""
-    greedy = replace(request, config=probe_config(request.config))
+    """The entropies (nats) of a few greedy steps; once per model, prompt and settings. Logits
+    processors may change between two runs, so with them there is a probe for each run.
+    """
+    greedy = replace(request, config=probe_config(request.config), policy=None)
+    if greedy.logits_processors:
+        return [event.entropy for event in (yield from _continue(model, greedy, events))]
     known = PROBED.setdefault(model, {})
     if greedy in known:
         events += known[greedy]

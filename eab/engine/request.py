@@ -1,12 +1,20 @@
 """What a run is asked for, as one value. Imports no torch."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from eab.branching.own import GivenPolicy, own_name, takes_two
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, PromptError
 from eab.events import Message
 from eab.events.chat import title_of
+from eab.events.fields import MAX_PROCESSORS
 from eab.formatting import quoted
+
+# Of token ids (1, tokens) and scores (1, V): the new scores, as LogitsProcessor of transformers
+Processor: TypeAlias = Callable[[Any, Any], Any]
+GivenProcessors: TypeAlias = Processor | Sequence[Processor] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +27,14 @@ class Request:
         continued: Token ids after those of the prompt (see `eab.run.RunState.continuation`).
         messages: The chat in place of the prompt; a last message of the assistant is continued.
         token_ids: The prompt as the model reads it, in place of its text.
+        policy: A rule or a policy in place of one that `config` names (see `eab.branching.own`);
+            `config.policy` is then its name.
+        logits_processors: What changes the scores of every path before its entropy is measured, in
+            this order.
 
     Raises:
         PromptError: There are messages, and another prompt.
+        ConfigError: The policy or a logits processor is none.
     """
 
     prompt: str
@@ -29,12 +42,34 @@ class Request:
     continued: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()
+    policy: GivenPolicy | None = None
+    logits_processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, BranchingConfig):
             raise ConfigError(f"the config is {quoted(self.config)}; give a BranchingConfig")
+        processors = _as_processors(self.logits_processors)
+        object.__setattr__(self, "logits_processors", processors)
+        if self.policy is not None:
+            config = replace(self.config, policy=own_name(self.policy))
+            object.__setattr__(self, "config", config)
         if self.messages:
             title = title_of(self.messages)
             if self.prompt not in ("", title):
                 raise PromptError("a prompt and messages are given; give only one of them")
             object.__setattr__(self, "prompt", title)
+
+
+def _as_processors(given: Any) -> tuple[Processor, ...]:
+    listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
+    for each in listed:
+        if isinstance(each, type) or not takes_two(each):
+            raise ConfigError(
+                f"a logits processor is {quoted(each)}; give a LogitsProcessor of transformers, or "
+                "a list of them"
+            )
+    if len(listed) > MAX_PROCESSORS:
+        raise ConfigError(
+            f"there are {len(listed)} logits processors; give at most {MAX_PROCESSORS}"
+        )
+    return tuple(listed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from eab import token_text
-from eab.config import BranchingConfig
+from eab.config import OWN, BranchingConfig
 from eab.events import fields
 from eab.events.values import (
     Candidate,
@@ -99,6 +99,15 @@ class RunStarted:
     continued: fields.Count = 0
     # The chat that was given in the place of a prompt; empty if there is none
     messages: Annotated[tuple[Message, ...], fields.PER_CHAT] = ()
+    # The class names of the logits processors that changed the scores, in their order
+    logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
+
+    @property
+    def own_parts(self) -> str:
+        """What a program gave the run and no file holds, in words; empty if there is nothing."""
+        own = [f"the policy {self.config.policy}"] if self.config.policy.startswith(OWN) else []
+        names = ", ".join(self.logits_processors)
+        return " and ".join([*own, *([f"logits processors ({names})"] if names else [])])
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ MAX_TOKEN_CHARACTERS: Final = 1000  # the longest tokens of known vocabularies h
 MAX_CANDIDATES: Final = 16
 MAX_MESSAGES: Final = 256
 MAX_ROLE: Final = 32  # characters
+MAX_PROCESSORS: Final = 64
 
 
 Whole = Annotated[int, Meta(ge=-MAX_SEED, le=MAX_SEED)]
@@ -41,6 +42,7 @@ Message = Annotated[str, Meta(max_length=10_000)]
 # For tuples: Annotated[tuple[TokenId, ...], PER_PROMPT]
 PER_PROMPT: Final = Meta(max_length=MAX_PROMPT_TOKENS)
 PER_CHAT: Final = Meta(max_length=MAX_MESSAGES)
+PER_PROCESSOR: Final = Meta(max_length=MAX_PROCESSORS)
 PER_STEP: Final = Meta(max_length=MAX_PATHS)
 PER_DRAFT: Final = Meta(max_length=MAX_DRAFT)
 PER_PREDICTION: Final = Meta(max_length=MAX_CANDIDATES)

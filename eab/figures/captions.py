@@ -7,6 +7,7 @@ from typing import Final
 
 from eab import token_text
 from eab.analysis.answers import Answers
+from eab.config import OWN
 from eab.events import EndReason
 from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
 from eab.formatting import counted, human_bytes, shortened
@@ -110,6 +111,8 @@ def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
+    if config.policy.startswith(OWN):
+        return f"No fork: the policy {config.policy} made none."
     if config.policy not in ("fair", "original"):
         return f"No fork: the policy {config.policy} does not use the threshold."
     reached = f"{highest.entropy:.2f} nats"

@@ -9,7 +9,6 @@ import pandas as pd
 from eab.analysis.answers import group_answers
 from eab.analysis.diff import Merged, same_prompt, texts_of
 from eab.analysis.separate_caches import separate_bytes
-from eab.config import PolicyName
 from eab.formatting import counted, human_bytes, times
 from eab.run import RunState
 
@@ -19,7 +18,7 @@ NOTE: Final = (
     "different days or machines."
 )
 _NO_VALUE: Final = "–"
-_POLICIES: Final[dict[PolicyName, str]] = {
+_POLICIES: Final = {
     "fair": "entropy-adaptive branching",
     "original": "branching by the published rule",
     "greedy": "greedy decoding",
@@ -157,8 +156,10 @@ def takeaway_sentence(a: RunState, b: RunState) -> str:
 
 
 def _seen(run: RunState, found: RunMeasures, name: str) -> str:
+    policy = run.started.config.policy
+    words = _POLICIES.get(policy, f"the policy {policy}")
     return (
-        f"{name}, {_POLICIES[run.started.config.policy]}, saw {_probability(found.explored)} of "
+        f"{name}, {words}, saw {_probability(found.explored)} of "
         f"all probability: {counted(found.distinct, 'different text')} for "
         f"{counted(found.tokens, 'token')} through the model."
     )

@@ -19,6 +19,8 @@ def to_json(event: Event) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
     if made.get("whole", event) is None:
         del made["whole"]  # a run of a model on this machine says nothing of bounds
+    if not made.get("logits_processors", True):
+        del made["logits_processors"]  # so that programs without them read the file
     return made
 
 
@@ -46,6 +48,7 @@ def _check_consistency(event: Event) -> None:
                 texts = (model.name, model.family, model.dtype, model.device)
                 "".join((*texts, model.weights, model.layout)).encode("utf-8")
             event.prompt.encode("utf-8")
+            "".join(event.logits_processors).encode("utf-8")
             if event.messages and event.prompt != title_of(read_messages(event.messages)):
                 raise ValueError("prompt is not the title of the messages")
             tokens = len(event.prompt_tokens)

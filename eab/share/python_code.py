@@ -28,7 +28,8 @@ def as_python(started: RunStarted) -> str:
     continued = f", continued={tokens!r}" if tokens else ""
     messages = as_json(started.messages)
     prompt = repr(messages or started.prompt)
-    return (
+    note = f"# The run used {started.own_parts}: add them.\n" if started.own_parts else ""
+    return note + (
         "from eab import EntropyAdaptiveBranching\n\n"
         f"explorer = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
         f"run = explorer.run({prompt}{continued})\n"

@@ -63,7 +63,7 @@ class BoardWidget(anywidget.AnyWidget):
         """The run, or what is shown instead of it, with what may be asked for."""
         run = self.run
         message = self._feed.message(shown or run, "notebook", mode, autoplay)
-        if self.running or run is None or not run.steps:
+        if self.running or run is None or not run.steps or run.started.own_parts:
             return message
         return message | {"offers": {"what_if": True, "growth_steps": growth_steps(run)}}
 

@@ -86,6 +86,11 @@ def resimulate(
 def _started(
     recorded: RunStarted, threshold_nats: float | None, r: AllocationStep | None
 ) -> RunStarted:
+    if recorded.own_parts:
+        raise ConfigError(
+            f"the run used {recorded.own_parts}, which a program gave and no record holds, so it "
+            "cannot be computed again without the model; run the model with other settings"
+        )
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )

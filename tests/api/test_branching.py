@@ -160,6 +160,8 @@ def test_numbers_and_words_of_other_libraries_are_settings_too():
     for name, why in {
         "model_name": "did you mean model",
         "messages": "place of the prompt",
+        "logits_processors": "did you mean logits_processor",
+        "should_fork": "give the function as policy",
     }.items():
         with pytest.raises(ConfigError, match=why):
             explorer.run("0", **{name: "embedded"})

@@ -15,6 +15,8 @@ GOOD = """
 import torch
 import eab
 from eab import EntropyAdaptiveBranching, Run, Settings
+from eab.branching.fair import FairPolicy
+from transformers import MinPLogitsWarper
 
 explorer = EntropyAdaptiveBranching("embedded", 0.5, max_paths=4, dtype=torch.float32, stop=["x"])
 wide: Settings = {"preset": "wide", "max_new_tokens": 3}
@@ -22,6 +24,8 @@ run: Run = explorer.run("Once", **wide)
 runs: list[Run] = explorer.generate_batch(["a", "b"])
 explorer.run([{"role": "user", "content": "b"}])
 weight: float = explorer.generate([1, 2, 3], top_k=None)[0].weight
+explorer.run("Once", policy=lambda prediction, leaf: prediction.entropy > 1 / leaf.weight)
+explorer.run("Once", policy=FairPolicy, logits_processor=[MinPLogitsWarper(0.1)])
 eab.show("coin.eab"), eab.show(run), eab.show(run.events), run.what_if(threshold=1.0).save("x.eab")
 """
 BAD = """
@@ -31,6 +35,7 @@ explorer = EntropyAdaptiveBranching("embedded")
 explorer.run("Once", max_new_token=3)
 explorer.run("Once", temperature="hot")
 explorer.run("Once", policy="unfair")
+explorer.run("Once", policy=lambda prediction: True)
 explorer.generate(3)
 EntropyAdaptiveBranching(12345)
 EntropyAdaptiveBranching("embedded", max_path=3)
@@ -40,9 +45,9 @@ eab.show(42)
 
 
 def test_the_types_name_every_setting() -> None:
-    assert set(get_type_hints(Settings)) == {"preset", *SETTINGS}
+    assert set(get_type_hints(Settings)) == {"preset", "logits_processor", *SETTINGS}
     first = {"entropy_threshold", "branch_factor", "max_paths"}
-    assert set(get_type_hints(OtherSettings)) == {"preset", *SETTINGS} - first
+    assert set(get_type_hints(OtherSettings)) == {"preset", "logits_processor", *SETTINGS} - first
 
 
 @pytest.mark.slow

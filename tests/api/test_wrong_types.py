@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "continued": lambda wrong: EXPLORER.run("0", continued=wrong),
     "a preset": lambda wrong: EXPLORER.run("0", preset=wrong),
     "a policy": lambda wrong: EXPLORER.run("0", policy=wrong),
+    "a logits processor": lambda wrong: EXPLORER.run("0", logits_processor=wrong),
     "a chat's message": lambda wrong: EXPLORER.run([{"role": wrong, "content": "x"}]),
     "a run to show": eab.show,
     "a run to save": lambda wrong: eab.save(wrong, "x.eab"),

@@ -33,6 +33,7 @@ ENCODABLE = {
     "layout",
     "prompt",
     "message",
+    "logits_processors",
 }
 
 
@@ -58,7 +59,7 @@ def declared(kind: Any, limit: Meta, name: str) -> st.SearchStrategy[Any]:
         if name not in ENCODABLE:
             characters |= st.integers(0xDC80, 0xDCFF).map(chr)
         return st.text(characters, max_size=limit.max_length)
-    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.max_length)).map(tuple)
+    return st.lists(in_range(get_args(kind)[0], name), max_size=min(5, limit.max_length)).map(tuple)
 
 
 def consistent(event: Event) -> Event:
@@ -125,7 +126,7 @@ STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
 
 
 def test_every_text_and_every_list_declares_its_longest():
-    assert len(PLACES) == 27
+    assert len(PLACES) == 28
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert kind.__metadata__[0].max_length is not None, (event, path)
@@ -176,12 +177,34 @@ def test_a_header_without_messages_is_read():
 
 
 @pytest.mark.parametrize("text", ["\ud800", "x\udfff"])
-@pytest.mark.parametrize("name", ["policy", "cache", "threshold_unit", "system", "max_paths"])
+@pytest.mark.parametrize("name", ["cache", "threshold_unit", "system", "max_paths"])
 def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name, text):
     config = STARTED["config"] | {name: text, "chat": True}
     with pytest.raises(RecordError, match="is not valid text") as error:
         from_json(STARTED | {"config": config})
     str(error.value).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", ["own:", "own:a b", "own:<b>", "own:\ud800", "own:" + "x" * 61, "Own:x"]
+)
+def test_a_policy_of_a_program_has_a_short_plain_name(name):
+    config = STARTED["config"] | {"policy": "own:margin_2.x-y"}
+    assert from_json(STARTED | {"config": config}).config.policy == "own:margin_2.x-y"
+    with pytest.raises(
+        RecordError, match=r"the setting policy is .* it must be one of: fair"
+    ) as error:
+        from_json(STARTED | {"config": config | {"policy": name}})
+    str(error.value).encode("utf-8")
+
+
+def test_a_run_without_logits_processors_does_not_name_them():
+    assert "logits_processors" not in STARTED
+    named = from_json(STARTED | {"logits_processors": ["MinPLogitsWarper"]})
+    assert to_json(named)["logits_processors"] == ("MinPLogitsWarper",)
+    for wrong in ([3], ["x"] * 65, ["x" * 101], ["\udc80"], "MinPLogitsWarper"):
+        with pytest.raises(RecordError):
+            from_json(STARTED | {"logits_processors": wrong})
 
 
 @pytest.mark.parametrize("value", [None, 3, [], [["a"] * 9] * 9, "x" * 10**6])

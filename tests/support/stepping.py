@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from table_model import TableModel
 
+from eab.branching.own import GivenPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
@@ -15,11 +16,13 @@ Sample = tuple[Text, Leaf]
 
 
 @torch.inference_mode()
-def samples_of(model: TableModel, config: BranchingConfig) -> tuple[list[Sample], Policy]:
+def samples_of(
+    model: TableModel, config: BranchingConfig, given: GivenPolicy | None = None
+) -> tuple[list[Sample], Policy]:
     """The texts of a run that starts from token 0, with their leaves, and the policy at the end.
     Its threshold is in nats.
     """
-    policy = make_policy(config, config.entropy_threshold)
+    policy = make_policy(config, config.entropy_threshold, given)
     samples: list[Sample] = [((), Leaf(0, ROOT, 1.0, 0.0))]
     for step in range(config.max_new_tokens):
         live = [(text, leaf) for text, leaf in samples if not leaf.finished]

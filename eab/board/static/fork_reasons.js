@@ -47,8 +47,13 @@ function forkReason(store, path, index) {
   const entropy = token.entropy.toFixed(2);
   const threshold = run.threshold.toFixed(2);
   if (!THRESHOLD_POLICIES.includes(run.policy)) {
-    const why = index === 0 && path.parent >= 0 ? FORKS_WITHOUT_THRESHOLD[run.policy] : "";
+    const own = run.policy.startsWith("own:");
+    const reason = own
+      ? `The policy ${run.policy} forked here.`
+      : FORKS_WITHOUT_THRESHOLD[run.policy];
+    const why = index === 0 && path.parent >= 0 ? reason : "";
     if (why) return `${why} This branch received ${percent(path.share)} of the weight.`;
+    if (own) return `No fork: the policy ${run.policy} decides where there is one.`;
     return `The policy ${run.policy} does not look at the threshold.`;
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;

@@ -1,0 +1,117 @@
+"""A policy that a program gives: a whole one, or a rule for where paths fork. Imports no torch."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Final, TypeAlias
+
+from eab.branching.policy import Policy
+from eab.config import OWN, BranchingConfig
+from eab.errors import ConfigError
+from eab.formatting import quoted
+
+_MAX_NAME: Final = 60  # characters
+_FORMS: Final = (
+    "the name of a policy, a function (prediction, leaf) that says whether to fork, a Policy, or "
+    "what makes one: a class, or a function (config, threshold_nats)"
+)
+_METHODS: Final = ("uniforms", "rest_draws", "branch", "prune", "forced_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """What a rule sees of the next token of a path: never which one is drawn."""
+
+    step: int  # its place among the new tokens, from 0
+    entropy: float  # of the processed distribution, in nats
+    tokens: tuple[int, ...]  # the most likely ones, the most likely first; at least 8 if there are
+    probabilities: tuple[float, ...]  # theirs
+
+
+@dataclass(frozen=True, slots=True)
+class PathSoFar:
+    """What a rule sees of a path."""
+
+    path: int
+    weight: float
+    log_prob: float  # ln of the probability of its tokens
+
+
+Rule: TypeAlias = Callable[[NextToken, PathSoFar], bool]
+PolicyFactory: TypeAlias = Callable[[BranchingConfig, float], Policy]
+GivenPolicy: TypeAlias = Rule | PolicyFactory | Policy
+
+
+def plain_name(given: Any) -> str:
+    """The name of a function or a class, or that of an object's class, as files may hold it."""
+    named = getattr(given, "func", given)  # of functools.partial
+    name = getattr(named, "__name__", type(named).__name__)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "", name)[:_MAX_NAME] or "unnamed"
+
+
+def own_name(given: Any) -> str:
+    """What the settings call such a policy; ConfigError if it is none."""
+    if not _can_be_one(given):
+        raise ConfigError(f"policy is {quoted(given)}; give {_FORMS}")
+    return OWN + plain_name(given)
+
+
+def check_is_there(config: BranchingConfig, given: GivenPolicy | None) -> None:
+    """ConfigError if the settings name a policy that a program gave, and it is not given."""
+    if config.policy.startswith(OWN) and given is None:
+        raise ConfigError(
+            f"the policy is {config.policy}, which a program gave. Settings hold only its name: "
+            "give it in Python, as policy= of EntropyAdaptiveBranching, or choose another"
+        )
+
+
+def own_policy(given: Any, config: BranchingConfig, threshold_nats: float) -> Policy:
+    """The policy for one run; a Policy that is given as such serves every run.
+
+    Raises:
+        ConfigError: It makes no Policy.
+    """
+    from eab.branching.fork_rule import RulePolicy  # it needs torch
+
+    made: Any
+    if _is_policy(given):
+        made = given
+    elif _is_rule(given):
+        made = RulePolicy(config, given)
+    else:
+        made = given(config, threshold_nats)
+    missing = [name for name in _METHODS if not callable(getattr(made, name, None))]
+    if missing:
+        raise ConfigError(
+            f"the policy {plain_name(given)} is a {type(made).__name__} without "
+            f"{', '.join(missing)}; give {_FORMS}. The class eab.branching.policy.Seeded has all "
+            "but branch and prune"
+        )
+    policy: Policy = made
+    return policy
+
+
+def _can_be_one(given: Any) -> bool:
+    """Whether it is a Policy, its class, or takes two arguments."""
+    if isinstance(given, type) and not hasattr(given, "branch"):
+        return False
+    return _is_policy(given) or takes_two(given)
+
+
+def takes_two(given: Any) -> bool:
+    """Whether it can be called with two arguments."""
+    try:
+        signature(given).bind(None, None)
+    except (TypeError, ValueError):  # the second: a builtin that does not say
+        return False
+    return True
+
+
+def _is_policy(given: Any) -> bool:
+    return hasattr(given, "branch") and not isinstance(given, type)
+
+
+def _is_rule(given: Any) -> bool:
+    """What makes a policy is a class, or has a parameter that is named `config`."""
+    return not isinstance(given, type) and "config" not in signature(given).parameters

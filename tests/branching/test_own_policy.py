@@ -1,0 +1,241 @@
+"""A policy that a program gives: a rule for where paths fork, or a whole policy."""
+
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+from command_line import eab_here
+from equality import assert_same_decisions
+from estimates import CASES, FUNCTIONALS, assert_unbiased, weighted
+from stepping import samples_of
+from table_model import TableModel, random_table
+
+import eab
+from eab import BranchingConfig, EntropyAdaptiveBranching, Request
+from eab.board.messages import board_message
+from eab.branching.fair import FairPolicy
+from eab.branching.own import NextToken, PathSoFar
+from eab.branching.policy import Seeded, children_of
+from eab.engine.build import check_and_calibrate
+from eab.errors import ConfigError
+from eab.figures.captions import tree_sentence
+from eab.figures.diff import takeaway_sentence
+from eab.run import fold
+from eab.share.python_code import as_python
+
+MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
+SHORT = {"max_new_tokens": 6, "max_paths": 12, "drafter": "none"}
+
+
+def margin(prediction, leaf, least=0.3):
+    first, second = prediction.probabilities[:2]
+    return first - second < least
+
+
+MORE = ("limit 5", "all paths fork", "light paths do not fork")
+
+
+class EverySecond(Seeded):
+    """Follows the drawn token; every second step forks into the two most likely tokens."""
+
+    def branch(self, leaves, predictions, step):
+        choices = [[(token, 1.0)] for token in predictions.drawn]
+        if step % 2:
+            choices = [[(token, 0.5) for token in tokens[:2]] for tokens in predictions.top_tokens]
+        return children_of(leaves, predictions, choices, predictions.drawn)
+
+    def prune(self, population, step):
+        return [member.weight for member in population]
+
+
+class MadeWithThreshold(FairPolicy):
+    """What makes a policy is called with the settings and the threshold."""
+
+
+@pytest.mark.parametrize(
+    ("case", "seeds"),
+    [
+        *((name, range(300)) for name in ("limit 3", "filtered")),
+        *(pytest.param(name, range(1000, 2000), marks=pytest.mark.slow) for name in MORE),
+    ],
+)
+def test_weighted_averages_of_a_margin_rule_are_unbiased(case, seeds):
+    case = CASES[case]
+    estimates = [
+        weighted(
+            [
+                (text, leaf.weight)
+                for text, leaf in samples_of(case.model, case.config("fair", seed), margin)[0]
+            ]
+        )
+        for seed in seeds
+    ]
+    assert len(estimates[0]) == len(FUNCTIONALS)
+    assert_unbiased(estimates, weighted(case.texts()))
+
+
+def test_the_rule_of_fair_as_a_rule_gives_the_run_of_fair():
+    settings = SHORT | {"entropy_threshold": 1.5, "min_fork_weight": 0.05}
+    explorer = EntropyAdaptiveBranching(MODEL, **settings)
+    for seed in range(5):
+        fair = explorer.run("0", seed=seed)
+        same = explorer.run("0", seed=seed, policy=lambda next_token, _: next_token.entropy >= 1.5)
+        assert same.samples == fair.samples
+        assert len(fair.samples) > 1
+
+
+def test_a_rule_sees_neither_the_drawn_token_nor_what_draws_it():
+    seen = []
+
+    def rule(prediction, leaf):
+        seen.append((prediction, leaf))
+        return leaf.log_prob > -3 and leaf.path >= 0 and prediction.step != 1
+
+    run = EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=rule)
+    born = {path.born for path in run.paths}
+    assert {0, 2} <= born
+    assert 1 not in born
+    assert [field.name for field in fields(NextToken)] == [
+        "step",
+        "entropy",
+        "tokens",
+        "probabilities",
+    ]
+    assert [field.name for field in fields(PathSoFar)] == ["path", "weight", "log_prob"]
+    first, root = seen[0]
+    assert root == PathSoFar(0, 1.0, 0.0)
+    assert len(first.tokens) == len(first.probabilities) == 8
+    order = np.argsort(-MODEL.next(0, 0))[:8]
+    assert list(first.tokens) == order.tolist()
+    assert list(first.probabilities) == pytest.approx(MODEL.next(0, 0)[order])
+
+
+def test_drafts_and_other_runs_in_a_pass_change_nothing(twins):
+    model = twins("llama").ours
+    explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=12, policy=margin)
+    alone = explorer.run("w5 w6 w5")
+    assert len(alone.samples) > 1
+    drafted = explorer.run("w5 w6 w5", drafter="prompt-lookup")
+    assert [one.token_ids for one in drafted.samples] == [one.token_ids for one in alone.samples]
+    config = BranchingConfig(max_paths=4, max_new_tokens=12)
+    requests = [
+        Request("w5 w6 w5", config, policy=margin),
+        Request("w7", BranchingConfig(max_new_tokens=5, branch_factor=12)),
+    ]
+    first, _ = [eab.Run(handle) for handle in eab.serve(model, requests)]
+    assert first.started.config == alone.started.config
+    assert_same_decisions(first, alone)
+
+
+@pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        EverySecond,
+        lambda config, threshold_nats: EverySecond(config),
+        EverySecond(BranchingConfig()),
+    ],
+)
+def test_a_whole_policy_is_given_as_a_class_a_function_or_an_object(given, drafter):
+    def second(config, threshold_nats):
+        assert (config.max_new_tokens, threshold_nats) == (6, 0.65)
+        return EverySecond(config)
+
+    for policy in (given, second):
+        run = EntropyAdaptiveBranching(MODEL, **SHORT | {"drafter": drafter}).run(
+            "0", policy=policy
+        )
+        assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
+        forks = {path.born for path in run.paths if path.parent >= 0}
+        assert forks
+        assert all(step % 2 for step in forks)
+
+
+def test_the_name_is_recorded():
+    names = {
+        "own:margin": margin,
+        "own:EverySecond": EverySecond,
+        "own:MadeWithThreshold": MadeWithThreshold,
+        "own:lambda": lambda prediction, leaf: False,
+    }
+    explorer = EntropyAdaptiveBranching(MODEL, **SHORT)
+    for name, policy in names.items():
+        assert explorer.run("0", policy=policy).started.config.policy == name
+    assert (
+        explorer.run("0", policy=partial(margin, least=0.9)).started.config.policy == "own:margin"
+    )
+    assert (
+        explorer.run("0", policy=EverySecond(BranchingConfig())).started.config.policy
+        == "own:EverySecond"
+    )
+    assert explorer.run("0").started.config.policy == "fair"
+
+
+def test_a_run_of_it_is_saved_loaded_and_shown_but_not_computed_again(tmp_path):
+    explorer = EntropyAdaptiveBranching(MODEL, **SHORT, policy=margin)
+    made = explorer.run("0")
+    made.save(tmp_path / "own.eab")
+    run = eab.load(tmp_path / "own.eab")
+    assert run.events == made.events
+    assert board_message(run)["policy"] == "own:margin"
+    assert "own:margin" in run.to_html()
+    assert "the policy own:margin, saw" in takeaway_sentence(run, made)
+    assert as_python(run.started).startswith("# The run used the policy own:margin: add")
+    for asked in ({"threshold": 1.2}, {"r": 1}):
+        with pytest.raises(
+            ConfigError, match="the run used the policy own:margin, which a program gave"
+        ):
+            run.what_if(**asked)
+    never = explorer.run("0", policy=lambda prediction, leaf: False)
+    assert tree_sentence(fold(never.events)).startswith("No fork: the policy own:lambda made none.")
+
+
+def test_a_recorded_name_alone_makes_no_run():
+    config = BranchingConfig(policy="own:margin")
+    with pytest.raises(
+        ConfigError, match=r"own:margin, which a program gave.*in Python, as policy="
+    ):
+        EntropyAdaptiveBranching(MODEL, policy="own:margin").run("0")
+    with pytest.raises(ConfigError, match="own:margin, which a program gave"):
+        check_and_calibrate(MODEL, Request("0", config))
+    asked = eab_here("run", "Once upon a time", "--policy", "own:margin")
+    assert asked.returncode != 0
+    assert "own:margin, which a program gave" in " ".join(asked.stderr.split())
+    assert Request("0", config, policy=EverySecond).config.policy == "own:EverySecond"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (3, "policy is 3; give the name of a policy, a function"),
+        (Seeded, "what makes one: a class, or a function"),
+        (int, "give the name of a policy, a function"),
+        (lambda: True, "give the name of a policy, a function"),
+        (["fair"], "give the name of a policy, a function"),
+        (None, "the setting policy is None; it must be one of: fair"),
+    ],
+)
+def test_what_is_no_policy_is_refused_at_once(given, why):
+    with pytest.raises(ConfigError, match=why):
+        EntropyAdaptiveBranching("no-such-owner/no-such-model", policy=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            lambda prediction, leaf: None,
+            "the rule lambda gave a NoneType; it must give True or False",
+        ),
+        (
+            lambda prediction, leaf: EverySecond(BranchingConfig()),
+            "names its first parameter config",
+        ),
+        (lambda config, nats: 3, "without uniforms, rest_draws, branch, prune, forced_tokens"),
+        (lambda config, nats: Seeded(config), "is a Seeded without branch, prune"),
+    ],
+)
+def test_what_makes_no_policy_is_refused_when_it_runs(given, why):
+    with pytest.raises(ConfigError, match=why):
+        EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=given)

@@ -1,0 +1,175 @@
+"""Logits processors: the processed distribution is that of transformers, for every path."""
+
+import math
+
+import pytest
+import torch
+from equality import assert_same_decisions
+from table_model import TableModel, random_table
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+)
+
+import eab
+from eab import EntropyAdaptiveBranching, Request
+from eab.engine.continuing import continue_from
+from eab.engine.logits_processing import check_processors
+from eab.errors import ConfigError
+from eab.share.python_code import as_python
+
+MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
+REPETITION = RepetitionPenaltyLogitsProcessor(1.8)
+PROCESSORS = {
+    "one": REPETITION,
+    "list": [REPETITION, MinPLogitsWarper(0.05)],
+    "LogitsProcessorList": LogitsProcessorList(
+        [
+            NoBadWordsLogitsProcessor([[5], [7, 9]], eos_token_id=1),
+            MinPLogitsWarper(0.02),
+            REPETITION,
+        ]
+    ),
+}
+
+
+def assert_distribution_is_that_of_transformers(run, plain, processors, tolerance):
+    """Every token of every text has its ln p, and the entropy of its step, as transformers has."""
+    chain = LogitsProcessorList(processors)
+    prompt = list(run.started.prompt_tokens)
+    for sample in run.samples:
+        ids = torch.tensor([[*prompt, *sample.token_ids]])
+        with torch.inference_mode():
+            logits = plain(ids).logits[0]
+        for step, token in enumerate(sample.token_ids):
+            end = len(prompt) + step
+            log_probs = chain(ids[:, :end], logits[end - 1 : end].clone()).log_softmax(-1)[0]
+            assert sample.log_probs[step] == pytest.approx(float(log_probs[token]), abs=tolerance)
+            entropy = -torch.special.xlogy(log_probs.exp(), log_probs.exp()).sum()
+            assert sample.entropies[step] == pytest.approx(float(entropy), abs=tolerance)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("given", PROCESSORS.values(), ids=PROCESSORS)
+def test_the_distribution_of_a_tiny_model_is_that_of_transformers(twins, given, family):
+    processors = given if isinstance(given, list) else [given]
+    explorer = EntropyAdaptiveBranching(twins(family).ours, max_new_tokens=8, entropy_threshold=0.3)
+    run = explorer.run("w5 w6 w7", logits_processor=given)
+    assert len(run.samples) > 3
+    assert run.started.logits_processors == tuple(type(one).__name__ for one in processors)
+    assert_distribution_is_that_of_transformers(run, twins(family).plain, processors, 1e-9)
+    assert run.samples != explorer.run("w5 w6 w7").samples
+
+
+def test_they_come_before_temperature_and_top_k(embedded):
+    processors = PROCESSORS["list"]
+    explorer = EntropyAdaptiveBranching(
+        embedded, max_new_tokens=8, max_paths=5, logits_processor=processors
+    )
+    run = explorer.run("Once upon a time", temperature=0.8, top_k=20, entropy_threshold=0.3)
+    assert len(run.samples) == 5
+    chain = [*processors, TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)]
+    assert_distribution_is_that_of_transformers(run, embedded._model, chain, 2e-3)
+
+
+def test_greedy_decoding_gives_the_text_of_transformers(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, policy="greedy", max_new_tokens=24)
+    run = explorer.run("Once upon a time", logits_processor=[REPETITION])
+    ids = torch.tensor([run.started.prompt_tokens])
+    expected = embedded._model.generate(
+        ids, do_sample=False, max_new_tokens=24, logits_processor=LogitsProcessorList([REPETITION])
+    )  # fmt: skip
+    found = [*run.started.prompt_tokens, *run.samples[0].token_ids]
+    assert found == expected[0].tolist()[: len(found)]
+    assert run.samples[0].token_ids != explorer.run("Once upon a time").samples[0].token_ids
+
+
+def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
+    model = twins("llama").ours
+    explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=6)
+    alone = explorer.run("w5 w6", logits_processor=REPETITION, preset="balanced")
+    other = explorer.run("w7")
+    requests = [
+        Request("w7", other.started.config),
+        Request("w5 w6", alone.started.config, logits_processors=[REPETITION]),
+    ]
+    found = [eab.Run(handle) for handle in eab.serve(model, requests)]
+    assert_same_decisions(found[0], other)
+    assert_same_decisions(found[1], alone)
+
+
+def test_the_probe_of_a_quantile_sees_them_and_is_made_for_every_run(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
+    entropies = [
+        explorer.run("Once upon a time", logits_processor=given).probe
+        for given in (None, TopKLogitsWarper(1), REPETITION, None)
+    ]
+    assert entropies[0] == entropies[3]
+    assert set(entropies[1]) == {0.0}
+    assert len({tuple(one) for one in entropies}) == 3
+
+
+def test_a_processor_that_writes_in_place_changes_only_its_own_row():
+    def only_seven(input_ids, scores):
+        assert input_ids.shape[0] == scores.shape[0] == 1
+        scores.fill_(-math.inf)
+        scores[:, 7] = 0.0
+        return scores
+
+    run = EntropyAdaptiveBranching(MODEL, max_new_tokens=3).run("0 1", logits_processor=only_seven)
+    assert [sample.token_ids for sample in run.samples] == [(7, 7, 7)]
+    assert run.started.logits_processors == ("only_seven",)
+
+
+def test_a_run_with_them_says_so_and_is_not_computed_again(tmp_path):
+    made = EntropyAdaptiveBranching(MODEL, max_new_tokens=4).run("0", logits_processor=REPETITION)
+    made.save(tmp_path / "processed.eab")
+    run = eab.load(tmp_path / "processed.eab")
+    assert run.events == made.events
+    words = r"logits processors \(RepetitionPenaltyLogitsProcessor\)"
+    with pytest.raises(ConfigError, match=f"the run used {words}, which a program gave"):
+        run.what_if(threshold=2.0)
+    assert as_python(run.started).startswith("# The run used logits processors (Repet")
+    with pytest.raises(ConfigError, match=f"this run used {words}, which only a program can give"):
+        continue_from(MODEL, run.started, (1,), run.started.config)
+
+
+@pytest.mark.parametrize("drafter", ["model", "prompt-lookup", "sibling-lookup", "run-ahead"])
+def test_they_are_refused_with_a_drafter(drafter):
+    with pytest.raises(ConfigError, match=f"drafter is '{drafter}', whose draft tokens"):
+        EntropyAdaptiveBranching(MODEL).run("0", logits_processor=REPETITION, drafter=drafter)
+
+
+@pytest.mark.parametrize(
+    "given", [3, "MinP", [3], MinPLogitsWarper, [REPETITION, None], [REPETITION] * 65], ids=repr
+)
+def test_what_is_none_is_refused_at_once(given):
+    with pytest.raises(ConfigError, match="logits processor"):
+        EntropyAdaptiveBranching("no-such-owner/no-such-model", logits_processor=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [(None, "NoneType"), (torch.zeros(9), r"tensor of shape \(9,\)")]
+)
+def test_what_gives_no_scores_ends_its_run(given, what):
+    def wrong(input_ids, scores):
+        return given
+
+    with pytest.raises(
+        ConfigError, match=f"the logits processor wrong gave a {what}; it must give"
+    ):
+        EntropyAdaptiveBranching(MODEL).run("0", logits_processor=wrong)
+
+
+def test_they_are_refused_for_a_model_on_a_server(embedded):
+    class OnServer:
+        kv_shape = type("Shape", (), {"blocks": object()})()
+        card = embedded.card
+
+    request = EntropyAdaptiveBranching(embedded, logits_processor=REPETITION)._asked({})
+    with pytest.raises(ConfigError, match="runs on a server"):
+        check_processors(OnServer(), request)
