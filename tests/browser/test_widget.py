@@ -239,10 +239,15 @@ def test_hostile_text_stays_text(cell: OpenPage) -> None:
     assert page.locator(".eab script, .eab img").count() == 0
 
 
-def test_it_takes_the_colours_of_jupyter(cell: OpenPage) -> None:
-    page = cell(
-        fold(STORY),
-        style="--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
-    )
+@pytest.mark.parametrize(
+    "style",
+    [
+        "--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
+        "--foreground:#fff;--background:#111;--muted:#424242",
+    ],
+    ids=["jupyter", "marimo"],
+)
+def test_it_takes_the_colours_of_the_notebook(cell: OpenPage, style: str) -> None:
+    page = cell(fold(STORY), style=style)
     expect(page.locator("svg.memory rect.shared").first).to_have_css("fill", "rgb(86, 180, 233)")
     expect(page.locator(".tree-panel")).to_have_css("background-color", "rgb(66, 66, 66)")

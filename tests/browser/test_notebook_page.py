@@ -1,0 +1,143 @@
+"""The notebook of the project in a real JupyterLab: its boards grow, and answer to the mouse, to keys
+and, through the kernel, to the threshold line.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from explorer_server import free_port
+from insisting import box_of
+from places import ROOT
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from eab.models.sources import EMBEDDED_FOLDER
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What JupyterLab shows: a copy of the notebook."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copy(ROOT / "notebooks" / "explore.ipynb", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(folder: Path) -> Iterator[str]:
+    """A JupyterLab with a workspace of its own: its address."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        pytest.skip('JupyterLab is not installed: pip install -e ".[dev]"')
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    port = free_port()
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    command += ["--IdentityProvider.token=", "--ip=127.0.0.1", f"--notebook-dir={folder}"]
+    own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "SETTINGS"), "PYTHONPATH": str(ROOT)}
+    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "WORKSPACES"), "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(address, server)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def wait_for(address: str, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "JupyterLab ended unexpectedly"
+        try:
+            with urllib.request.urlopen(f"{address}/api", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.3)
+    raise AssertionError("JupyterLab does not answer")
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, lab: str) -> Iterator[Page]:
+    """The notebook, with all its cells run."""
+    context = browser.new_context(viewport={"width": 1500, "height": 1000}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
+    page.goto(f"{lab}/lab/tree/explore.ipynb?reset")
+    expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    last = page.locator(".jp-CodeCell", has_text="show_lesson")
+    expect(last.locator(".jupyter-widgets").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+    yield page
+    ours = [problem for problem in problems if "eab-board" in problem]
+    context.close()
+    assert not ours, ours
+
+
+def board_after(page: Page, code: str) -> Locator:
+    """The board under the cell that has this code."""
+    board = page.locator(".jp-CodeCell", has_text=code).locator(".eab")
+    board.scroll_into_view_if_needed()
+    return board
+
+
+def drag(page: Page, board: Locator, dy: int) -> None:
+    """Drag the threshold line of the board."""
+    board.locator("svg.entropy").scroll_into_view_if_needed()
+    line = box_of(board.locator("svg.entropy .grip"))
+    x, y = line["x"] + line["width"] / 2, line["y"] + line["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + dy, steps=5)
+    page.mouse.up()
+
+
+def test_the_boards_move_and_answer(notebook: Page) -> None:
+    page = notebook
+    expect(board_after(page, "eab.explore(").locator(".status")).to_have_text("Done after 12 steps")
+    for code in ("eab.explore(", "eab.show(run)"):
+        board = board_after(page, code)
+        paths = board.get_attribute("data-paths")
+        drag(page, board, -60)
+        note = board.locator(".entropy-panel")
+        expect(note).to_contain_text("Recomputed from the recording", timeout=PATIENCE)
+        expect(board).to_have_attribute("data-paths", "1")
+        board.get_by_role("button", name="Reset").click()
+        expect(note).not_to_contain_text("Recomputed")
+        expect(board).to_have_attribute("data-paths", f"{paths}")
+
+
+def test_keys_act_on_the_board_and_only_saving_on_the_notebook(
+    notebook: Page, folder: Path
+) -> None:
+    page = notebook
+    board = board_after(page, "eab.show(run)")
+    cells = page.locator(".jp-Notebook .jp-Cell").count()
+    board.focus()
+    for key in ("Home", "ArrowRight", "d", "d", "x", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(board).to_have_attribute("data-cursor", "2")
+    expect(board).to_be_focused()
+    before = (folder / "explore.ipynb").read_bytes()
+    page.keyboard.press("Control+s")
+    deadline = time.monotonic() + 30
+    while (folder / "explore.ipynb").read_bytes() == before and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+    assert (folder / "explore.ipynb").read_bytes() != before
+    assert page.locator(".jp-Notebook .jp-Cell").count() == cells
