@@ -145,7 +145,7 @@ def test_they_are_refused_with_a_drafter(drafter):
 
 
 @pytest.mark.parametrize(
-    "given", [3, "MinP", [3], MinPLogitsWarper, [REPETITION, None], [REPETITION] * 65], ids=repr
+    "given", [3, "MinP", [3], MinPLogitsWarper, [REPETITION, None], [REPETITION] * 65]
 )
 def test_what_is_none_is_refused_at_once(given):
     with pytest.raises(ConfigError, match="logits processor"):
