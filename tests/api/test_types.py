@@ -26,7 +26,8 @@ explorer.run([{"role": "user", "content": "b"}])
 weight: float = explorer.generate([1, 2, 3], top_k=None)[0].weight
 explorer.run("Once", policy=lambda prediction, leaf: prediction.entropy > 1 / leaf.weight)
 explorer.run("Once", policy=FairPolicy, logits_processor=[MinPLogitsWarper(0.1)])
-eab.show("coin.eab"), eab.show(run), eab.show(run.events), run.what_if(threshold=1.0).save("x.eab")
+eab.show("coin.eab"), eab.show(run), eab.show(run.events)
+run.what_if(threshold=1.0).save("x.eab")
 """
 BAD = """
 import eab
