@@ -252,6 +252,16 @@ def test_r_counts_decode_steps_of_all_paths(r, growths):
     assert sum(cache.prepare([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
 
 
+def test_the_last_growth_counts_the_rows_that_are_free():
+    cache = TreeCache(SHAPE, 5, ROOM)
+    fill(cache, [0], 1)
+    cache.fork(0, [1, 2, 3])
+    for steps_left in (2, 1):
+        cache.reserve(0, steps_left)
+        fill(cache, [1, 2, 3], 1)
+    assert cache.rows == 1 + 3 + 3
+
+
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     model = TableModel(random_table(3, 7), stop_ids=[6])
     settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
