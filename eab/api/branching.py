@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias, Unpack
 
 import torch
@@ -88,7 +89,7 @@ class EntropyAdaptiveBranching:
         self.model = language_model(model, tokenizer, **loading)
         if words := advice(self.model, self._asked({}).config):
             _LOGGER.warning(words)
-        by_name = loading if isinstance(model, str) else {}
+        by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
 
     def __repr__(self) -> str:

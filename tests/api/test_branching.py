@@ -197,6 +197,14 @@ def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
     assert last.reason == "failed"
 
 
+def test_a_draft_that_is_loaded_already_is_taken_as_it_is():
+    drafts = {"drafter": "model", "draft": MODEL, "max_new_tokens": 3}
+    assert EntropyAdaptiveBranching(MODEL, **drafts).generate("0")
+    named = EntropyAdaptiveBranching("embedded", dtype="float64", draft=MODEL, drafter="model")
+    with pytest.raises(ModelError, match="vocabulary"):
+        named.generate("The cat")
+
+
 def test_the_embedded_model_is_the_default(embedded):
     samples = EntropyAdaptiveBranching(device="cpu").generate("Once upon a time", max_new_tokens=6)
     assert sum(sample.weight for sample in samples) == pytest.approx(1)
