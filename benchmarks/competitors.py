@@ -108,7 +108,7 @@ class ForkUntilFull(FairPolicy):
         self._full = len(leaves) >= self._config.max_paths
         return super().branch(leaves, predictions, step)
 
-    def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
+    def _may_fork(self, leaf: Leaf, predictions: Predictions, index: int, step: int) -> bool:
         return not self._full
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:

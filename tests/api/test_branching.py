@@ -1,5 +1,6 @@
 """The library object: one import, samples from `generate`, events from `stream`."""
 
+import copy
 import subprocess
 import sys
 
@@ -89,7 +90,7 @@ def test_a_model_with_adapters_is_used_with_them(words, twins):
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     lora = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    adapted = peft.get_peft_model(twins("llama").plain, lora)
+    adapted = peft.get_peft_model(copy.deepcopy(twins("llama").plain), lora)
     explorer = EntropyAdaptiveBranching((adapted, words), policy="greedy", max_new_tokens=6)
 
     def both() -> tuple[list[float], list[float]]:
@@ -109,7 +110,7 @@ def test_a_model_with_adapters_is_used_with_them(words, twins):
     assert plain == pytest.approx(plain_theirs, abs=1e-4)
     assert plain != pytest.approx(ours, abs=1e-3)
     tokens = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
-    prompted = peft.get_peft_model(twins("llama").plain, tokens)
+    prompted = peft.get_peft_model(copy.deepcopy(twins("llama").plain), tokens)
     with pytest.raises(ModelError, match="adapter of the PeftModel adds tokens"):
         EntropyAdaptiveBranching((prompted, words))
 
