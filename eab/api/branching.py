@@ -83,11 +83,11 @@ class EntropyAdaptiveBranching:
         shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
         first = {**shape, "max_paths": max_paths}
         given = {name: value for name, value in first.items() if value is not None}
-        self._settings: dict[str, Any] = {}
-        self._settings = self._checked(given | settings)  # before a model is loaded
+        self._settings = with_preset(given | settings)
+        asked = self._asked({})  # refuse bad settings before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        if words := advice(self.model, self._asked({}).config):
+        if words := advice(self.model, asked.config):
             _LOGGER.warning(words)
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
@@ -152,17 +152,15 @@ class EntropyAdaptiveBranching:
         return self._draft() if needed else None
 
     def _asked(self, settings: Mapping[str, Any]) -> Request:
-        return without_prompt(self._checked(settings))
-
-    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """These settings and those of the object; ConfigError if they cannot be used."""
-        for name in settings.keys() & _ELSEWHERE:
-            raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
+        """What these settings and those of the object ask for, or ConfigError."""
         known = self._settings | with_preset(settings)
-        config = without_prompt(known).config
-        if "threshold_unit" not in known and 0 < config.entropy_threshold < _LOW_THRESHOLD:
-            _warn_of_low_threshold(config.entropy_threshold)
-        return known
+        for name in known.keys() & _ELSEWHERE:
+            raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
+        asked = without_prompt(known)
+        threshold = asked.config.entropy_threshold
+        if "threshold_unit" not in known and 0 < threshold < _LOW_THRESHOLD:
+            _warn_of_low_threshold(threshold)
+        return asked
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explorer_server import free_port
+from explorer_server import free_port, wait_until_it_answers
 from insisting import box_of
 from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -49,23 +48,11 @@ def lab(folder: Path) -> Iterator[str]:
         server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
-        wait_for(address, server)
+        wait_until_it_answers(f"{address}/api", server)
         yield address
     finally:
         server.terminate()
         server.wait(timeout=30)
-
-
-def wait_for(address: str, server: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "JupyterLab ended unexpectedly"
-        try:
-            with urllib.request.urlopen(f"{address}/api", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.3)
-    raise AssertionError("JupyterLab does not answer")
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str
     server = subprocess.Popen(command, env=environment, **(dropped | options))
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_healthy(address, server)
+        wait_until_it_answers(f"{address}/_stcore/health", server)
         yield address, server.pid
     finally:
         server.terminate()
@@ -49,12 +49,12 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _wait_until_healthy(address: str, server: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
+def wait_until_it_answers(address: str, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert server.poll() is None, "the server ended unexpectedly"
         try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+            with urllib.request.urlopen(address, timeout=2):
                 return
         except OSError:
             time.sleep(0.2)
