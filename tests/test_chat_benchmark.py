@@ -22,12 +22,3 @@ def test_without_the_model_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "eab models get smollm2" in ended.stderr
     assert ended.stdout == ""
-
-
-def test_its_place_on_the_page_is_marked() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    begin, end = (
-        page.index("<!-- benchmark: chat_model -->"),
-        page.index("<!-- /benchmark: chat_model"),
-    )
-    assert begin < end

@@ -197,11 +197,6 @@ def test_a_name_like_no_setting_is_answered_with_all_settings():
     assert all(field.name in str(error.value) for field in dataclasses.fields(BranchingConfig))
 
 
-def test_settings_that_exist_are_taken():
-    settings = {"r": 3, "policy": "original"}
-    assert BranchingConfig.from_settings(settings) == BranchingConfig(**settings)
-
-
 def test_a_config_is_a_value_that_nobody_can_change():
     config = BranchingConfig()
     assert config == BranchingConfig()

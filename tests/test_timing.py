@@ -164,8 +164,3 @@ def test_measuring_ends_when_the_time_is_up() -> None:
     found = take_turns_until_settled(wild, max_seconds=10.0, clock=ticking(1.0))
     assert not is_settled(found)
     assert len(found["a"].seconds) == 10
-
-
-@pytest.mark.parametrize("repeats", [1, 4])
-def test_the_number_of_repeats(repeats: int) -> None:
-    assert len(take_turns({"a": recorded([1.0] * 9)}, repeats)["a"].seconds) == repeats

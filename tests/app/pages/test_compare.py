@@ -98,9 +98,3 @@ def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
     choose(page, b="independent", a="coin")
     assert "Press Sample" in page.info[0].value, "samples of another prompt are not shown"
     assert not page.boards
-
-
-def test_a_url_with_unknown_names_is_ignored() -> None:
-    page = opened("compare", a="independent", b="../x", samples="gone")
-    assert page.value("diff_a") == bundled_runs.named("coins.eab")
-    assert page.value("diff_b") == "independent"

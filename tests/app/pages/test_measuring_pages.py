@@ -124,38 +124,14 @@ def test_the_first_visit_shows_what_was_recorded(name, sentences, charts, captio
         assert page.words == memory_sentences()
 
 
-@pytest.mark.parametrize(
-    ("name", "slot"),
-    [
-        ("memory", "cache_variants"),
-        ("bmc", "bmc_sizes"),
-        ("batching", "batching"),
-        ("quantization", "formats"),
-    ],
-)
-def test_an_unknown_measurement_in_the_url_falls_back_to_the_recorded_one(
-    name: str, slot: str
-) -> None:
-    page = opened(name, **{slot: "<b>", "experiment": "<b>"})
-    assert page.captions.count("Recorded:") == 1
-    assert MEASURED not in page.captions
-
-
 # A measurement that takes long: the page, what is set first, its Start and its Stop.
 LONG = {
     "batching": ({"batching_repeats": 9}, "batching_start", "batching_stop"),
     "bmc": ({}, "run_sizes", "bmc_stop"),
-    "memory": (
-        {"prompt": "Once upon a time", "set_max_new_tokens": 256},
-        "run_button",
-        "stop_button",
-    ),
-    "speculative": (
-        {"prompt": "Once upon a time", "set_max_new_tokens": 256},
-        "run_button",
-        "stop_button",
-    ),
-}
+} | dict.fromkeys(
+    ("memory", "speculative"),
+    ({"prompt": "Once upon a time", "set_max_new_tokens": 256}, "run_button", "stop_button"),
+)
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -198,11 +174,6 @@ def test_requests_are_served_here_and_a_reload_finds_that(batching: Tab) -> None
     reloaded = opened("batching", batching=batching.query_params["batching"])
     assert reloaded.words == batching.words
     assert MEASURED in reloaded.captions
-
-
-def test_seconds_instead_of_passes(batching: Tab) -> None:
-    batching.put(batching_axis="Seconds")
-    assert batching.words[0] == headline(bundled_runs.batching())
 
 
 def test_the_kv_memory_is_that_of_the_continuous_batch(batching: Tab) -> None:

@@ -87,17 +87,3 @@ def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker)
     assert seen == 1
     assert worker.serving_now().passes == ()
     assert worker.find(compared.id, BatchingComparison) is compared
-
-
-def test_a_stopped_comparison_ends_early(worker: Worker) -> None:
-    workload = Workload((Asked("Once upon a time", 256),) * 8, repeats=9)
-    compared = worker.start(serving_job(workload, "embedded"), "a")
-    while compared.status != "running":
-        time.sleep(0.005)
-    compared.stop()
-    deadline = time.monotonic() + 60
-    while compared.active:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    assert compared.ending[0] == "stopped"
-    assert not compared.state.complete

@@ -147,18 +147,6 @@ def test_a_run_that_breaks_in_a_shared_pass_ends_alone() -> None:
     worker.close()
 
 
-def test_old_runs_are_forgotten_but_not_live_ones(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.registry.MAX_RUNS", 3)
-    runs = []
-    for _ in range(5):
-        runs.append(start(worker, "   "))
-        wait_until(lambda: finished(runs[-1]))
-    assert worker.find(runs[0].id, RunFold) is None
-    assert worker.find(runs[-1].id, RunFold) is runs[-1]
-
-
 def slow_model_cache(started: threading.Event, may_end: threading.Event) -> ModelCache:
     """A cache in which the model `slow` loads until `may_end` is set."""
     embedded = load_model()
@@ -192,15 +180,6 @@ def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> No
     wait_until(lambda: all(map(finished, broken)))
     run = ended(start(worker))
     assert run.status == "ended"
-
-
-def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
-    worker = Worker(models, max_running=2)
-    runs = [start(worker) for _ in range(6)]
-    wait_until(lambda: all(map(finished, runs)))
-    assert all(run.status == "ended" for run in runs)
-    assert worker.position(runs[-1]) is None
-    worker.close()
 
 
 def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
@@ -354,17 +333,6 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: 
     assert compared.state.ended.reason == "stopped"
     assert len(compared.state.runs) == 1
     assert len(compared.state.runs[0].steps) < 400
-
-
-def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
-    missing, empty = (
-        worker.start(comparison_job("x", CONFIG, "missing", cache_variants())),
-        worker.start(comparison_job("  ", CONFIG, "embedded", cache_variants())),
-    )
-    wait_until(lambda: finished(missing) and finished(empty))
-    assert (missing.status, missing.message) == ("failed", "there is no such model")
-    assert "the prompt is empty" in empty.message
-    assert not empty.state.runs
 
 
 def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:

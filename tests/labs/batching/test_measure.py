@@ -66,24 +66,11 @@ def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
     assert len(continuous.passes) == 15 + 20
 
 
-def test_no_more_runs_than_slots_are_in_a_pass(found: BatchingComparison) -> None:
-    for way in WAYS:
-        served = [one.served for one in found.shown()[way].passes]
-        assert max(map(len, served)) == (1 if way == "one by one" else WORKLOAD.slots)
-        assert all(part.slot < WORKLOAD.slots for parts in served for part in parts)
-
-
 def test_what_is_held_is_what_the_runs_measured(found: BatchingComparison) -> None:
     single = found.shown()["one by one"]
     for run, parts in single.by_run.items():
         measured = [step.kv.bytes_held for step in found.runs[run].steps if step.kv is not None]
         assert [single.passes[number].kv_bytes for number, _ in parts] == measured
-
-
-def test_requests_of_equal_length_lose_nothing_in_static_batches(model: HuggingFaceModel) -> None:
-    equal = replace(WORKLOAD, requests=(Asked(STORY, 6),) * 4)
-    static = compared(model, equal).shown()["static batches"]
-    assert static.idle_share == 0
 
 
 def test_repeats_alternate(model: HuggingFaceModel) -> None:

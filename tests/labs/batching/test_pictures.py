@@ -74,11 +74,9 @@ def test_the_headline_says_how_long_each_way_took() -> None:
 def test_medians_inside_the_spread_are_no_difference() -> None:
     noisy = compared({"continuous": [1.0, 2.0] * 4, "static batches": [1.0, 1.2] * 4})
     assert "4.40 s (no difference measured)" in headline(noisy)
-    assert "first token" not in headline(noisy)
     assert noise_sentence(noisy).startswith(
         "No difference measured between continuous and static batches in seconds for all, "
     )
-    assert "forward passes" not in noise_sentence(noisy)
 
 
 def test_few_repeats_are_shown_but_not_compared() -> None:

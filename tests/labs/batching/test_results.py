@@ -13,7 +13,6 @@ from eab.labs.batching.results import (
     Asked,
     BatchingComparison,
     Began,
-    RequestEvent,
     Way,
     WayServed,
     Workload,
@@ -72,12 +71,6 @@ def test_the_ways_differ_in_their_groups() -> None:
     }
 
 
-def test_one_path_never_forks_and_several_may() -> None:
-    one, several = (Workload(ASKED, max_paths=paths).config(ASKED[0]) for paths in (1, 4))
-    assert one.entropy_threshold > 10 > several.entropy_threshold
-    assert (one.max_new_tokens, several.max_paths) == (8, 4)
-
-
 def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
     found = comparison(
         *(served("continuous", seconds) for seconds in (3.0, 1.0, 2.0)),
@@ -91,14 +84,3 @@ def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
     assert found.complete
     assert found.progress.words == "half"
     assert found.runs == []
-
-
-def test_request_events_make_the_runs_of_the_requests() -> None:
-    from eab.lessons import bundled_runs
-
-    recorded = bundled_runs.batching()
-    assert [run.started.prompt for run in recorded.runs] == [
-        one.prompt for one in recorded.workload.requests
-    ]
-    event = RequestEvent(0, RunEnded(3, "finished"))
-    assert (event.number, event.event.step) == (0, 3)

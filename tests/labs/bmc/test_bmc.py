@@ -68,22 +68,6 @@ def test_the_tokens_are_the_same(
             assert getattr(ours, "token", None) == getattr(theirs, "token", None)
 
 
-@pytest.mark.usefixtures("planted")
-def test_what_r_was_chosen_is_in_the_events_and_in_the_file(twins: Callable[..., Any]) -> None:
-    config = BranchingConfig(
-        max_paths=1, max_new_tokens=40, r="auto", attention="padded", entropy_threshold=20.0
-    )
-    events = list(event_stream(twins("llama").ours, Request("w5 w7 w9", config)))
-    allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
-    growths = [growth for growth in allocated if growth.r]
-    assert growths
-    held = allocated[0].rows
-    for growth in growths:
-        assert growth.rows - held == growth.r  # one path
-        held = growth.rows
-    assert loads(dumps(events)) == events
-
-
 def test_a_length_that_is_known_gets_the_closed_form(
     twins: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,13 +71,6 @@ def test_inside_the_spread_there_is_no_difference_and_one_repeat_is_not_compared
     assert words.endswith(f"(measured once, {TOO_FEW}).")
 
 
-def test_a_noisy_recording_is_refused():
-    spreads = {1: AROUND, 4: WIDE, 8: WIDE, 64: AROUND}
-    report = growth_report({1: 0.4, 4: 0.09, 8: 0.1, 64: 0.3}, spreads)
-    [words] = objections(figures.growth_claims(report))
-    assert words.startswith("overhead at r = 4 against r* = 8: the spread")
-
-
 def test_the_line_over_r_has_error_bars():
     figure = figures.growth_figure(growth_report({1: 0.4, 8: 0.1}))
     measured = next(trace for trace in figure.data if trace.name == "measured")

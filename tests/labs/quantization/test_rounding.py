@@ -109,13 +109,6 @@ def test_no_weight_moves_by_more_than_half_a_step(weight, method, bits, share):
     assert np.abs(found.rounded - weight).max() <= found.scale.max() / 2 + reach + 1e-6
 
 
-@given(MATRICES)
-def test_rounding_twice_changes_nothing(weight):
-    once = round_to_grid(weight, Grid("absmax", 4, 32)).rounded
-    twice = round_to_grid(once, Grid("absmax", 4, 32)).rounded
-    assert twice == pytest.approx(once, rel=1e-5, abs=1e-30)
-
-
 def test_more_bits_and_smaller_groups_err_less():
     weight = normal(64, 256)
     weight[3, 5] = 40  # an outlier stretches the grid of its neighbours only

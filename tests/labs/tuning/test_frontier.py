@@ -1,7 +1,5 @@
 """Points of settings, the Pareto front, and independent sampling as the line to beat."""
 
-import math
-
 import pytest
 from cells import cell
 from hypothesis import given
@@ -68,15 +66,6 @@ def test_varying_names_the_settings_that_differ_and_not_the_seed() -> None:
     assert varying(configs[:1]) == []
 
 
-def test_the_front_by_hand() -> None:
-    cheap, good, dominated, best = point(1, 1), point(2, 3), point(3, 2), point(4, 5)
-    assert pareto_front([best, dominated, good, cheap], ANSWERS) == [cheap, good, best]
-    equal = point(1, 1, threshold=0.9)
-    assert len(pareto_front([cheap, equal], ANSWERS)) == 2
-    cheap, worse, good = point(1, 0.5), point(2, 0.6), point(3, 0.1)
-    assert pareto_front([good, worse, cheap], ERROR) == [cheap, good], "less is better"
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, max_size=12),
     st.booleans(),
@@ -115,22 +104,6 @@ def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
     assert beyond_baseline(point(200, 4.0), []) is None
     twice = [point(100, 1.0, policy="independent", threshold=one) for one in (0.5, 0.9)]
     assert len(baseline(twice)) == 1, "equal costs count once"
-
-
-@given(st.floats(100, 400), st.floats(0.2, 5), st.floats(0.2, 5))
-def test_the_line_stays_between_its_points(cost: float, low: float, high: float) -> None:
-    line = [point(100, low, policy="independent"), point(400, high, policy="independent")]
-    found = beyond_baseline(point(cost, 0.0), line)
-    assert found is not None
-    assert min(low, high) - 1e-9 <= -found.value <= max(low, high) + 1e-9
-
-
-def test_the_interpolation_of_a_sampling_error_is_close() -> None:
-    """The RMSE of n independent texts falls with the root of n; the chord is at most 2 % above."""
-    line = [point(n, 1 / math.sqrt(n), policy="independent") for n in (100, 200)]
-    found = beyond_baseline(point(141, 0.0), line)
-    assert found is not None
-    assert 1 <= -found.value * math.sqrt(141) <= 1.02
 
 
 def test_a_difference_inside_of_the_error_settles_nothing() -> None:

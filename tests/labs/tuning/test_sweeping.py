@@ -152,14 +152,6 @@ def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceMod
         assert least - 1e-9 <= cell.brier <= most + 1e-9, "evenly spread, or on one answer"
 
 
-def test_a_wrong_text_has_the_worst_brier_score(embedded: HuggingFaceModel) -> None:
-    greedy = Grid(base=replace(SHORT, policy="greedy"))
-    wrong = replace(CAPITAL.question, answers=("Lyon",))
-    right, lyon = cell_of_each(embedded, [CAPITAL, TuningPrompt("wrong", wrong)], greedy)
-    assert (right.brier, right.correct) == (0.0, 1.0)
-    assert (lyon.brier, lyon.correct) == (2.0, 0.0)
-
-
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     """A single text is all heads or all tails: off by a half twice, and by nothing at the rest."""
     greedy = replace(SHORT, policy="greedy")

@@ -11,7 +11,6 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Speculated
-from eab.figures.captions import cost_sentence
 from eab.labs.variants import draft_pictures as speculation
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants.measure import run_variants
@@ -43,13 +42,6 @@ def first_runs(twins) -> list[VariantEvent]:
 @pytest.fixture(scope="module")
 def compared(first_runs: list[VariantEvent]) -> VariantRuns:
     return fold_variants(first_runs, draft_length_variants("model"))
-
-
-def test_the_variants_are_plain_some_lengths_and_adaptive(compared):
-    drafted = ["1 draft token", *(f"{length} draft tokens" for length in (2, 4, 8))]
-    assert list(compared.variants) == ["plain", *drafted, "adaptive"]
-    assert compared.agreed
-    assert compared.kind == "draft length"
 
 
 def test_the_outcome_counts_what_the_events_say(compared):
@@ -133,14 +125,6 @@ def test_a_comparison_without_draft_tokens_says_so(twins):
     short = fold_variants(events, empty)
     assert speculation.acceptance_rate(short) is None
     assert not speculation_speed.surface_figure(short).data
-
-
-def test_the_costs_of_a_run_say_how_many_draft_tokens_were_accepted(compared):
-    found = speculation_stats(compared.runs[3])
-    words = cost_sentence(compared.runs[3])
-    assert f"{found.accepted} of {found.draft_tokens} draft tokens accepted" in words
-    assert f"29 steps in {found.forward_passes} forward" in words
-    assert "Drafter" not in cost_sentence(compared.runs[0])
 
 
 @given(alpha=st.floats(0.0, 0.999), length=st.integers(0, 16))

@@ -19,7 +19,6 @@ from eab.events import (
     Probed,
     Progressed,
     RunEnded,
-    RunStarted,
     StepTimed,
     TokenAppended,
 )
@@ -213,11 +212,6 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
         caches.totals_figure(part), caches.held_figure(part), variant_rows(part), costs_table(part)
         variant_steps_table(part)
         assert part.agreed == (part.complete or not length)
-
-
-def test_the_repeats_are_not_seen(events):
-    started = [event.config for event in events if isinstance(event, RunStarted)]
-    assert started == [replace(CONFIG, cache=cache) for cache in CACHES]
 
 
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(running):
