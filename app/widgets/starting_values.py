@@ -9,12 +9,12 @@ import streamlit as st
 
 from app.widgets import late_messages, setting_widgets
 from app.widgets.setting_widgets import FIELDS
-from eab.branching.presets import PRESETS
+from eab.branching.presets import CHAT_PRESET, CHAT_SAMPLING, PRESETS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
 
 # Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
 START: Final = BranchingConfig(
-    **PRESETS["balanced"].settings, temperature=0.5, top_p=0.9, max_new_tokens=48, kv_limit_mib=1024
+    **PRESETS[CHAT_PRESET].settings, **CHAT_SAMPLING, max_new_tokens=48, kv_limit_mib=1024
 )
 _THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
     "nats": 0.65,

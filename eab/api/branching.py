@@ -1,7 +1,7 @@
 """Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, Unpack
@@ -11,14 +11,14 @@ from transformers import PreTrainedTokenizerBase
 
 from eab.api.given_model import Model, language_model
 from eab.api.given_prompt import request_of, requests_of, without_prompt
+from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
-from eab.branching.presets import with_preset
+from eab.branching.presets import overridden, with_chat_defaults, with_preset
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, Message
-from eab.models.recommended import advice
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.run import Sample
 from eab.weight_formats import AS_LOADED, AUTO
@@ -31,6 +31,7 @@ _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
     "messages": "give the messages in the place of the prompt",
     "logits_processors": "did you mean logits_processor?",
+    "keep_logits": "it is an argument of run",
     "should_fork": "give the function as policy",
 }
 
@@ -44,7 +45,8 @@ class EntropyAdaptiveBranching:
 
     Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
     "user", "content": "Hello"}]`, as OpenAI and transformers spell it; a last message of the
-    assistant is continued), or token ids.
+    assistant is continued), or token ids. Where nothing is given, a model with a chat template
+    begins with `preset="balanced"`, temperature 0.5 and top-p 0.9, as the page does.
 
     Args:
         model: A name (see `load_model`), a loaded `(model, tokenizer)` pair of transformers, also
@@ -83,12 +85,12 @@ class EntropyAdaptiveBranching:
         shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
         first = {**shape, "max_paths": max_paths}
         given = {name: value for name, value in first.items() if value is not None}
-        self._settings = with_preset(given | settings)
-        asked = self._asked({})  # refuse bad settings before a model is loaded
+        self._settings = given | settings
+        self._is_chat = False
+        self._asked({})  # refuse bad settings before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        if words := advice(self.model, asked.config):
-            _LOGGER.warning(words)
+        self._is_chat = getattr(self.model, "has_chat_template", False)
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
 
@@ -112,13 +114,31 @@ class EntropyAdaptiveBranching:
             ModelError: The draft model cannot be used.
             MemoryLimitError: The KV cache exceeded its limit.
         """
-        return self.run(prompt, continued=continued, **settings).samples
+        run = Run(self.stream(prompt, continued=continued, **settings))
+        run.raise_if_failed()
+        return run.samples
 
     def run(
-        self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]
+        self,
+        prompt: Prompt,
+        *,
+        continued: Sequence[int] = (),
+        keep_logits: Iterable[int] = (),
+        **settings: Unpack[Settings],
     ) -> Run:
-        """Generate the whole run: tree, samples, measurements. See `generate` for the arguments."""
-        run = Run(self.stream(prompt, continued=continued, **settings))
+        """Generate the whole run: tree, samples, measurements. See `generate` for the arguments.
+
+            run = explorer.run("Once upon a time", keep_logits=range(3))
+            probabilities = run.logits[0, 2].softmax(dim=-1)  # of path 0 at its third new token
+
+        Args:
+            keep_logits: Steps, from 0, whose logits `run.logits` keeps: of each path that chose a
+                token there, as the model gave them, on the CPU; at most 1 GiB.
+        """
+        request = request_of(prompt, self._asked(settings), continued)
+        kept = KeptLogits(keep_logits, self.model, request)
+        run = Run(self._events(kept.added_to(request)))
+        run.logits = kept.of(run.events)
         run.raise_if_failed()
         return run
 
@@ -131,9 +151,11 @@ class EntropyAdaptiveBranching:
         Arguments and errors are those of `generate`, and errors come with the call. A run that
         exceeds its memory limit ends with RunEnded("failed") instead.
         """
-        request = request_of(prompt, self._asked(settings), continued)
-        events = event_stream(self.model, request, self._draft_for([request]))
+        events = self._events(request_of(prompt, self._asked(settings), continued))
         return _and_then(next(events), events)
+
+    def _events(self, request: Request) -> Iterator[Event]:
+        return event_stream(self.model, request, self._draft_for([request]))
 
     def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
         """Generate a run of each prompt, several in each forward pass (continuous batching).
@@ -153,7 +175,8 @@ class EntropyAdaptiveBranching:
 
     def _asked(self, settings: Mapping[str, Any]) -> Request:
         """What these settings and those of the object ask for, or ConfigError."""
-        known = self._settings | with_preset(settings)
+        given = overridden(self._settings, settings)
+        known = with_preset(with_chat_defaults(given) if self._is_chat else given)
         for name in known.keys() & _ELSEWHERE:
             raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
         asked = without_prompt(known)

@@ -1,6 +1,6 @@
 """A run as a value: its events and its tree, and all that can be made of them without the model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
@@ -18,6 +18,7 @@ from eab.run import RunFold, RunState
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from torch import Tensor
 
 _SHOWN: Final = 5  # texts in a notebook
 
@@ -36,10 +37,16 @@ class Run(RunState):
         events: From RunStarted on, or from the probe before it, as
             `EntropyAdaptiveBranching.stream` gives them.
 
+    Attributes:
+        logits: Those of the model that `EntropyAdaptiveBranching.run` was asked to keep, (V,) by
+            path and step. They are not saved.
+
     Raises:
         RecordError: The events are not those of one run.
         MemoryLimitError: It failed before its start.
     """
+
+    logits: "Mapping[tuple[int, int], Tensor]"
 
     def __init__(self, events: Iterable[Event]) -> None:
         if not isinstance(events, Iterable):
@@ -51,6 +58,7 @@ class Run(RunState):
                 break
         begun = start.started_run()
         super().__init__(begun.started, begun.probe)
+        self.logits = {}
         for event in given:
             self.apply(_checked(event))
 

@@ -40,6 +40,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "wide": _preset("many texts: forks also where the model is fairly sure", 0.75, 3, 32, 0.03),
 }
 OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a preset sets
+# Of a chat model, and of the page with any model: chosen by looking at trees (docs/models.md)
+CHAT_PRESET: Final = "balanced"
+CHAT_SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.5, "top_p": 0.9}
 
 
 def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,3 +62,24 @@ def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "entropy_threshold" in own:
         del shaped["threshold_unit"]
     return shaped | own
+
+
+def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings, completed by what suits a chat model: its sampling, if none of it is given,
+    and a preset under `fair`. A policy that is named keeps the defaults of every model, and so
+    does a unit of the threshold without a threshold.
+    """
+    own = dict(settings)
+    if "policy" in own:
+        return own
+    if not own.keys() & {"temperature", "top_p", "top_k"}:
+        own |= CHAT_SAMPLING
+    if "threshold_unit" in own and "entropy_threshold" not in own:
+        return own
+    return {"preset": CHAT_PRESET, **own}
+
+
+def overridden(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with later ones; a preset among these replaces all that a preset sets."""
+    replaced = OF_PRESETS if later.get("preset") is not None else ()
+    return {name: value for name, value in settings.items() if name not in replaced} | dict(later)

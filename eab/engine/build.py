@@ -53,7 +53,8 @@ def build(
         logits_processors=tuple(map(plain_name, request.logits_processors)),
     )
     speculator = make_speculator(config, model, draft, policy, cache)
-    return Generation(model, started, cache, policy, speculator, request.logits_processors)
+    processors, reader = request.logits_processors, request.logits_reader
+    return Generation(model, started, cache, policy, speculator, processors, reader)
 
 
 def check_and_calibrate(model: LanguageModel, request: Request) -> None:

@@ -112,6 +112,8 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
     counts = [len(part.batch.logits_indices) for part in parts if part.batch is not None]
     try:
         generations = [part.generation for part in parts]
+        for generation, own in zip(generations, logits.split(counts), strict=True):
+            generation.show_logits(own)
         scores = logits
         if any(generation.processors for generation in generations):
             pairs = zip(generations, logits.split(counts), strict=True)

@@ -19,7 +19,7 @@ from eab.config import MAX_DRAFT
 from eab.engine.logits_processing import processed
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted_events
-from eab.engine.request import Processor
+from eab.engine.request import LogitsReader, Processor
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import Event, RowsAllocated, RunStarted, Speculated
 from eab.models.base import LanguageModel
@@ -42,10 +42,11 @@ class Generation:
         policy: Policy,
         speculator: Speculator | None = None,
         processors: Sequence[Processor] = (),
+        logits_reader: LogitsReader | None = None,
     ) -> None:
         self.started, self.config, self.cache = started, started.config, cache
         self._model, self.policy, self._speculator = model, policy, speculator
-        self.processors = processors
+        self.processors, self._logits_reader = processors, logits_reader
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
@@ -181,6 +182,19 @@ class Generation:
             for state in [self.paths.lookahead[leaf.path]]
             for index in range(len(state.draft_tokens) + 1)
         ]
+
+    def show_logits(self, logits: Tensor) -> None:
+        """Show the logits of the current pass to who asked for them. Those after a rejected draft
+        token are shown, too, and again when they are known.
+        """
+        if self._logits_reader is None or self.prefilling:
+            return
+        rows = iter(logits)
+        for leaf in self._in_pass:
+            state = self.paths.lookahead[leaf.path]
+            step = len(state.tokens) - self.paths.prompt_length
+            for index in range(len(state.draft_tokens) + 1):
+                self._logits_reader(leaf.path, step + index, next(rows))
 
     def processed(self, logits: Tensor) -> Tensor:
         """The logits of the current pass after the logits processors; without draft tokens, there

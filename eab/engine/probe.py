@@ -24,7 +24,7 @@ def probe(
     """The entropies (nats) of a few greedy steps; once per model, prompt and settings. Logits
     processors may change between two runs, so with them there is a probe for each run.
     """
-    greedy = replace(request, config=probe_config(request.config), policy=None)
+    greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
     if greedy.logits_processors:
         return [event.entropy for event in (yield from _continue(model, greedy, events))]
     known = PROBED.setdefault(model, {})

@@ -15,6 +15,8 @@ from eab.formatting import quoted
 # Of token ids (1, tokens) and scores (1, V): the new scores, as LogitsProcessor of transformers
 Processor: TypeAlias = Callable[[Any, Any], Any]
 GivenProcessors: TypeAlias = Processor | Sequence[Processor] | None
+# Gets a path, a step, and the logits of the model there, (V,), which are valid during the call
+LogitsReader: TypeAlias = Callable[[int, int, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Request:
             `config.policy` is then its name.
         logits_processors: What changes the scores of every path before its entropy is measured, in
             this order.
+        logits_reader: Gets the logits of every path and step before anything changes them.
 
     Raises:
         PromptError: There are messages, and another prompt.
@@ -44,6 +47,7 @@ class Request:
     token_ids: tuple[int, ...] = ()
     policy: GivenPolicy | None = None
     logits_processors: tuple[Processor, ...] = ()
+    logits_reader: LogitsReader | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, BranchingConfig):

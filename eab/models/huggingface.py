@@ -144,6 +144,11 @@ class HuggingFaceModel:
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether a prompt is sent as a message of the user."""
+        return bool(self._tokenizer.chat_template)
+
     def text(self, token: int) -> str:
         return self._texts[token]
 

@@ -1,15 +1,20 @@
 """A run as a Python program that makes it again."""
 
 from dataclasses import fields
+from typing import Final
 
+from eab.branching.presets import CHAT_SAMPLING, OF_PRESETS
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.events.chat import as_json
 from eab.weight_formats import AS_LOADED, PLAIN
 
+_ALWAYS: Final = {*OF_PRESETS, *CHAT_SAMPLING}
+
 
 def as_python(started: RunStarted) -> str:
-    """The program, with model, device, dtype, weights and every setting that is not the default.
+    """The program, with model, device, dtype, weights and every setting that is not the default,
+    or whose default is another with a chat model.
 
     On the same kind of machine it gives the same events, except for the times.
     """
@@ -21,7 +26,8 @@ def as_python(started: RunStarted) -> str:
     given |= {
         field.name: getattr(started.config, field.name)
         for field in fields(BranchingConfig)
-        if getattr(started.config, field.name) != getattr(default, field.name)
+        if field.name in _ALWAYS
+        or getattr(started.config, field.name) != getattr(default, field.name)
     }
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     tokens = started.continued_tokens

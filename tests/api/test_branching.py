@@ -1,19 +1,24 @@
 """The library object: one import, samples from `generate`, events from `stream`."""
 
 import copy
+import re
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from table_model import TableModel, random_table
+from tiny_models import chat_pair
 
 import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
+from eab.branching.presets import PRESETS
 from eab.errors import ConfigError, MemoryLimitError, ModelError, PromptError
 from eab.events import RunEnded, RunStarted
+from eab.share.python_code import as_python
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 
@@ -175,6 +180,35 @@ def test_a_threshold_that_may_be_meant_in_another_unit_is_told_once(caplog):
     EntropyAdaptiveBranching(MODEL, 0.055, threshold_unit="normalised", policy="original")
     EntropyAdaptiveBranching(MODEL, 0.0)
     assert caplog.text.count('threshold_unit="normalised", policy="original"') == 1
+
+
+NATS_WIDE = {**PRESETS["wide"].settings, "entropy_threshold": 0.9, "threshold_unit": "nats"}
+CHAT: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9}
+BALANCED = {**PRESETS["balanced"].settings, **CHAT}
+IN_NATS = {**BALANCED, "entropy_threshold": 0.9, "threshold_unit": "nats"}
+CHAT_CASES = [
+    ({}, {}, BALANCED),
+    ({"max_paths": 4}, {"branch_factor": 3}, {**BALANCED, "max_paths": 4, "branch_factor": 3}),
+    ({"entropy_threshold": 0.9}, {}, IN_NATS),
+    ({"preset": "wide"}, {"entropy_threshold": 0.9}, {**CHAT, **NATS_WIDE}),
+    ({"entropy_threshold": 0.9}, {"preset": "wide"}, {**CHAT, **PRESETS["wide"].settings}),
+    ({"threshold_unit": "normalised"}, {}, {**CHAT, "threshold_unit": "normalised"}),
+    ({"top_k": 5}, {}, {**PRESETS["balanced"].settings, "top_k": 5}),
+    ({"policy": "original"}, {}, {"policy": "original"}),
+    ({}, {"policy": "independent", "top_p": 0.5}, {"policy": "independent", "top_p": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("given", "later", "expected"), CHAT_CASES)
+def test_a_chat_model_begins_with_settings_that_suit_it(given, later, expected):
+    explorer = EntropyAdaptiveBranching(chat_pair(), max_new_tokens=2, **given)
+    started = explorer.run("w5 w6", **later).started
+    assert started.config == BranchingConfig(max_new_tokens=2, **expected)
+    same: dict[str, Any] = {}
+    code = as_python(started).replace(repr(started.model.name), "chat_pair()")
+    code = re.sub(r" +(device|dtype)=.*\n", "", code)  # of a model that is loaded by name
+    exec(code, {"chat_pair": chat_pair}, same)
+    assert same["run"].samples == explorer.run("w5 w6", **later).samples
 
 
 @pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])

@@ -24,7 +24,10 @@ def with_start(**changes: Any) -> bytes:
 def test_a_file_that_cannot_be_opened_is_explained(page: Tab) -> None:
     files = (
         (b"no run", "is not a run file"),
-        (with_start(config={"policy": "\ud800x"}), "the setting policy is 'ud800x'; it must be one of"),
+        (
+            with_start(config={"policy": "\ud800x"}),
+            "the setting policy is 'ud800x'; it must be one of",
+        ),
         (with_start(prompt="\ud800"), "is not an event"),
         (with_start(what_if="\ud800x"), "is not valid text"),
         (with_start(prompt="w" * 30_000_000), "more than 8,388,608 bytes in one line"),

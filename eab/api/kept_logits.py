@@ -1,0 +1,63 @@
+"""The logits of chosen steps of a run, for who wants more than the recorded candidates."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Final
+
+from torch import Tensor
+
+from eab.engine.request import Request
+from eab.errors import ConfigError
+from eab.events import Event, Predicted
+from eab.formatting import human_bytes, quoted
+from eab.models.base import LanguageModel
+
+MOST_BYTES: Final = 2**30
+
+
+class KeptLogits:
+    """Keeps the logits of these steps, counted from 0, while a run is made.
+
+    Raises:
+        ConfigError: They are no steps, or could take more than 1 GiB.
+    """
+
+    def __init__(self, steps: Any, model: LanguageModel, request: Request) -> None:
+        self._steps = frozenset(_steps(steps)) & {*range(request.config.max_new_tokens)}
+        self._rows: dict[tuple[int, int], Tensor] = {}
+        if self._steps and model.kv_shape.blocks is not None:
+            raise ConfigError(
+                f"keep_logits is given, but {model.card.name} runs on a server, which names only "
+                "its most likely tokens; load the model on this machine"
+            )
+        row_bytes = model.card.vocab_size * model.kv_shape.dtype.itemsize
+        paths = request.config.max_paths
+        if len(self._steps) * paths * row_bytes > MOST_BYTES:
+            most = max(MOST_BYTES // (paths * row_bytes), 0)
+            raise ConfigError(
+                f"keep_logits names {len(self._steps)} steps of up to {paths} paths with "
+                f"{human_bytes(row_bytes)} each; at most {human_bytes(MOST_BYTES)} are kept. "
+                f"Name at most {most} steps, or lower max_paths"
+            )
+
+    def added_to(self, request: Request) -> Request:
+        """The request for a run whose logits are kept here."""
+        return replace(request, logits_reader=self._keep) if self._steps else request
+
+    def _keep(self, path: int, step: int, logits: Tensor) -> None:
+        if step in self._steps:
+            self._rows[path, step] = logits.to("cpu", copy=True)
+
+    def of(self, events: Iterable[Event]) -> dict[tuple[int, int], Tensor]:
+        """Those of the steps that the run decided, (V,) each, by path and step."""
+        decided = [(each.path, each.step) for each in events if isinstance(each, Predicted)]
+        return {key: self._rows[key] for key in decided if key in self._rows}
+
+
+def _steps(given: Any) -> list[int]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        steps = [int(step) if isinstance(step, Integral) else -1 for step in given]
+        if min(steps, default=0) >= 0:
+            return steps
+    raise ConfigError(f"keep_logits is {quoted(given)}; give steps from 0 on, such as range(5)")
