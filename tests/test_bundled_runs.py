@@ -91,7 +91,6 @@ def highest_entropy(run: RunState) -> float:
 def caches_ratio(run: RunState, step: int) -> float:
     """What separate caches would hold, as a multiple of what is held."""
     kv = run.steps[step].kv
-    assert kv is not None
     return separate_bytes(run.started, kv) / kv.bytes_held
 
 

@@ -141,7 +141,6 @@ def test_every_cache_computes_on_the_device(waits, cache):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits_run_on_the_device(waits, dtype):
     run = run_of(Twins("qwen2", dtype=dtype).ours, PROMPT, CONFIG)
-    assert run.ended is not None
     assert run.ended.reason == "finished"
 
 
@@ -163,7 +162,6 @@ def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
     for event in measure(experiment, Twins("llama").ours, rows=8, repeats=2):
         report.apply(event)
     assert report.complete
-    assert report.began is not None
     assert report.began.machine.startswith("Fake GPU, ")
 
 
@@ -258,7 +256,6 @@ def test_a_pass_that_is_captured_never_waits_for_the_device(waits, monkeypatch, 
     run = run_of(twins.ours, PROMPT, CONFIG, max_new_tokens=40, r=13, attention="padded")
     assert len(captures) > 3
     assert not any(captures)
-    assert twins.ours._graph_runner is not None
     assert twins.ours._graph_runner._failures == 0
     assert_leaves_match(run, twins.plain, 1e-9)
 

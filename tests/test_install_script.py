@@ -18,8 +18,6 @@ CPU = ["filelock", "sympy"]
 def install() -> ModuleType:
     """The script as a module."""
     spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -52,7 +52,6 @@ def test_a_setting_says_what_it_is(name: str, declared: Setting) -> None:
 def test_what_a_widget_offers_is_allowed(name: str, declared: Setting) -> None:
     for value in _on_offer(declared):
         declared.values.check(name, value)
-        assert declared.widget is not None
         assert declared.widget.nearest(value) == value
 
 
@@ -92,7 +91,6 @@ def test_a_widget_finds_the_nearest_value_that_it_offers(
     name: str, value: object, nearest: object
 ) -> None:
     widget = SETTINGS[name].widget
-    assert widget is not None
     assert widget.nearest(value) == nearest
     assert type(widget.nearest(value)) is type(nearest)
 

@@ -91,7 +91,6 @@ def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -
 def test_the_recorded_reports_of_bmc_are_complete(name: Experiment) -> None:
     report = measurements.bundled(name)
     assert report.complete
-    assert report.began is not None
     assert report.began.experiment == name
     table = points_table(report)
     assert len(table) >= len([point for point in report.points if not hasattr(point, "costs")])
@@ -110,7 +109,6 @@ def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
 
 def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
     demand = demand_of(bundled_run("bridge"))
-    assert demand is not None
     table = allocations_table(demand, (1, 8, 64), None)
     for row in table.to_dict("records"):
         steps = demand.at(int(row["r"]))

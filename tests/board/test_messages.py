@@ -108,7 +108,6 @@ def test_a_message_about_the_last_steps_is_small() -> None:
 def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
     run = fold(STORY)
     for told, step in zip(board_message(run)["steps"], run.steps, strict=True):
-        assert step.kv is not None
         assert told["shared"] + told["private"] + told["spare"] == step.kv.bytes_held
         assert sum(own for _, _, own in told["paths"]) == told["private"]
 
@@ -134,7 +133,6 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
     highest = max(token.entropy for path in run.paths for token in path.tokens)
     assert f"{highest:.2f} nats" in entropy_sentence(run)
     kv = run.peak_kv()
-    assert kv is not None
     saving = separate_bytes(run.started, kv) / kv.bytes_held
     assert f"{saving:.1f}× less memory" in memory_sentence(run)
 

@@ -3,22 +3,15 @@
 import pytest
 from board_page import Boards
 from invented_runs import invented_run
+from made_runs import bundled_run
 from playwright.sync_api import expect
 
 from eab.analysis.answers import group_answers
-from eab.lessons import bundled_runs
-from eab.run import RunState, fold
+from eab.run import fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
-
-
-def recorded(name: str) -> RunState:
-    recording = next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
-    return fold(bundled_runs.events_of(recording))
-
-
-REAL = recorded("ball")
+REAL = bundled_run("ball")
 
 
 def test_a_hidden_branch_is_left_out_until_all_are_shown_again(still: Boards) -> None:
@@ -57,7 +50,7 @@ def test_small_branches_fold_into_a_mark_that_opens_them(still: Boards) -> None:
 
 
 def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: Boards) -> None:
-    run = recorded("market")
+    run = bundled_run("market")
     shown = still(run)
     apart = shown.drawn_paths()
     shown.button("Same answers").click()
@@ -79,7 +72,7 @@ def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: 
 
 
 def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: Boards) -> None:
-    run = recorded("market")
+    run = bundled_run("market")
     shown = still(run)
     shown.keys("a", "End")
     heaviest = group_answers(run, "sentence").ranked[0].leaves[0]
@@ -98,7 +91,7 @@ def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: B
 
 
 def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
-    run = recorded("capital")
+    run = bundled_run("capital")
     shown = still(run)
     shown.keys("a")
     assert shown.drawn_paths() == {0}, "both texts give one answer"
@@ -110,7 +103,7 @@ def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
 
 
 def test_nothing_is_joined_while_a_run_grows(board: Boards) -> None:
-    shown, run = board(reduced_motion="reduce"), recorded("market")
+    shown, run = board(reduced_motion="reduce"), bundled_run("market")
     run.ended = None
     shown.feed(run, mode="live")
     expect(shown.button("Same answers")).to_be_disabled()

@@ -213,7 +213,6 @@ def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
     expect(caption).to_contain_text("so it branches")
     said = caption.text_content() or ""
     found = re.match(r"Step (\d+): unsure, (\d+\.\d\d) nats \(threshold \d\.\d\d\)", said)
-    assert found is not None
     born = [path for path in run.paths if path.parent >= 0 and path.born == int(found[1])]
     named = [path for path in born if f"“{path.tokens[0].text.strip()}” {path.share:.0%}" in said]
     assert len(named) >= 2

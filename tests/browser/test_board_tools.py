@@ -9,24 +9,16 @@ import pytest
 from board_page import BOARD, Boards
 from insisting import box_of
 from invented_runs import invented_run
+from made_runs import bundled, bundled_run
 from playwright.sync_api import expect
 
 from eab.events import EntropyBounds, Predicted
 from eab.figures.captions import sentences_at
-from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = fold(invented_run(5, 20, 8))
-
-
-def _recording(name: str) -> bundled_runs.Recording:
-    return next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
-
-
-REAL, BRIDGE, PET = (
-    fold(bundled_runs.events_of(_recording(name))) for name in ("ball", "bridge", "pet")
-)
+REAL, BRIDGE, PET = map(bundled_run, ("ball", "bridge", "pet"))
 
 
 def kin(run: RunState, path: int) -> set[int]:
@@ -187,7 +179,6 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(still: Boards) -> Non
     shown = still(REAL)
     step = len(REAL.steps) - 1
     kv = REAL.steps[step].kv
-    assert kv is not None
     path = next(one for one in REAL.paths if one.status == "forked" and one.tokens)
     readers = [rows.path for rows in kv.paths if path.id in REAL.lineage(rows.path)]
     assert len(readers) > 1
@@ -287,7 +278,7 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> N
 
 def test_while_nothing_is_known_of_the_forks_the_switch_is_off(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
-    growing = fold(bundled_runs.events_of(_recording("pet"))[:-1])
+    growing = fold(bundled("pet")[:-1])
     shown.feed(growing, mode="live")
     expect(shown.button("Deciding forks")).to_be_disabled()
     shown.keys("d")

@@ -41,14 +41,7 @@ def wait_for_board(page: Page) -> None:
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
 
 
-def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
-    page.get_by_role("textbox", name="Prompt").fill(prompt)
-    if new_tokens is not None:
-        slider = page.get_by_role("slider", name="Max new tokens")
-        slider.focus()
-        slider.press("Home")
-        for _ in range(new_tokens - 1):
-            slider.press("ArrowRight")
+def run(page: Page) -> None:
     before = page.url
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_function("before => location.href !== before", arg=before)  # it has started
@@ -64,14 +57,6 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
 
 
-def make_it_long(page: Page) -> None:
-    """The most paths and tokens that the page offers, so that the run outlasts the test."""
-    for name in ("Max new tokens", "Max paths"):
-        slider = page.get_by_role("slider", name=name)
-        slider.focus()
-        slider.press("End")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
     open_page: OpenPage, scheme: str
@@ -83,41 +68,32 @@ def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
     page.wait_for_function(f"before => Number({_CURSOR}) > before", arg=first)
 
 
-def test_a_live_run_grows_without_the_board_being_replaced(open_page: OpenPage) -> None:
-    page = open_page()
+def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
+    open_page: OpenPage,
+) -> None:
+    page = open_page("?prompt=Once+upon+a+time,+there+was+a+dog&max_new_tokens=256&max_paths=16")
     wait_for_board(page)
-    make_it_long(page)
-    run(page, "Once upon a time, there was a little dog. One day, the dog")
-    page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
+    run(page)
+    page.wait_for_function(f"() => {_TEXT}.includes('a dog')")
     board(page).evaluate(
         "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
     )
-    seen = []
-    while page.get_by_role("button", name="Stop").is_visible():
-        seen.append(number(page, "cursor"))
+    seen: set[int] = set()
+    while len(seen) < 4:  # it grows step by step
+        seen.add(number(page, "cursor"))
         page.wait_for_timeout(100)
-    assert len(set(seen)) > 3, "the tree did not grow step by step"
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=60 * SECONDS)
+    assert max(seen) <= number(page, "cursor") < 250
+    assert number(page, "paths") > 1
     assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
 
 
-def test_stop_ends_the_run_and_keeps_its_tree(open_page: OpenPage) -> None:
-    page = open_page()
-    wait_for_board(page)
-    make_it_long(page)
-    run(page, "Once upon a time")
-    expect(page.get_by_text("of 256")).to_be_visible()
-    page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=60 * SECONDS)
-    assert 5 <= number(page, "cursor") < 250
-    assert number(page, "paths") > 1
-
-
 def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
-    page = open_page()
+    page = open_page("?prompt=The+reloaded+cat&max_new_tokens=12")
     wait_for_board(page)
-    run(page, "The reloaded cat", new_tokens=12)
+    run(page)
     wait_for_end(page)
     page.reload()
     expect(page.locator(".eab .box.prompt")).to_have_attribute(

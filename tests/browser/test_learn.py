@@ -136,23 +136,6 @@ def test_on_a_small_screen_the_sidebar_is_whole_while_it_is_used(open_page: Open
     expect(page.get_by_text("Open a lesson file")).to_be_visible()
 
 
-def test_a_lesson_can_be_presented(open_page: OpenPage) -> None:
-    page = open_page("/learn?lesson=forks&stage=2", reduced_motion="reduce")
-    page.set_viewport_size({"width": 1024, "height": 768})
-    picture_is_drawn(page, "")
-    page.get_by_role("button", name="Presenter").click()
-    board = page.locator(".eab.presenting")
-    expect(board).to_be_visible()
-    for part in ("svg.tree", "svg.entropy", "svg.memory"):
-        expect(board.locator(part)).to_be_in_viewport(ratio=1)
-    expect(board).to_have_css("font-size", "24px")
-    page.keyboard.press("Escape")  # the drawer that the lesson opened
-    page.keyboard.press("PageDown")
-    expect(board).to_have_attribute("data-cursor", re.compile("^(2|35)$"))
-    page.keyboard.press("Escape")
-    expect(board).to_have_count(0)
-
-
 def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=tokens", reduced_motion="reduce")
     word, explained = (

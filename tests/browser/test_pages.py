@@ -21,7 +21,6 @@ from eab.lessons import bundled_runs
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
-CHART = ".js-plotly-plot .main-svg"
 TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
 # Pages, and what is on them once they are drawn.
 PAGES = {
@@ -183,24 +182,6 @@ def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_pa
     rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
     assert [row["new_tokens"] for row in rows] == ["4", *["32"] * 7] * 3
     assert all(float(row["ended_s"]) >= float(row["first_token_s"]) for row in rows)
-
-
-def test_now_shows_what_another_tab_runs_and_nothing_moves(open_page: OpenPage) -> None:
-    now = opened(open_page, "batching?view=now")
-    expect(now.get_by_text("Nothing is being served.")).to_be_visible()
-    place = box_of(now.locator(CHART).first)
-    other = open_page("?prompt=Once%20upon%20a%20time&max_new_tokens=256", reduced_motion="reduce")
-    expect(other.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-    other.get_by_role("button", name="Run", exact=True).click()
-    now.bring_to_front()
-    expect(now.get_by_text("in the batch, 0 wait;")).to_be_visible(timeout=60 * SECONDS)
-    expect(now.locator(".annotation-text", has_text="run ").first).to_be_visible()
-    assert box_of(now.locator(CHART).first) == place
-    other.bring_to_front()
-    stop = other.get_by_role("button", name="Stop", exact=True)
-    if stop.is_visible():
-        stop.click()
-    expect(now.get_by_text("Nothing is being served.")).to_be_visible(timeout=120 * SECONDS)
 
 
 # BMC

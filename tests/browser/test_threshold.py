@@ -28,7 +28,6 @@ def sentence(page: Page) -> Locator:
 def tokens(page: Page) -> tuple[int, int]:
     """How many of how many tokens reach the threshold, as the sentence says."""
     found = re.search(r"(\d+) of (\d+) tokens", sentence(page).inner_text())
-    assert found is not None
     return int(found[1]), int(found[2])
 
 

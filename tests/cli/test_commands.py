@@ -73,7 +73,7 @@ def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> 
 
 def test_json_to_standard_output_is_json_alone_and_holds_the_answers_when_asked() -> None:
     saved = ("--json", "-", "--answers", "sentence")
-    value = json.loads(eab("run", PROMPT, "--max-new-tokens", "6", *saved).stdout)
+    value = json.loads(eab_here("run", PROMPT, "--max-new-tokens", "6", *saved).stdout)
     answers = value["answers"]
     assert sum(answer["weight"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
     assert all(answer["low"] <= answer["high"] for answer in answers["ranked"])
@@ -271,9 +271,7 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--port", "99999"], "less than or equal to 65535"),
-        (["--port", "0"], "greater than or equal to 1"),
         (["--address", "999.1.1.1"], "the address is '999.1.1.1'; this machine cannot listen"),
-        (["--address", "192.0.2.1"], "the address is '192.0.2.1'; this machine cannot listen"),
     ],
 )
 def test_where_the_page_cannot_be_served_it_says_so(options: list[str], words: str) -> None:

@@ -39,7 +39,6 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     file = tmp_path / "stopped.eab"
     interrupted("run", "Once upon a time", "--record", str(file))
     run = fold(record.load(file))
-    assert run.ended is not None
     assert run.ended.reason == "stopped"
     assert len(run.steps) == 6
     assert run.samples

@@ -73,7 +73,6 @@ def test_a_failed_pass_leaves_nothing_in_memory(error, no_collection):
     handles = [scheduler.submit(chain_request(seed=seed, max_new_tokens=12)) for seed in range(2)]
     runs = [fold(handle) for handle in handles]
     for run in runs:
-        assert run.ended is not None
         assert run.ended.reason == "failed"
         assert "this machine has too little memory" in run.ended.message
         assert run.steps, "tokens so far are kept"
@@ -117,5 +116,4 @@ def test_an_error_that_the_device_reports_late_ends_the_runs_of_the_pass_alone(m
     ] * 2
     assert not scheduler.busy
     later = fold(scheduler.submit(chain_request(seed=5, max_new_tokens=4)))
-    assert later.ended is not None
     assert later.ended.reason == "finished"

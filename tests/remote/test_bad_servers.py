@@ -46,10 +46,8 @@ def test_both_dialects_give_the_tokens_of_this_machine(
             [token.token for token in path.tokens] for path in wanted.paths
         ]
         kv = found.steps[-1].kv
-        assert kv is not None
         assert kv.bytes_held % (kv.block_size * model.kv_shape.row_bytes) == 0
         assert ("in blocks of 32 rows" in memory_sentence(found)) == (dialect == "vllm")
-    assert model.kv_shape.blocks is not None
     assert model.kv_shape.blocks.size == (32 if dialect == "vllm" else 1)
 
 
@@ -100,7 +98,6 @@ def test_one_bad_answer_is_asked_for_again(fake: FakeServer, dialect: str) -> No
     model, turn = connected(dialect), iter(range(10**6))
     fake.change = lambda answer: None if next(turn) % 2 == 0 else answer
     run = fold(event_stream(model, Request(PROMPT, CONFIG)))
-    assert run.ended is not None
     assert run.ended.reason == "finished"
 
 

@@ -144,7 +144,6 @@ def test_the_books_name_what_is_computed_and_what_is_measured(
     events = list(event_stream(llama, Request(PROMPTS[0], BASE)))
     run = fold(events)
     last = run.steps[-1].kv
-    assert last is not None
     assert last.block_size == 1
     assert last.rows_shared == 0  # each slot of llama.cpp has rows of its own
     assert last.rows_private + last.rows_spare == last.bytes_held // llama.kv_shape.row_bytes
@@ -180,7 +179,6 @@ def test_the_entropy_of_all_tokens_lies_within_its_bounds(
             cache = make_cache("recompute", embedded.kv_shape, 1, 2**40)
             with torch.inference_mode():
                 logs = embedded.forward([cache.prepare([0], [text])])[0].double().log_softmax(-1)
-            assert token.whole is not None
             whole = -float((logs.exp() * logs).sum())
             assert token.whole.low - ROUNDING <= whole <= token.whole.high + ROUNDING
             narrow += token.whole.high - token.whole.low < 2.0

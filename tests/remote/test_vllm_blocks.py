@@ -86,7 +86,6 @@ def test_the_server_stores_the_blocks_that_the_books_name(
         return ask(texts, *rest)
 
     monkeypatch.setattr(vllm._server, "continue_texts", noted)
-    assert vllm.kv_shape.blocks is not None
     size = vllm.kv_shape.blocks.size
     config = BranchingConfig(top_k=20, max_paths=8, max_new_tokens=3 * size)
     prompt = f"{time.time_ns()}. Once upon a time, there was a little girl"

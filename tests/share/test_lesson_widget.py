@@ -62,7 +62,6 @@ def test_the_board_goes_where_the_steps_lead_and_stays_the_same() -> None:
     for _ in range(2):
         press(shown, "Next")
     board = shown.board
-    assert board is not None
     assert board.message["guide"]["token"] == [1, 0]
     press(shown, "Next")
     assert board.message["guide"]["drawer"] == "tables"

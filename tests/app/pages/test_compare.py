@@ -39,7 +39,6 @@ def test_the_first_visit_shows_a_tree_beside_independent_samples_at_its_budget(p
 
 def test_the_recorded_samples_have_the_settings_that_the_page_would_sample_with() -> None:
     samples, tree = bundled_runs.samples().run, bundled_run("coins")
-    assert samples is not None
     assert samples.started.config == independent_config(tree, "tokens")
     assert samples.started.prompt_tokens == tree.started.prompt_tokens
     assert measures_of(tree).explored > 0.99

@@ -169,7 +169,6 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
 
 def test_a_link_to_a_saved_run_opens_it() -> None:
     store = default_store()
-    assert store is not None
     events = bundled_runs.events_of(bundled_runs.recordings()[2])
     saved = store.save("linked", events)
     page = opened(saved=saved.id)

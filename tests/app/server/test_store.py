@@ -314,7 +314,6 @@ def test_without_the_variable_the_store_is_in_the_users_data_folder(
 ) -> None:
     monkeypatch.delenv("EAB_STORE")
     found = default_store()
-    assert found is not None
     assert found.path.parts[-2:] == ("eab-explorer", "runs.sqlite")
 
 

@@ -9,7 +9,6 @@ from app.widgets.entropy_histogram import empty, html
 
 def per_step(drawn: str) -> list[int]:
     found = re.search(r'data-per-step="([^"]*)"', drawn)
-    assert found is not None
     return [int(count or 0) for count in found[1].split(",")]
 
 

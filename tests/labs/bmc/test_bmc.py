@@ -134,8 +134,6 @@ def test_a_recorded_run_is_counted_as_it_was_at_its_own_r(
 ) -> None:
     run = fold(bundled_runs.events_of(recording))
     demand = demand_of(run)
-    assert demand is not None
-    assert run.started is not None
     assert isinstance(run.started.config.r, int)
     assert [(step.step, step.held) for step in demand.at(run.started.config.r)] == held(run)
 
@@ -149,7 +147,6 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
     configs = (BranchingConfig(**BASE | {"seed": seed, "r": found}) for found in (5, r))
     recorded, real = (fold(event_stream(model, Request("w5 w7 w9", one))) for one in configs)
     demand = demand_of(recorded)
-    assert demand is not None
     counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
     assert [(step.step, step.held) for step in counted] == held(real)
     copied = [step.copied for step in counted if step.grew][1:]

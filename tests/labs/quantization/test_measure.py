@@ -48,7 +48,6 @@ def test_formats_are_compared_with_the_model_as_loaded():
     # The output layer shares the embedding, which a step then reads; in int8 it is a copy.
     assert full.read_bytes == full.total_bytes == pytest.approx(4 * full.parameters, rel=0.01)
     assert int8.read_bytes == pytest.approx(full.parameters, rel=0.1)
-    assert full.entropy_error is not None
     assert full.entropy_error < 0.2
     assert [step.rows for step in full.steps] == [1, 3]
     assert all(len(step.seconds) == len(step.loaded_seconds) == 2 for step in int8.steps)
@@ -56,7 +55,6 @@ def test_formats_are_compared_with_the_model_as_loaded():
     assert [step.seconds[2:] for step in full.steps] == [
         a.loaded_seconds + b.loaded_seconds for a, b in zip(int8.steps, nf4.steps, strict=True)
     ]
-    assert report.machine is not None
     assert min(report.machine.bytes_per_second + report.machine.operations_per_second) > 1e6
 
 

@@ -93,11 +93,9 @@ def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
     line = baseline([far, point(100, 1.0, 2.0, policy="independent"), point(200, 9.0)])
     assert [one.cost.value for one in line] == [100, 400]
     found = beyond_baseline(point(200, 4.0, 4.0), line)
-    assert found is not None
     assert found.value == pytest.approx(((4 - 2) + (4 - 3.5)) / 2)
     assert found.seeds == 2
     at_a_point = beyond_baseline(point(400, 4.0, 6.0), line)
-    assert at_a_point is not None
     assert (at_a_point.value, at_a_point.error) == (1.0, 0.0)
     assert beyond_baseline(point(99, 4.0, 4.0), line) is None
     assert beyond_baseline(point(401, 4.0, 4.0), line) is None

@@ -35,7 +35,6 @@ def test_the_threshold_nearest_to_the_wanted_paths() -> None:
     assert (found.prompts, found.seeds, found.reached) == (2, 3, True)
     assert found.beyond == (2.0, 3.0)
     assert found.paths.low is not None
-    assert found.paths.high is not None
     assert found.paths.high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
     assert recommend(pilot(), "tokens", 100).threshold == 2.0
     equally_near = [cell(threshold, 1, paths=5) for threshold in (0.5, 1.0, 0.8)]

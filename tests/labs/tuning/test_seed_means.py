@@ -33,7 +33,6 @@ def test_seeds_that_agree_exclude_zero_unless_they_are_zero() -> None:
 def test_a_difference_is_paired_by_seed() -> None:
     ours, theirs = {1: 10.0, 2: 20.0, 3: 30.0}, {1: 9.0, 2: 19.0, 4: 0.0}
     found = paired_difference(ours, theirs)
-    assert found is not None
     assert (found.value, found.error, found.seeds) == (1.0, 0.0, 2)
     assert paired_difference(ours, {9: 1.0}) is None
 
@@ -58,7 +57,6 @@ def test_intervals_hold_what_they_promise(seeds: int) -> None:
         found = mean(dict(enumerate(drawn.tolist())))
         assert found.margin is not None
         width = found.fresh(6)
-        assert width is not None
         own += abs(found.value - 3.0) <= found.margin
         other += abs(found.value - fresh) <= width
     assert own / 2000 == pytest.approx(0.95, abs=0.02)

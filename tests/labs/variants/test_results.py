@@ -124,7 +124,6 @@ def test_the_repeats_take_turns(events):
 
 def test_stop_keeps_the_repeats_that_were_made(stopped):
     compared = stopped(lambda found: found.repeats == 2)
-    assert compared.ended is not None
     assert compared.ended.stopped
     assert compared.complete
     assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 4
