@@ -11,6 +11,7 @@ from eab.remote.loading import connect
 from eab.remote.model import RemoteModel
 from eab.run import fold
 
+VOCAB_SIZE = 4096  # of the embedded model, which the servers have: the first token that is none
 PROMPT = "Once upon a time"
 CONFIG = BranchingConfig(top_k=20, max_new_tokens=4, max_paths=3)
 DIALECTS = ("llama.cpp", "vllm")
@@ -68,9 +69,9 @@ def too_sure(answer: Any) -> None:
 def unknown_token(answer: Any) -> None:
     found = tops(answer)
     if "logprob" in found[0]:
-        found[0]["id"] = 10**6
+        found[0]["id"] = VOCAB_SIZE
     else:
-        found[0]["token_id:1000000"] = -30.0
+        found[0][f"token_id:{VOCAB_SIZE}"] = -30.0
 
 
 def too_few(answer: Any) -> None:

@@ -283,11 +283,14 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     total_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
+    counted: list[bool] = []  # whether a scheduler knows what the others hold
     serve = BatchedRuns.serve
 
     def noted(runs: BatchedRuns) -> None:
         serve(runs)
-        held.append(sum(one.kv_held for one in runs._schedulers.values()))
+        schedulers = [*runs._schedulers.values()]
+        held.append(sum(one.kv_held for one in schedulers))
+        counted.extend(one.kv_held + one._kv_elsewhere() == held[-1] for one in schedulers)
 
     monkeypatch.setattr(BatchedRuns, "serve", noted)
     two = ModelCache(lambda _: load_model())
@@ -305,6 +308,8 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     oldest_of_each = 2 * max(
         step.kv.bytes_held for step in runs[0].state.started_run().steps if step.kv
     )
+    assert len(counted) > len(held)
+    assert all(counted)
     assert (max(held) <= max(2**20, oldest_of_each)) == (total_mib == 1)
 
 
