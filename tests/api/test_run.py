@@ -1,6 +1,5 @@
 """A run as a value: its events, files, what-ifs, answers and tables."""
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -80,12 +79,3 @@ def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
             Run.load(path)
         with pytest.raises(RecordError, match="the path is a"):
             Run(COIN).save(path)
-
-
-def test_the_parts_of_a_sample_agree(run: Run) -> None:
-    for sample in run.samples:
-        assert sample.tokens == tuple(run.tokens(sample.lineage[-1]))
-        assert sample.token_ids == tuple(token.token for token in sample.tokens)
-        assert len(sample.log_probs) == len(sample.entropies) == len(sample.tokens)
-        assert sample.log_prob == pytest.approx(sum(sample.log_probs))
-    assert json.dumps([sample.token_ids for sample in run.samples])

@@ -89,18 +89,6 @@ def cursor_is(page: Page, step: int) -> None:
     expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
-def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: OpenPage) -> None:
-    page = cell(fold(STORY))
-    cursor_is(page, 19)
-    expect(page.get_by_role("button", name="End the run")).to_be_hidden()
-    page.locator(".eab").focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    cursor_is(page, 1)
-    page.keyboard.press("ArrowDown")
-    expect(page.locator(".inspector .candidates li")).to_have_count(4)
-
-
 def test_the_notebook_hears_only_the_key_that_saves_it(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.evaluate(

@@ -220,7 +220,7 @@ def test_bad_input_is_explained_on_stderr_with_exit_code_1(
 
 @pytest.mark.parametrize("output", ["a file", "/dev/full"])
 def test_an_error_is_one_line_on_stderr_and_no_traceback(output: str, tmp_path: Path) -> None:
-    file, arguments, words = tmp_path / "out", ("run", " "), "Error: The prompt is empty"
+    file, arguments, words = tmp_path / "out", ("replay", "no.eab"), "no.eab cannot be read"
     if output == "/dev/full":
         file, arguments, words = Path(output), ("replay", SUM), "No space left on device"
         if not file.exists():

@@ -1,10 +1,7 @@
 """Many runs by one call."""
 
-import pytest
-
 import eab
 from eab.engine.loop import event_stream
-from eab.errors import PromptError
 from eab.events import RunEnded, StepTimed
 
 
@@ -26,10 +23,3 @@ def test_iterating_one_serves_the_others(twins):
     first, second = eab.serve(twins("llama").ours, requests("w5 w9", "w3"))
     assert isinstance(list(first)[-1], RunEnded)
     assert any(isinstance(event, StepTimed) for event in second.new_events())
-
-
-def test_an_error_is_raised_by_its_own_handle_alone(twins):
-    empty, good = eab.serve(twins("llama").ours, requests(" ", "w3"))
-    with pytest.raises(PromptError, match="empty"):
-        list(empty)
-    assert isinstance(list(good)[-1], RunEnded)

@@ -94,15 +94,6 @@ def test_the_first_line_says_what_the_file_is():
     assert unpacked(dumps(EVENTS))[0] == FIRST
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path(__file__).parents[2].glob("assets/runs/*.eab")), ids=lambda path: path.name
-)
-def test_the_bundled_runs_load_and_fold(path):
-    run = fold(load(path))
-    assert run.ended is not None
-    assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
-
-
 # -------------------------------------------------------------------------------- files that are no
 # runs
 

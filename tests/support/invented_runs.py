@@ -25,27 +25,8 @@ from eab.events import (
     TokenAppended,
 )
 
-WORDS: Final = [
-    " the",
-    " a",
-    " little",
-    " girl",
-    " named",
-    " Lily",
-    ",",
-    " who",
-    " loved",
-    " to",
-    " play",
-    ".",
-    " One",
-    " day",
-    " she",
-    " saw",
-    " big",
-    "ger",
-    " dogs",
-]
+_TEXT = " the| a| little| girl| named| Lily|,| who| loved| to| play|.| One| day| she| saw| big|ger| dogs"
+WORDS: Final = _TEXT.split("|")
 PROMPT: Final = ("Once", " upon", " a", " time")
 THRESHOLD: Final = 1.2
 CARD: Final = ModelCard("invented", "llama", 4096, 2, 2, 16, "float32", "cpu", 512)

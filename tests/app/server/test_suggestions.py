@@ -44,7 +44,7 @@ def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceMode
     )
     early = still = 0
     for prompt in ("The king asked the old wizard what", "Two birds sat on a wall."):
-        for seed in range(4):
+        for seed in range(2):
             request = Request(prompt, replace(busy, seed=seed))
             for suggestion in suggestions(list(event_stream(embedded, request))):
                 early += 1
@@ -56,7 +56,7 @@ def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceMode
                 run = list(event_stream(embedded, Request(prompt, higher)))
                 still += bool(suggestions(run))
                 assert len(fold(run).leaves()) > 1
-    assert early >= 8
+    assert early >= 4
     assert still < early / 2
 
 
