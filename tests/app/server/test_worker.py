@@ -4,12 +4,10 @@ comparisons of caches next to runs.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
-from table_model import TableModel, random_table
 from waiting import ended, finished, wait_until
 
 from app.server import estimate, metrics
@@ -20,7 +18,6 @@ from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
 from app.state.variants import comparison_job
-from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
@@ -119,30 +116,6 @@ def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) 
     assert empty.status == "failed"
     assert "the prompt is empty" in empty.message
     assert good.status == "ended"
-
-
-class Fragile(TableModel):
-    """Its forward pass fails if token 7 takes part."""
-
-    def __init__(self) -> None:
-        super().__init__(random_table(3, 12)[:, :7] / random_table(3, 12)[:, :7].sum(1)[:, None])
-        self.card = replace(self.card, vocab_size=12)
-
-    def forward(self, batches: Sequence[ForwardBatch]) -> torch.Tensor:
-        if any(7 in batch.ids for batch in batches):
-            raise RuntimeError("a kernel failed")
-        return super().forward(batches)
-
-
-def test_a_run_that_breaks_in_a_shared_pass_ends_alone() -> None:
-    worker = Worker(ModelCache(lambda _: Fragile()))
-    prompts = ["0 1", "0 7", "0 2"]
-    runs = [worker.start(run_job(prompt, CONFIG, "table"), prompt) for prompt in prompts]
-    wait_until(lambda: all(map(finished, runs)))
-    assert [run.status for run in runs] == ["ended", "failed", "ended"]
-    assert "a kernel failed" in runs[1].message
-    assert all(run.state.ended == RunEnded(12, "finished") for run in runs[::2])
-    worker.close()
 
 
 def slow_model_cache(started: threading.Event, may_end: threading.Event) -> ModelCache:
