@@ -12,6 +12,9 @@ from eab.formatting import quoted
 FEWEST_OPTIONS: Final = 2
 MOST_OPTIONS: Final = 6
 LONGEST: Final = 200  # characters of a question or an option
+_COLUMNS: Final = (
+    "question", "text", "passage", "option", "answers", "model probability", "came true", "revealed"
+)  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -26,6 +29,7 @@ class Question:
     right: int | None = None  # the option that came true; None if there is none
     # id and feed of the lesson whose question it is; None if it is of no lesson
     lesson: tuple[str, str] | None = None
+    passage: str = ""  # the text that it is about, with a gap; empty if it is about none
 
     def __post_init__(self) -> None:
         if not FEWEST_OPTIONS <= len(self.options) <= MOST_OPTIONS:
@@ -45,6 +49,11 @@ class Question:
             raise ClassError("the question needs one probability for each option, or none at all")
         if self.right is not None and not 0 <= self.right < len(self.options):
             raise ClassError(f"the question has no option number {self.right}")
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the pictures of a run show what is asked."""
+        return self.right is not None or self.probabilities is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,16 @@ def as_csv(asked: Sequence[Asked]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(
-        ["question", "text", "option", "answers", "model probability", "came true", "revealed"]
+        [
+            "question",
+            "text",
+            "passage",
+            "option",
+            "answers",
+            "model probability",
+            "came true",
+            "revealed",
+        ]
     )
     for each in asked:
         question = each.question
@@ -80,6 +98,7 @@ def as_csv(asked: Sequence[Asked]) -> str:
                 [
                     each.number,
                     _cell(question.text),
+                    _cell(question.passage),
                     _cell(option),
                     each.counts[number],
                     probability,

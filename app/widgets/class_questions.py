@@ -7,17 +7,15 @@ import streamlit as st
 
 from app.server.class_questions import MOST_OPTIONS, Asked, Question
 from app.server.classroom import Classroom
+from app.server.run_questions import FORK, NEXT, fork_question, next_question
 from app.state import learning, messages, push
 from app.state.class_of_tab import View
 from app.widgets import charts
 from app.widgets.markdown import plain
-from eab import token_text
 from eab.errors import ClassError
 from eab.formatting import quoted
-from eab.run import RunState, Token
+from eab.run import RunState
 
-NEXT_TOKEN: Final = "Which token comes next?"
-FORK: Final = "Will the text fork here?"
 MENU: Final = "class_ask"  # whether the popover is open
 _TEXT, _OPTIONS = "class_question_text", "class_question_options"
 
@@ -48,10 +46,12 @@ def ask(room: Classroom, shown: View | None) -> None:
     )
 
 
-def _ask_about_token(room: Classroom, about: tuple[RunState, Token, bool] | None) -> None:
-    for key, question in (("next", _next_token(about)), ("fork", _fork(about))):
+def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -> None:
+    followed = None if about is None else next_question(*about)
+    forks = None if about is None else fork_question(*about)
+    for key, title, question in (("next", NEXT, followed), ("fork", FORK, forks)):
         st.button(
-            NEXT_TOKEN if key == "next" else FORK,
+            title,
             disabled=question is None,
             on_click=_ask,
             args=(room, question),
@@ -62,7 +62,7 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, Token, bool] | None
 
 
 def lecturer(room: Classroom, asked: Asked) -> None:
-    """The answers so far, next to the model's probabilities."""
+    """The answers so far; the model's probabilities come with Reveal, as the class sees this."""
     _result(asked, f"lecturer-{asked.number}")
     with st.container(horizontal=True, key="class_question_lecturer"):
         if not asked.revealed:
@@ -77,6 +77,7 @@ def student(room: Classroom, asked: Asked) -> None:
         return
     options = [plain(option) for option in asked.question.options]
     with st.container(key="class_question"):
+        _passage(asked.question)
         st.radio(
             plain(asked.question.text),
             range(len(options)),
@@ -98,52 +99,30 @@ def _result(asked: Asked, place: str) -> None:
     from eab.figures.class_answers import answers_figure, answers_sentence
 
     question, counts = asked.question, asked.counts
-    model = question.probabilities
+    model = question.probabilities if asked.revealed else None
     sentence = answers_sentence(question.options, counts, model)
     if question.right is not None and asked.revealed:
         sentence += f" In this run it was {quoted(question.options[question.right])}."
+    _passage(question)
     st.markdown(f"**{plain(question.text)}**")
     figure = answers_figure(question.options, counts, model)
     charts.draw("", sentence, figure, "class", place)
 
 
-def _selected(shown: View) -> tuple[RunState, Token, bool] | None:
-    """The run and the selected token of the lecturer's board; whether the token began by a fork."""
+def _passage(question: Question) -> None:
+    if question.passage:
+        st.markdown(f"> {plain(question.passage)}")
+
+
+def _selected(shown: View) -> tuple[RunState, int, int] | None:
+    """The run and the selected token of the lecturer's board, by its path and place there."""
     run, look = shown.run.run, shown.look
     if run is None or look is None or look.token is None or look.run != shown.key:
         return None
     with shown.run.locked:
         path, index = look.token
-        if not 0 <= path < len(run.paths) or not 0 <= index < len(run.paths[path].tokens):
-            return None
-        begun = run.paths[path]
-        return run, begun.tokens[index], index == 0 and begun.parent >= 0
-
-
-def _next_token(about: tuple[RunState, Token, bool] | None) -> Question | None:
-    """Which of the candidates comes; None if there are fewer than two."""
-    if about is None:
-        return None
-    token = about[1]
-    candidates = token.candidates[:MOST_OPTIONS]
-    likely = {token_text.visible(candidate.text): candidate for candidate in candidates}
-    if len(likely) < 2:
-        return None
-    taken = [candidate.token for candidate in likely.values()]
-    return Question(
-        NEXT_TOKEN,
-        tuple(likely),
-        tuple(candidate.probability for candidate in likely.values()),
-        taken.index(token.token) if token.token in taken else None,
-    )
-
-
-def _fork(about: tuple[RunState, Token, bool] | None) -> Question | None:
-    if about is None:
-        return None
-    run, _, forked = about
-    words = f"{FORK} The threshold is {run.started.threshold_nats:.2f} nats."
-    return Question(words, ("Yes", "No"), None, 0 if forked else 1)
+        known = 0 <= path < len(run.paths) and 0 <= index < len(run.paths[path].tokens)
+    return (run, path, index) if known else None
 
 
 def _ask(room: Classroom, question: Question) -> None:

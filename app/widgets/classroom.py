@@ -98,8 +98,9 @@ def _attend(member: Membership, page: str) -> None:
         _ended("This class has ended.")
         return
     asked = state.question
-    secret = asked is not None and asked.question.right is not None and not asked.revealed
-    _board(member, state.shown, asked is not None, secret and goes_along(member))
+    secret = asked is not None and asked.question.has_answer and not asked.revealed
+    sees_it = member.role == "lecturer" or goes_along(member)  # a lecturer's screen is projected
+    _board(member, state.shown, asked is not None, secret and sees_it)
     if member.role == "lecturer":
         _lecturer(member, member.room.state)  # with what the board has just reported
     else:

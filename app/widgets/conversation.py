@@ -6,8 +6,7 @@ from typing import Final
 import streamlit as st
 
 from app.widgets.markdown import plain
-from eab import token_text
-from eab.events import Message, RunStarted
+from eab.events import Message
 from eab.events.chat import title_of
 from eab.formatting import excerpt
 from eab.run import RunState
@@ -34,15 +33,7 @@ def messages_with(prompt: str) -> tuple[Message, ...]:
 
 def can_reply_to(run: RunState) -> bool:
     """Whether a run is a chat that has ended with a text."""
-    return is_chat(run.started) and run.ended is not None and bool(run.samples[0].text.strip())
-
-
-def is_chat(started: RunStarted) -> bool:
-    """Whether a chat template was used: it writes something after the prompt."""
-    text = token_text.join(started.prompt_texts).rstrip()
-    return bool(started.messages) or not (
-        started.continued or text.endswith(started.prompt.rstrip())
-    )
+    return run.started.is_chat and run.ended is not None and bool(run.samples[0].text.strip())
 
 
 def draw_reply(run: RunState) -> None:

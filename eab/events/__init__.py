@@ -115,6 +115,12 @@ class RunStarted:
         return self.prompt_tokens[len(self.prompt_tokens) - self.continued :]
 
     @property
+    def is_chat(self) -> bool:
+        """Whether a chat template was used: it writes something after the prompt."""
+        text = token_text.join(self.prompt_texts).rstrip()
+        return bool(self.messages) or not (self.continued or text.endswith(self.prompt.rstrip()))
+
+    @property
     def beginning(self) -> str:
         """The text that the run continues: the prompt, a last message of the assistant, and what
         was taken over from another run.

@@ -114,7 +114,7 @@ def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
     lecturer.keyboard.press("Enter")
     expect(lecturer.locator(".eab .inspector li").first).to_be_visible()
     lecturer.get_by_role("button", name="Ask the class").click()
-    lecturer.get_by_role("button", name="Which token comes next?").click()
+    lecturer.get_by_role("button", name="Which word comes next?").click()
     run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
     token = next(path for path in run.paths if path.tokens).tokens[0]
     highest = max(one.probability for one in token.candidates)
@@ -122,6 +122,8 @@ def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
         expect(answers(student)).to_have_count(min(6, len(token.candidates)))
         expect(student.locator(".st-key-board")).to_be_hidden()
         expect(student.locator(".js-plotly-plot")).to_have_count(0)
+        expect(student.locator("blockquote")).to_contain_text("___")
+    expect(lecturer.locator(".st-key-board")).to_be_hidden()
     assert grave_findings(students[0]) == []
     ada, bob = students
     answers(ada).nth(0).click()
@@ -133,7 +135,9 @@ def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
     answers(ada).nth(1).click()
     expect(lecturer.get_by_text("was chosen by 2 of 2 students.")).to_be_visible()
     assert grave_findings(lecturer) == []
+    expect(lecturer.locator(".st-key-class_bar")).not_to_contain_text("The model gives")
     lecturer.get_by_role("button", name="Reveal").click()
+    expect(lecturer.locator(".st-key-board")).to_be_visible()
     for student in students:
         expect(student.get_by_text("was chosen by 2 of 2 students.")).to_be_visible()
         expect(student.get_by_text(f" {highest:.0%}, more than any other.")).to_be_visible()

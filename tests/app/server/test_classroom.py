@@ -133,10 +133,10 @@ def test_the_file_has_every_question_and_no_formula(door: Door, room: Classroom)
     room.ask(room.key, Question("=HYPERLINK(1)", ("+1", 'a, "b"')))
     rows = list(csv.reader(io.StringIO(room.csv(room.key))))
     assert rows[1:] == [
-        ["1", COIN.text, " heads", "0", "0.750000", "true", "true"],
-        ["1", COIN.text, " tails", "1", "0.250000", "false", "true"],
-        ["2", "'=HYPERLINK(1)", "'+1", "0", "", "", "false"],
-        ["2", "'=HYPERLINK(1)", 'a, "b"', "0", "", "", "false"],
+        ["1", COIN.text, "", " heads", "0", "0.750000", "true", "true"],
+        ["1", COIN.text, "", " tails", "1", "0.250000", "false", "true"],
+        ["2", "'=HYPERLINK(1)", "", "'+1", "0", "", "", "false"],
+        ["2", "'=HYPERLINK(1)", "", 'a, "b"', "0", "", "", "false"],
     ]
 
 
