@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from eab.cli.progress import bar_console
 from eab.labs.tuning.answering import Answering, Way
 from eab.labs.tuning.evaluation import Report, verdict
 from eab.labs.tuning.questions import Question
@@ -20,14 +21,14 @@ from eab.record.whole_file import write_table
 
 def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Way]:
     """Every way of sampling over all questions, with a progress bar on stderr."""
-    console = Console(stderr=True)
+    console = bar_console()
     steps = track(
         answering.ways(questions),
         "answering",
         total=3 * len(questions),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=console.quiet,
     )
     ways: list[Way] = []
     for way, answered in steps:

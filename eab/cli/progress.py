@@ -116,7 +116,7 @@ def interrupt_flag() -> Iterator[Flag]:
 
 def progress_bar(unit: str = "step") -> Progress:
     """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
-    console = Console(stderr=True)
+    console = bar_console()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -127,5 +127,13 @@ def progress_bar(unit: str = "step") -> Progress:
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=console.quiet,
     )
+
+
+def bar_console() -> Console:
+    """Stderr for a progress bar, silent where it is no terminal: disabled bars of rich before 14.3
+    still print an empty line."""
+    console = Console(stderr=True)
+    console.quiet = not console.is_terminal
+    return console

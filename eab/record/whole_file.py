@@ -51,3 +51,8 @@ def write_table(path: Path, table: "pd.DataFrame") -> None:
             f"the table cannot be saved as {path}: {error.strerror}. Free some space or choose "
             "another place"
         ) from error
+    except ImportError as error:  # pyarrow tells pip nothing of numpy, but refuses it when imported
+        raise RecordError(
+            f"the table cannot be saved as {path}: pyarrow cannot be used. With numpy before 2, "
+            'it must be older than 26: pip install "pyarrow<26"'
+        ) from error

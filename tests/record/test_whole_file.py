@@ -4,9 +4,11 @@ import errno
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from eab.record.whole_file import write_whole
+from eab.errors import RecordError
+from eab.record.whole_file import write_table, write_whole
 
 
 def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -43,3 +45,15 @@ def test_a_device_is_written_to() -> None:
     write_whole(os.devnull, b"one")
     with pytest.raises(OSError, match="No space left"):
         write_whole("/dev/full", b"one")
+
+
+def test_a_pyarrow_that_refuses_numpy_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise ImportError("pyarrow requires NumPy 2.0 or newer, found 1.26.4")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse)
+    with pytest.raises(RecordError, match='pip install "pyarrow<26"'):
+        write_table(tmp_path / "a.parquet", pd.DataFrame({"a": [1]}))
+    assert not list(tmp_path.iterdir())
