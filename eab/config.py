@@ -108,6 +108,8 @@ def _naming_the_nearest(config: type[T]) -> type[T]:
 class BranchingConfig:
     """The settings of a run. The same config, model and prompt give the same tree.
 
+        BranchingConfig(entropy_threshold=0.65, max_new_tokens=12)
+
     docs/settings.md lists all settings; it is generated from the declarations below.
 
     Raises:

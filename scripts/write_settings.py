@@ -97,7 +97,8 @@ def types_module() -> str:
 
 
 def _typed(name: str, declared: Setting) -> str:
-    allowed = "" if name == "entropy_threshold" else f" Allowed: {declared.values}."
+    unit = " In nats, unless threshold_unit says otherwise."
+    allowed = unit if name == "entropy_threshold" else f" Allowed: {declared.values}."
     words = f"{declared.help}{allowed} Default: {_default(declared.default)}."
     lines = textwrap.wrap(words.replace("\\", "\\\\"), 92)
     shown = lines[0] if len(lines) == 1 else "\n    ".join([*lines, ""])

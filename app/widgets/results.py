@@ -22,6 +22,7 @@ from eab.share.python_code import as_python
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from eab.analysis.answer_parts import Part, PartName
     from eab.analysis.answers import Answers
 
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
@@ -106,10 +107,14 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     _uncertainty(run, answers)
 
 
-def _answer_part() -> str:
-    from eab.analysis.answer_parts import AFTER_THINKING, PATTERN, SENTENCE, TEXT
+def _answer_part() -> "Part":
+    from eab.analysis.answer_parts import AFTER_THINKING, PATTERN, SENTENCE, TEXT, PatternPart
 
-    parts = {"First sentence": SENTENCE, "Whole text": TEXT, "After thinking": AFTER_THINKING}
+    parts: dict[str, PartName] = {
+        "First sentence": SENTENCE,
+        "Whole text": TEXT,
+        "After thinking": AFTER_THINKING,
+    }
     chosen = st.segmented_control(
         "An answer is",
         [*parts, "Pattern"],
@@ -126,7 +131,7 @@ def _answer_part() -> str:
     pattern = st.text_input(
         "Regular expression with one group", r"answer is (\w+)", key="answer_pattern"
     )
-    return f"{PATTERN}{pattern}"
+    return PatternPart(f"{PATTERN}{pattern}")
 
 
 def _uncertainty(run: RunState, answers: "Answers") -> None:

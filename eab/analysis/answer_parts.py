@@ -1,19 +1,26 @@
 """What of a text is its answer: all of it, its first sentence, or what a pattern finds."""
 
+import re
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NewType, TypeAlias, cast, get_args
 
 import regex
 
 from eab.errors import ConfigError
 from eab.formatting import quoted
 
-Part: TypeAlias = str  # one of PARTS, or PATTERN and a regular expression
+PartName: TypeAlias = Literal["text", "sentence", "after-thinking"]
+PatternPart = NewType("PatternPart", str)  # PATTERN and a regular expression
+Part: TypeAlias = PartName | PatternPart
+GivenPart: TypeAlias = Part | re.Pattern[str]
 
-TEXT, SENTENCE, AFTER_THINKING = "text", "sentence", "after-thinking"
-PARTS: Final = (TEXT, SENTENCE, AFTER_THINKING)
+TEXT: Final = "text"
+SENTENCE: Final = "sentence"
+AFTER_THINKING: Final = "after-thinking"
+PARTS: Final = get_args(PartName)
 PATTERN: Final = "regex:"
+_FLAGS: Final = {"a": re.A, "i": re.I, "m": re.M, "s": re.S, "x": re.X}
 LONGEST_PATTERN: Final = 500  # characters
 MOST_SECONDS: Final = 2.0  # that a pattern may search all texts of a run
 _END_OF_THINKING: Final = "</think>"
@@ -28,7 +35,16 @@ def check_part(part: str) -> Part:
             f"answers are grouped by {quoted(part)}; it must be one of: {', '.join(PARTS)}, "
             f"{PATTERN}PATTERN"
         )
-    return part
+    return cast(Part, part)
+
+
+def part_of(given: GivenPart) -> Part:
+    """The part that a program gives; a compiled pattern becomes PATTERN with its flags."""
+    if not isinstance(given, re.Pattern) or not isinstance(given.pattern, str):
+        return check_part(given)
+    letters = "".join(letter for letter, flag in _FLAGS.items() if given.flags & flag)
+    flags = f"(?{letters})" if letters else ""
+    return check_part(f"{PATTERN}{flags}{given.pattern}")
 
 
 def reader(part: Part) -> Callable[[str], str | None]:

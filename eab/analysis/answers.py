@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eab import token_text
-from eab.analysis.answer_parts import SENTENCE, TEXT, Part, reader
+from eab.analysis.answer_parts import SENTENCE, TEXT, GivenPart, part_of, reader
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.run import Path, RunState, Token
 
@@ -94,13 +94,14 @@ class Answers:
         )
 
 
-def group_answers(run: RunState, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
+def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
     """The answers of a run.
 
     Args:
         part: What of a text is its answer: all of it (`text`), its first `sentence`, what follows
             the last `</think>` (`after-thinking`; all of it if there is none), or the one group of
-            a regular expression where it first matches (`regex:PATTERN`). A sentence ends at a line
+            a regular expression where it first matches (`re.compile(...)`, or `regex:PATTERN`, for
+            type checkers through `check_part`). A sentence ends at a line
             break, or at `.`, `!` or `?` (after a digit only if no digit follows).
         same: The rule that says which texts are the same answer.
 
@@ -115,9 +116,10 @@ def group_answers(run: RunState, part: Part = TEXT, same: SameAnswer = exact) ->
 
 
 def leaf_answers(
-    run: RunState, part: Part = TEXT
+    run: RunState, part: GivenPart = TEXT
 ) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
     """What each leaf says, and the ids of the leaves whose answer is not complete."""
+    part = part_of(part)
     read = reader(part)
     found = {
         leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eab.analysis.answer_parts import TEXT, Part
+from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.run import RunState
@@ -73,7 +73,7 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
 
 
 def semantic_entropy_of_runs(
-    runs: Sequence[RunState], part: Part = TEXT, same: SameAnswer = exact
+    runs: Sequence[RunState], part: GivenPart = TEXT, same: SameAnswer = exact
 ) -> Estimate:
     """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
 

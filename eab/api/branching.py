@@ -103,6 +103,8 @@ class EntropyAdaptiveBranching:
     ) -> list[Sample]:
         """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
 
+            best = explorer.generate("The cat", max_new_tokens=12)[0].text
+
         Args:
             prompt: The text to continue, a chat, or token ids.
             continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.

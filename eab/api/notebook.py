@@ -38,6 +38,8 @@ def show(run: RunLike) -> "BoardWidget":
 def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "LiveWidget[Run]":
     """Start a run, and show it while it is made, with a button to stop it.
 
+        eab.explore("embedded", "Once upon a time", max_new_tokens=12)
+
     A loaded model (`eab.load_model("embedded")`) starts at once. The widget's `.wait()` returns the
     finished `Run`.
 
@@ -57,7 +59,9 @@ def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "Live
 
 
 def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget":
-    """A lesson of the page Learn, by its name (`forks`) or the path of a lesson file.
+    """A lesson of the page Learn, by its name or the path of a lesson file.
+
+        eab.show_lesson("forks")
 
     With a finished run of your own, the lesson shows that instead of its recorded one.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from eab import record
-from eab.analysis.answer_parts import TEXT, Part
+from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
@@ -89,12 +89,12 @@ class Run(RunState):
             SETTINGS["r"].values.check("r", r)
         return Run(resimulate(self.events, threshold, r).events)
 
-    def answers(self, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
+    def answers(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
         """The texts grouped by the answer that they give (see `eab.analysis.answers`).
 
         Args:
-            part: What of a text is its answer: `text`, `sentence`, `after-thinking`, or `regex:`
-                and a pattern with one group.
+            part: What of a text is its answer: `text`, `sentence`, `after-thinking`, or a pattern
+                with one group, such as `re.compile("answer is (.)")`.
             same: Says of a question and two texts whether they are the same answer.
 
         Raises:
@@ -107,7 +107,7 @@ class Run(RunState):
             )
         return group_answers(self, part, same)
 
-    def uncertainty(self, part: Part = TEXT, same: SameAnswer = exact) -> Uncertainty:
+    def uncertainty(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Uncertainty:
         """Semantic entropy and other scores, in nats, over the `answers` with these arguments."""
         return uncertainty(self, self.answers(part, same))
 
@@ -164,17 +164,25 @@ def as_run(given: RunLike) -> Run:
 
 
 def load(path: Path | str) -> Run:
-    """Read a run file: `Run.load`."""
+    """Read a run file, as `Run.load`: `run = eab.load("coin.eab")`."""
     return Run.load(path)
 
 
 def save(run: RunLike, path: Path | str) -> None:
-    """Write a run file, of a run or of its events; RecordError if that is not possible."""
+    """Write a run file, of a run or of its events: `eab.save(run, "coin.eab")`.
+
+    Raises:
+        RecordError: That is not possible.
+    """
     as_run(run).save(path)
 
 
 def save_html(run: RunLike, path: Path | str) -> None:
-    """Write a page that replays the run in any browser; RecordError if that is not possible."""
+    """Write a page that replays the run in any browser: `eab.save_html(run, "coin.html")`.
+
+    Raises:
+        RecordError: That is not possible.
+    """
     from eab.share.html_page import save_html
 
     save_html(as_run(run), _path(path))

@@ -116,7 +116,7 @@ class Settings(OtherSettings, total=False):
 
     entropy_threshold: float
     """A path forks where the entropy of the next-token distribution reaches this value. A lower
-    threshold gives more forks. Default: 0.65.
+    threshold gives more forks. In nats, unless threshold_unit says otherwise. Default: 0.65.
     """
     branch_factor: int
     """Children per fork (k): the k - 1 most likely tokens and one drawn from the rest. Allowed: 2

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from eab.branching.policy import Policy
 from eab.config import OWN, BranchingConfig
@@ -39,7 +39,15 @@ class PathSoFar:
 
 
 Rule: TypeAlias = Callable[[NextToken, PathSoFar], bool]
-PolicyFactory: TypeAlias = Callable[[BranchingConfig, float], Policy]
+
+
+class PolicyFactory(Protocol):
+    """What makes a policy for each run: a class, or a function with these names of parameters, by
+    which type checkers tell it from a rule."""
+
+    def __call__(self, config: BranchingConfig, threshold_nats: float) -> Policy: ...
+
+
 GivenPolicy: TypeAlias = Rule | PolicyFactory | Policy
 
 

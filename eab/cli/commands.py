@@ -252,7 +252,7 @@ def _rule(part: str, same_answer: str) -> SameAnswer:
 
 
 def _group(state: RunState, part: str, same: SameAnswer) -> Answers | None:
-    return group_answers(state, part, same) if part else None
+    return group_answers(state, check_part(part), same) if part else None
 
 
 def _print(

@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eab.analysis.answer_parts import check_part
 from eab.cli import options, progress
 from eab.config import SETTINGS
 from eab.errors import ConfigError
@@ -80,7 +81,7 @@ def sweep(
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are made.
     """
     asked = read_prompts(prompts)[::every]
-    measurement = Measurement(answers, same_answer, runs)
+    measurement = Measurement(check_part(answers), same_answer, runs)
     drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
     if ray and drafts:
         raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")

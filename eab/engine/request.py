@@ -23,6 +23,8 @@ LogitsReader: TypeAlias = Callable[[int, int, Any], None]
 class Request:
     """The prompt, or a chat, and the settings of one run.
 
+        Request("Once upon a time", BranchingConfig(max_new_tokens=12))
+
     Attributes:
         prompt: The text to continue. Of a chat it is the title, also if it is given as ""; of token
             ids it is "".

@@ -9,7 +9,7 @@ from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a chat (see `eab.events.chat.read_messages`).
+    """One message of a chat (see `eab.events.chat.read_messages`): `Message("user", "Hello")`.
 
     Attributes:
         role: Who says it, such as `system`, `user` or `assistant`.

@@ -84,6 +84,19 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
     assert time.process_time() - start < 3
 
 
+@pytest.mark.parametrize("flags", [0, re.IGNORECASE, re.IGNORECASE | re.VERBOSE])
+def test_a_compiled_pattern_is_a_part_with_its_flags(run: RunState, flags: int) -> None:
+    letters = {0: "", re.IGNORECASE: "(?i)", re.IGNORECASE | re.VERBOSE: "(?ix)"}[flags]
+    given = group_answers(run, re.compile(r"IT IS (\w+)", flags))
+    assert given == group_answers(run, check_part(rf"regex:{letters}IT IS (\w+)"))
+    assert len({answer.text for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
+
+
+def test_a_compiled_pattern_of_bytes_is_refused(run: RunState) -> None:
+    with pytest.raises(ConfigError, match=r"answers are grouped by re\.compile"):
+        group_answers(run, re.compile(b"(x)"))  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def run() -> RunState:
     return flat_run(

@@ -12,8 +12,11 @@ from eab.api.settings import OtherSettings, Settings
 from eab.config import SETTINGS
 
 GOOD = """
+import re
 import torch
 import eab
+from eab.analysis.answer_parts import check_part
+from eab.analysis.answers import group_answers
 from eab import EntropyAdaptiveBranching, Run, Settings
 from eab.branching.fair import FairPolicy
 from transformers import MinPLogitsWarper
@@ -28,6 +31,8 @@ explorer.run("Once", policy=lambda prediction, leaf: prediction.entropy > 1 / le
 explorer.run("Once", policy=FairPolicy, logits_processor=[MinPLogitsWarper(0.1)])
 eab.show("coin.eab"), eab.show(run), eab.show(run.events)
 run.what_if(threshold=1.0).save("x.eab")
+group_answers(run, "sentence"), run.answers(re.compile("(x)")), run.uncertainty("text")
+group_answers(run, check_part("regex:(x)"))
 """
 BAD = """
 import eab
@@ -41,6 +46,7 @@ explorer.generate(3)
 EntropyAdaptiveBranching(12345)
 EntropyAdaptiveBranching("embedded", max_path=3)
 explorer.run("Once").answers(part=3)
+explorer.run("Once").uncertainty("sentences")
 eab.show(42)
 """
 

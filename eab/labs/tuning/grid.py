@@ -30,6 +30,8 @@ _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_t
 class Grid:
     """Values of some settings, to be tried in all combinations.
 
+        Grid({"entropy_threshold": [0.3, 1.2]}, BranchingConfig(max_new_tokens=6), seeds=range(2))
+
     A setting that changes nothing under a policy, such as the threshold under `independent`, keeps
     the value of `base` there: such a combination is tried once.
 

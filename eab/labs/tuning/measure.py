@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eab.analysis.answer_parts import check_part
+from eab.analysis.answer_parts import SENTENCE, Part, check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
@@ -16,7 +16,7 @@ from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.scores import brier_score
 from eab.run import RunState
 
-PART: Final = "sentence"
+PART: Final = SENTENCE
 SAME_ANSWER: Final = "content"
 
 
@@ -24,7 +24,7 @@ SAME_ANSWER: Final = "content"
 class Measurement:
     """How the answers of a run are read; ConfigError if there is no such part or rule."""
 
-    part: str = PART  # what of a text is its answer: `text` or `sentence`
+    part: Part = PART  # what of a text is its answer: `text` or `sentence`
     same_answer: str = SAME_ANSWER  # rule that compares answers, see `answer_rule`
     keep_runs: bool = False
 

@@ -71,6 +71,8 @@ def bundled_prompts(name: str) -> list[TuningPrompt]:
 def read_prompts(name: str) -> list[TuningPrompt]:
     """The prompts of a set in `SETS`, or of a file; `-` reads JSON lines from standard input.
 
+        prompts = eab.read_prompts("prompts.jsonl")
+
     Raises:
         RecordError: The file cannot be read.
         ConfigError: Lines are wrong, or there are none.
