@@ -1,9 +1,10 @@
-"""The classes of this server process."""
+"""The classes of this server, also those that went on when it was restarted."""
 
 import threading
 from collections.abc import Callable
 
 from app.server.classroom import Classroom
+from app.server.kept_classes import NOWHERE, KeptClass, KeptClasses
 from eab.errors import ClassError
 from eab.formatting import counted, quoted
 
@@ -11,10 +12,17 @@ from eab.formatting import counted, quoted
 class Classes:
     """Classes by code and by key. Safe to use from several threads."""
 
-    def __init__(self, most: int, per_visitor: int, connected: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        most: int,
+        per_visitor: int,
+        connected: Callable[[str], bool],
+        kept: KeptClasses = NOWHERE,
+    ) -> None:
         self._most, self._per_visitor, self._connected = most, per_visitor, connected
         self._lock = threading.Lock()
-        self._classes: list[Classroom] = []
+        self._keep = kept.keep
+        self._classes = [self._class(each.owner, each) for each in kept.all()[:most]]
 
     @property
     def allowed(self) -> bool:
@@ -35,7 +43,7 @@ class Classes:
                     f"this server has {len(going_on)} classes, which is its limit; try again "
                     "when one has ended"
                 )
-            room = Classroom(owner, connected=self._connected)
+            room = self._class(owner)
             self._classes.append(room)
             return room
 
@@ -55,6 +63,9 @@ class Classes:
         if room is None:
             raise ClassError("the class of this lecturer's link has ended; start another")
         return room
+
+    def _class(self, owner: str, kept: KeptClass | None = None) -> Classroom:
+        return Classroom(owner, connected=self._connected, kept=kept, keep=self._keep)
 
     def _going_on(self) -> list[Classroom]:
         self._classes = [room for room in self._classes if not room.state.ended]

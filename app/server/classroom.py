@@ -1,7 +1,8 @@
 """A class: what the lecturer shows, who follows, and what was asked.
 
-The key is for leading the class; the code is for following and answering only. All of it is in
-memory and ends with the class. What is shown is a frozen value of the pages, passed on as it is.
+The key is for leading the class; the code is for following and answering only. What is shown is a
+frozen value of the pages, passed on as it is. `KeptClasses` keeps the rest for a restart of the
+server.
 """
 
 import hmac
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.server.class_questions import Asked, Question, as_csv
+from app.server.kept_classes import KeptClass
 from eab.errors import ClassError
 
 ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
@@ -45,20 +47,27 @@ class Classroom:
         owner: str = "",
         now: Callable[[], float] = time.monotonic,
         connected: Callable[[str], bool] = lambda _session: True,
+        kept: KeptClass | None = None,
+        keep: Callable[[KeptClass], None] = lambda _kept: None,
     ) -> None:
-        self.owner: Final = owner
-        self.key: Final = secrets.token_urlsafe(24)
-        self.code: Final = "".join(secrets.choice(CODE_SIGNS) for _ in range(CODE_LENGTH))
-        self._now, self._connected = now, connected
+        """Begin a class, or go on with one that was kept. `keep` is given what a restart of the
+        server must not lose, whenever it has changed; of the answers to an open question, nothing.
+        """
+        kept = kept or KeptClass(owner, secrets.token_urlsafe(24), _new_code())
+        self.owner: Final = kept.owner
+        self.key: Final = kept.key
+        self.code: Final = kept.code
+        self._now, self._connected, self._keep = now, connected, keep
         self._lock = threading.Lock()
-        self._state = ClassState()
+        self._asked: list[Asked] = [*kept.asked]
+        self._state = ClassState(question=self._asked[-1] if kept.is_open else None)
         self._lecturer_seen = self._anybody_seen = (
             now()
         )  # when the lecturer, and when anybody was here last
         self._lecturers: dict[str, Wake] = {}
         self._followers: dict[str, Wake] = {}
         self._answers: dict[str, int] = {}  # to the question on the screens, by member
-        self._asked: list[Asked] = []
+        self._keep_it()
 
     # ---- for everybody
 
@@ -148,6 +157,7 @@ class Classroom:
             asked = Asked(len(self._asked) + 1, question, (0,) * len(question.options))
             self._asked.append(asked)
             self._tell(replace(self._state, question=asked))
+            self._keep_it()
 
     def reveal(self, key: str) -> None:
         """Show the class what it answered and what the model says."""
@@ -156,6 +166,7 @@ class Classroom:
             if self._state.question is not None and not self._state.question.revealed:
                 self._asked[-1] = replace(self._state.question, revealed=True)
                 self._tell(replace(self._state, question=self._asked[-1]))
+                self._keep_it()
 
     def dismiss(self, key: str) -> None:
         """Take the question off the screens; its answers stay in the CSV file."""
@@ -164,6 +175,7 @@ class Classroom:
             if self._state.question is not None:
                 self._answers.clear()
                 self._tell(replace(self._state, question=None))
+                self._keep_it()
 
     def csv(self, key: str) -> str:
         """All questions so far with the number of answers; see `class_questions.as_csv`."""
@@ -223,6 +235,12 @@ class Classroom:
         if not self._state.ended:
             self._tell(replace(self._state, ended=True, shown=None, question=None))
             self._answers.clear()
+            self._keep_it()
+
+    def _keep_it(self) -> None:
+        is_open, ended = self._state.question is not None, self._state.ended
+        asked = tuple(self._asked)
+        self._keep(KeptClass(self.owner, self.key, self.code, asked, is_open, ended))
 
     def _tell(self, state: ClassState, *whom: dict[str, Wake]) -> None:
         """Take over the state and wake these members; all if none are given."""
@@ -230,3 +248,7 @@ class Classroom:
         for members in whom or (self._lecturers, self._followers):
             for wake in members.values():
                 wake()
+
+
+def _new_code() -> str:
+    return "".join(secrets.choice(CODE_SIGNS) for _ in range(CODE_LENGTH))

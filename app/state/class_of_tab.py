@@ -13,6 +13,8 @@ from app.server import lesson_shelf, rules
 from app.server.class_questions import Asked as AskedInClass
 from app.server.classes import Classes
 from app.server.classroom import Classroom, ClassState
+from app.server.kept_classes import KeptClasses
+from app.server.store import store_path
 from app.state import learning, push, tab, what_if
 from app.state.learning import Fed
 from app.state.messages import notify
@@ -81,7 +83,9 @@ class Membership:
 def classes() -> Classes:
     """The classes of this process."""
     allowed = rules.current()
-    return Classes(allowed.max_classes, allowed.classes_per_visitor, push.connected)
+    store = store_path()
+    kept = KeptClasses(None if store is None else store.with_suffix(".classes"))
+    return Classes(allowed.max_classes, allowed.classes_per_visitor, push.connected, kept)
 
 
 def membership() -> Membership | None:

@@ -59,6 +59,8 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -
         )
     if about is None:
         st.caption("Select a token on the board to ask about it.")
+    elif followed is None:
+        st.caption("Only one token is likely at the selected place.")
 
 
 def lecturer(room: Classroom, asked: Asked) -> None:

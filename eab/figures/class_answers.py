@@ -42,7 +42,8 @@ def answers_figure(
         percent = [100 * probability for probability in probabilities]
         words = [f"{share:.0f} %" for share in percent]
         _add_bars(figure, "the model", labels, percent, ORANGE, "/", words)
-    figure.update_yaxes(title="answers and probability (%)", range=[0, 112])
+    title = "answers (%)" if probabilities is None else "answers and probability (%)"
+    figure.update_yaxes(title=title, range=[0, 112])
     figure.update_xaxes(type="category", tickfont_size=16)
     figure.update_layout(barmode="group")
     return laid_out(figure, 300)

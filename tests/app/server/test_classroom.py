@@ -5,6 +5,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from app.server import classroom
 from app.server.class_questions import MOST_OPTIONS, Question
 from app.server.classes import Classes
 from app.server.classroom import CODE_SIGNS, ENDS_AFTER, ENDS_EMPTY_AFTER, Classroom
+from app.server.kept_classes import KeptClasses
 from eab.errors import ClassError
 
 COIN = Question("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)
@@ -218,6 +220,47 @@ def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
         classes.by_code(one.code)
     assert classes.start("ada") is not one
     assert not Classes(0, 1, connected=lambda _: True).allowed
+
+
+def test_a_restart_of_the_server_keeps_classes_and_what_was_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "runs.classes"
+
+    def restarted() -> Classes:
+        return Classes(3, 2, connected=lambda _: True, kept=KeptClasses(folder))
+
+    classes = restarted()
+    room, other = classes.start("ada"), classes.start("ada")
+    room.join("bob", lambda: None)
+    room.ask(room.key, COIN)
+    room.answer("bob", 1, 1)
+    room.reveal(room.key)
+    room.ask(room.key, COIN)
+    room.answer("bob", 2, 0)
+    other.end(other.key)
+    assert folder.stat().st_mode & 0o077 == 0
+    (folder / "damaged.class.json").write_text('{"owner": "a"}')
+
+    again = restarted().by_key(room.key)
+    assert (again.code, again.owner) == (room.code, "ada")
+    assert again.csv(room.key).splitlines()[:3] == room.csv(room.key).splitlines()[:3]
+    assert again.state.question is not None
+    assert again.state.question.answers == 0, "the tabs are new, and answer again"
+    again.join("bob in a new tab", lambda: None)
+    again.answer("bob in a new tab", 2, 1)
+    assert again.state.question.counts == (0, 1)
+    with pytest.raises(ClassError):
+        restarted().by_code(other.code)
+    again.end(room.key)
+    with pytest.raises(ClassError):
+        restarted().by_key(room.key)
+    assert {file.name for file in folder.iterdir()} == {"damaged.class.json"}
+
+
+def test_a_class_goes_on_where_it_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    room = Classes(1, 1, lambda _: True, KeptClasses(tmp_path / "file")).start("ada")
+    room.ask(room.key, COIN)
+    assert room.state.question is not None
 
 
 def test_a_visitor_cannot_start_all_classes() -> None:
