@@ -42,6 +42,21 @@ def outside(page: Page, width: int, height: int) -> list[str]:
     return found
 
 
+# What can be pressed or read and is not wholly in its panel.
+CUT = """() => {
+  const found = [];
+  for (const panel of document.querySelectorAll(".eab .panel")) {
+    const { left, right, top, bottom } = panel.getBoundingClientRect();
+    for (const one of panel.querySelectorAll("h2, .tools button, .transport :is(button, input, output)")) {
+      const box = one.getBoundingClientRect();
+      const isIn = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
+      if (box.width > 1 && !isIn) found.push(one.outerHTML);
+    }
+  }
+  return found;
+}"""
+
+
 @pytest.mark.parametrize(
     ("size", "by_step"),
     [((1090, 660), False), ((1160, 790), True), ((1640, 970), False), ((1024, 768), True)],
@@ -70,7 +85,8 @@ TEXT_SIZES = """() => {
 
 
 @pytest.mark.parametrize(
-    ("size", "by_step"), [((1024, 768), False), ((1366, 768), True), ((1920, 1080), False)]
+    ("size", "by_step"),
+    [((1024, 768), False), ((1366, 768), True), ((1500, 1000), True), ((1920, 1080), False)],
 )
 def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
     screen: Boards, size: tuple[int, int], by_step: bool
@@ -84,6 +100,7 @@ def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
         shown.button("By step").click()
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, *size) == []
+    assert shown.page.evaluate(CUT) == []
     assert shown.button("PNG").filter(visible=True).count() == 0
     expect(shown.button("Copy link")).to_be_hidden()
     sizes = shown.page.evaluate(TEXT_SIZES)
