@@ -11,6 +11,7 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
+WIDGET = "application/vnd.jupyter.widget-view+json"
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 
 
@@ -26,8 +27,8 @@ def main() -> None:
         ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-        for output in cell.get("outputs", []):
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+        if "outputs" in cell:
+            cell.outputs = [one for one in cell.outputs if WIDGET not in one.get("data", {})]
     nbformat.write(notebook, NOTEBOOK)
 
 

@@ -231,7 +231,7 @@ def test_the_notebook_widget_has_its_code(installed: Installation) -> None:
         "-c",
         "import eab, sys; from eab import record; from eab.assets import ASSETS;"
         "widget = eab.show(record.load(ASSETS / 'runs' / 'coin.eab'));"
-        "assert len(widget._esm) > 20_000 and len(widget._css) > 5_000;"
+        "assert len(widget.code._esm) > 20_000 and len(widget._css) > 5_000;"
         "print(eab.__file__, ASSETS, sep='\\n')",
     )
     for path in recorded.splitlines():

@@ -23,13 +23,14 @@ from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import bundled_sources
 from eab.run import fold
 from eab.share.widget import BoardWidget
+from eab.share.with_still import WithStill
 
 NOT_YET: Final = "Guess first to see the chart."
 IN_THE_APP: Final = "*The page Learn of the app has the sliders and checks the result.*"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
 
 
-class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
+class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no types
     """A lesson, stage by stage; `guess` is the guessed range and `board` shows the run."""
 
     def __init__(self, lesson: Lesson, events: Sequence[Event]) -> None:
@@ -62,12 +63,8 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         )
         self._show()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The widget, and the words of the stage for viewers that cannot show widgets."""
-        bundle = super()._repr_mimebundle_(**kwargs) or {}
-        widget, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        words = self.words()
-        return {**widget, "text/markdown": words, "text/plain": words}, metadata
+    def _still(self) -> str:
+        return str(_MARKDOWN.render(self.words()))
 
     def words(self) -> str:
         """The words of the stage as Markdown, with the numbers of the run."""
@@ -113,7 +110,7 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
 
     def _show(self) -> None:
         last = len(self.lesson.sections)
-        self._words.value = _MARKDOWN.render(self.words())
+        self._words.value = f"{self._still()}<style>{self.hides_still}</style>"
         self._place.value = f"{self.stage + 1} of {last + 1}"
         self._back.disabled, self._next.disabled = self.stage == 0, self.stage == last
         self._asking.layout.display = "" if self._asks() else "none"

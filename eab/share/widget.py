@@ -24,16 +24,38 @@ from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence, counted
 from eab.run import RunFold, RunState
 from eab.share.board_what_if import chosen, growth_steps, recomputed
+from eab.share.with_still import WithStill, picture
 
 FinishedRun = TypeVar("FinishedRun")
 SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 
 
-class BoardWidget(anywidget.AnyWidget):
-    """A finished run, to replay and inspect; `message` is what the board is sent."""
+_SHARED: Final = """\
+export default {
+  async render({ model, el, host }) {
+    const { exports } = await host.getWidget(model.get("code"));
+    return exports.render({ model, el });
+  },
+};
+"""
+
+
+class _Code(anywidget.AnyWidget):
+    """The board's JavaScript, which all boards of a notebook share; it is not shown."""
 
     _esm = bundle.javascript("widget")
+
+
+# marimo sends equal code once anyway, and closes a widget when the cell that made it is run again.
+_SHARES: Final = "marimo" not in sys.modules
+
+
+class BoardWidget(WithStill, anywidget.AnyWidget):
+    """A finished run, to replay and inspect; `message` is what the board is sent."""
+
+    _esm = _SHARED if _SHARES else bundle.javascript("widget")
     _css = bundle.stylesheet()
+    code = anywidget.WidgetTrait().tag(sync=True)
     message = traitlets.Dict().tag(sync=True)
     status = traitlets.Unicode("").tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
@@ -41,7 +63,8 @@ class BoardWidget(anywidget.AnyWidget):
     def __init__(self, run: RunState | None, autoplay: bool = True) -> None:
         self._run = run
         self._feed = Feed()
-        super().__init__(message=self._next_message("replay", autoplay=autoplay))
+        message = self._next_message("replay", autoplay=autoplay)
+        super().__init__(message=message, code=_code())
         self.on_msg(self._on_request)
 
     @property
@@ -49,13 +72,16 @@ class BoardWidget(anywidget.AnyWidget):
         """The run on show; None while it has not started."""
         return self._run
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The widget, and a still picture for viewers that cannot show widgets."""
-        widget, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
+    def words(self) -> str:
+        """What the tree is, in a sentence."""
         run = self.run
-        still = {"image/svg+xml": tree_svg(run)} if run is not None and run.steps else {}
-        words = tree_sentence(run) if run is not None else "The run has not started yet."
-        return {**widget, **still, "text/plain": words}, metadata
+        return tree_sentence(run) if run is not None else "The run has not started yet."
+
+    def _still(self) -> str:
+        run = self.run
+        if run is None or not run.steps:
+            return f"<p>{self.words()}</p>"
+        return picture(tree_svg(run), self.words())
 
     def _next_message(
         self, mode: Literal["live", "replay"], shown: RunState | None = None, autoplay: bool = False
@@ -121,9 +147,9 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         _GROWING.append(self)
         self._thread.start()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        with self._lock:
-            return super()._repr_mimebundle_(**kwargs)
+    def _ipython_display_(self) -> None:
+        with self._lock:  # the still of the end comes after it
+            super()._ipython_display_()
 
     @property
     def run(self) -> RunState | None:
@@ -166,6 +192,8 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._feed.request_keyframe()  # the last message is whole: a saved notebook keeps it
         self.running = False
         self._send_status(self._ending())
+        with self._lock:
+            self._update_still()
         atexit.unregister(self._leave)
         _GROWING.remove(self)
 
@@ -204,6 +232,14 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._thread.join(timeout=10)
 
 
+def _code() -> _Code | None:
+    """The code that this notebook has; new where `Widget.close_all()` has closed it."""
+    if _SHARES and (not _CODE or _CODE[-1].comm is None):
+        _CODE.append(_Code())
+    return _CODE[-1] if _SHARES else None
+
+
+_CODE: Final[list[_Code]] = []
 _GROWING: Final[list[LiveWidget[Any]]] = []
 
 

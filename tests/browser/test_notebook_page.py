@@ -1,5 +1,5 @@
 """The notebook of the project in a real JupyterLab: its boards grow, and answer to the mouse, to keys
-and, through the kernel, to the threshold line.
+and, through the kernel, to the threshold line. Saved and opened without them, it shows their stills.
 """
 
 import importlib.util
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 from explorer_server import free_port, wait_until_it_answers
 from insisting import box_of
@@ -18,6 +19,7 @@ from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from eab.models.sources import EMBEDDED_FOLDER
+from eab.share.with_still import WIDGET
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
@@ -63,9 +65,7 @@ def notebook(browser: Browser, lab: str) -> Iterator[Page]:
     page.set_default_timeout(PATIENCE)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
-    page.goto(f"{lab}/lab/tree/explore.ipynb?reset")
-    expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE)
-    expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+    open_notebook(page, lab, "explore")
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     last = page.locator(".jp-CodeCell", has_text="show_lesson")
@@ -75,6 +75,22 @@ def notebook(browser: Browser, lab: str) -> Iterator[Page]:
     ours = [problem for problem in problems if "eab-board" in problem]
     context.close()
     assert not ours, ours
+
+
+def open_notebook(page: Page, lab: str, name: str) -> None:
+    page.goto(f"{lab}/lab/tree/{name}.ipynb?reset")
+    expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+
+
+SHOWN = ("eab.explore(", "eab.show(run)", "eab.show_lesson(")
+
+
+def outputs_after(page: Page, code: str) -> Locator:
+    """What is visible under the cell that has this code."""
+    cell = page.locator(".jp-CodeCell", has_text=code)
+    cell.scroll_into_view_if_needed()
+    return cell.locator(".jp-OutputArea-child").filter(visible=True)
 
 
 def board_after(page: Page, code: str) -> Locator:
@@ -95,6 +111,17 @@ def drag(page: Page, board: Locator, dy: int) -> None:
     page.mouse.up()
 
 
+def save(page: Page, folder: Path) -> None:
+    """Press the keys that save the notebook."""
+    file = folder / "explore.ipynb"
+    before = file.stat().st_mtime_ns
+    page.keyboard.press("Control+s")
+    deadline = time.monotonic() + 30
+    while file.stat().st_mtime_ns == before and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+    assert file.stat().st_mtime_ns != before
+
+
 def test_the_boards_move_and_answer(notebook: Page) -> None:
     page = notebook
     expect(board_after(page, "eab.explore(").locator(".status")).to_have_text("Done after 12 steps")
@@ -110,21 +137,69 @@ def test_the_boards_move_and_answer(notebook: Page) -> None:
         expect(board).to_have_attribute("data-paths", f"{paths}")
 
 
+def test_only_the_boards_are_seen_while_they_live(notebook: Page) -> None:
+    for code in SHOWN:
+        expect(outputs_after(notebook, code)).to_have_count(1)
+        expect(outputs_after(notebook, code).locator("[data-eab-still]")).to_have_count(0)
+
+
 def test_keys_act_on_the_board_and_only_saving_on_the_notebook(
     notebook: Page, folder: Path
 ) -> None:
     page = notebook
     board = board_after(page, "eab.show(run)")
     cells = page.locator(".jp-Notebook .jp-Cell").count()
+    board.scroll_into_view_if_needed()
     board.focus()
     for key in ("Home", "ArrowRight", "d", "d", "x", "ArrowRight"):
         page.keyboard.press(key)
     expect(board).to_have_attribute("data-cursor", "2")
     expect(board).to_be_focused()
-    before = (folder / "explore.ipynb").read_bytes()
-    page.keyboard.press("Control+s")
-    deadline = time.monotonic() + 30
-    while (folder / "explore.ipynb").read_bytes() == before and time.monotonic() < deadline:
-        page.wait_for_timeout(200)
-    assert (folder / "explore.ipynb").read_bytes() != before
+    save(page, folder)
     assert page.locator(".jp-Notebook .jp-Cell").count() == cells
+
+
+def saved_notebook(page: Page, folder: Path) -> nbformat.NotebookNode:
+    board_after(page, "eab.show(run)").focus()
+    save(page, folder)
+    return nbformat.read(folder / "explore.ipynb", as_version=4)
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_saved_notebook_shows_stills_and_no_error(
+    notebook: Page, lab: str, folder: Path, trusted: bool
+) -> None:
+    """JupyterLab trusts the outputs of a file that it saved itself."""
+    name = "trusted" if trusted else "foreign"
+    saved = saved_notebook(notebook, folder)
+    if not trusted:
+        saved.cells[0].source = "Changed elsewhere"
+    nbformat.write(saved, folder / f"{name}.ipynb")
+    page = notebook.context.new_page()
+    open_notebook(page, lab, name)
+    if trusted:
+        found = page.get_by_text("model not found")
+        expect(found).to_have_count(len(SHOWN), timeout=PATIENCE)
+    for code in SHOWN:
+        shown = outputs_after(page, code)
+        expect(shown).to_have_count(1)
+        expect(shown).to_contain_text("Run this cell")
+    for code in SHOWN[:2]:
+        picture = outputs_after(page, code).locator("img")
+        expect(picture).to_have_attribute("alt", "1 fork in 12 steps: 6 paths.")
+        assert picture.evaluate("one => one.naturalWidth") > 300
+    page.close()
+
+
+def test_a_page_made_of_the_notebook_shows_stills_offline(
+    browser: Browser, notebook: Page, folder: Path
+) -> None:
+    saved = saved_notebook(notebook, folder)
+    bundles = [one.data for cell in saved.cells for one in cell.get("outputs", []) if "data" in one]
+    states = {bundle[WIDGET]["model_id"]: {} for bundle in bundles if WIDGET in bundle}
+    saved.metadata["widgets"] = {WIDGET.replace("view", "state"): {"state": states}}
+    html, _ = pytest.importorskip("nbconvert").HTMLExporter().from_notebook_node(saved)
+    page = browser.new_context(offline=True).new_page()
+    page.set_content(html)
+    expect(page.locator("[data-eab-still]").filter(visible=True)).to_have_count(len(SHOWN))
+    page.context.close()

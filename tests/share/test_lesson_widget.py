@@ -107,7 +107,13 @@ def test_an_unknown_lesson_is_told_with_what_there_is(tmp_path: Path) -> None:
         eab.show_lesson(tmp_path / "missing.md")
 
 
-def test_where_there_are_no_widgets_the_words_are_shown() -> None:
-    bundle, _ = eab.show_lesson("tokens")._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert bundle["text/markdown"].startswith("### What the model says")
+def test_where_there_are_no_widgets_the_words_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    displayed: list[Any] = []
+    monkeypatch.setattr("eab.share.with_still.display", lambda data, **_: displayed.append(data))
+    lesson = eab.show_lesson("tokens")
+    lesson._ipython_display_()
+    still, live = displayed
+    assert [*live] == ["application/vnd.jupyter.widget-view+json"]
+    assert still["text/plain"].startswith("### What the model says")
+    assert "<h3>What the model says" in still["text/html"]
+    assert f"<style>{lesson.hides_still}</style>" in html(lesson)

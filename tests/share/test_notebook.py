@@ -2,10 +2,12 @@
 executed.
 """
 
+import base64
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -31,6 +33,7 @@ from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
+from eab.share import with_still
 from eab.what_if.resimulate import resimulate
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
@@ -55,14 +58,54 @@ def decisions(events: Sequence[Event]) -> list[Any]:
     return [event for event in events if not isinstance(event, StepTimed)]
 
 
-def test_show_tells_the_whole_run_and_has_a_still_picture() -> None:
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was displayed: the arguments, with the data."""
+    found: list[Any] = []
+    monkeypatch.setattr(
+        with_still, "display", lambda data, **more: found.append({"data": data, **more})
+    )
+    return found
+
+
+def test_show_tells_the_whole_run_and_has_a_still_picture(displayed: list[Any]) -> None:
     widget = eab.show(STORY)
     assert widget.message.items() >= board_message(fold(STORY)).items()
-    bundle, _ = widget._repr_mimebundle_()
-    assert WIDGET in bundle
-    assert ElementTree.fromstring(bundle["image/svg+xml"]).tag.endswith("svg")
-    assert "forks in 20 steps" in bundle["text/plain"]
+    widget._ipython_display_()
+    still, live = displayed
+    assert [*live["data"]] == [WIDGET]
+    svg = base64.b64decode(still["data"]["text/html"].split("base64,")[1].split('"')[0])
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert "forks in 20 steps" in still["data"]["text/plain"]
+    assert f'="{still["display_id"]}"' in widget.hides_still
+    widget._ipython_display_()  # also in another cell
+    assert displayed[2] == still | {"update": False}
     assert eab.show(fold(STORY)).message == widget.message
+
+
+def test_the_still_of_a_live_run_becomes_that_of_its_end(
+    displayed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(with_still, "get_ipython", lambda: SimpleNamespace(kernel=None))
+    model = PatientModel()
+    live = eab.explore(model, "0", max_new_tokens=4)
+    live._ipython_display_()
+    for _ in range(9):
+        model.may_go_on.release()
+    live.wait()
+    first, _, last = displayed
+    assert [first["update"], last["update"]] == [False, True]
+    assert first["display_id"] == last["display_id"]
+    assert "in 4 steps" in last["data"]["text/plain"]
+    assert "<img" in last["data"]["text/html"]
+
+
+def test_the_boards_of_a_notebook_share_their_code() -> None:
+    one, other = eab.show(STORY), eab.show(STORY)
+    assert one.code is other.code
+    assert len(one._esm) < 1000 < len(one.code._esm)
+    one.code.close()
+    assert eab.show(STORY).code.comm is not None
 
 
 def test_explore_makes_the_run_that_generate_makes() -> None:
@@ -212,8 +255,10 @@ def test_the_notebook_runs_and_shows_the_board(
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [output["data"] for output in outputs if WIDGET in output.get("data", {})]
     assert len(shown) == 3
-    assert "image/svg+xml" in shown[1]
-    assert "### Where it forks" in shown[2]["text/markdown"]
+    live, replay, lesson = stills(notebook)
+    assert live["text/plain"] == replay["text/plain"]
+    assert "<img" in live["text/html"]
+    assert "### Where it forks" in lesson["text/plain"]
     states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"][
         "state"
     ].values()
@@ -224,11 +269,14 @@ def test_the_notebook_runs_and_shows_the_board(
     assert (tmp_path / "job.html").is_file()
 
 
-def test_the_notebook_in_the_repository_holds_still_pictures_and_no_widget() -> None:
-    outputs = [
-        output
-        for cell in nbformat.read(NOTEBOOK, as_version=4).cells
-        for output in cell.get("outputs", [])
-    ]
-    assert any("image/svg+xml" in output.get("data", {}) for output in outputs)
-    assert not any(WIDGET in output.get("data", {}) for output in outputs)
+def test_the_notebook_in_the_repository_holds_stills_and_no_widget() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    live, replay, _lesson = stills(notebook)
+    assert live["text/plain"] == replay["text/plain"]
+    assert WIDGET not in NOTEBOOK.read_text("utf-8")
+
+
+def stills(notebook: Any) -> list[Any]:
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    found = [output.get("data", {}) for output in outputs]
+    return [data for data in found if "data-eab-still" in data.get("text/html", "")]

@@ -339,7 +339,7 @@ export interface StreamlitArguments {
 /** What anywidget hands to `render`. */
 export interface WidgetModel {
   get(name: "message"): Message;
-  get(name: "status"): string;
+  get(name: "status" | "hides_still"): string;
   get(name: "running"): boolean;
   on(event: string, listener: () => void): void;
   off(event: string, listener: () => void): void;

@@ -73,6 +73,7 @@ function render({ model, el }) {
   board.onWhatIf = (request) => whatIfs.ask(request);
   const bar = new StopBar(model);
   board.root.prepend(bar.root);
+  el.append(element("style", {}, model.get("hides_still") ?? ""));
   let hasPython = false; // a saved page has the message only
   const update = () => {
     const message = model.get("message");
@@ -106,4 +107,5 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+// A notebook has this code once; its boards take `render` from there (eab/share/widget.py).
+export default { initialize: () => ({ render }), render };
