@@ -117,13 +117,14 @@ def your_run() -> None:
     )
     costs = fitted()
     choices: tuple[int | str, ...] = (AUTO, *CURVE)
+    curve = {} if costs is None else {r: overhead_of(demand, r, costs) for r in CURVE}
+    st.session_state.setdefault("bmc_r", bmc.best_r(curve) if curve else 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
     steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
-    draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
-    if costs is not None:
-        curve = {steps: overhead_of(demand, steps, costs) for steps in CURVE}
+    if curve:
         figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
         draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))
+    draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE, costs)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
@@ -215,7 +216,6 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
 
 
 controls.ensure_defaults()
-st.session_state.setdefault("bmc_r", 16)
 st.session_state.setdefault("bmc_rows", 512)
 
 active = measurements.active()  # before anything is drawn; see polling.watch

@@ -46,11 +46,14 @@ def results(compared: VariantRuns, key: str) -> None:
     from eab.labs.variants import cache_pictures as caches
     from eab.labs.variants import tables
 
-    st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
-    with st.expander("What each cache does"):
-        glossary.markdown(WHAT_THEY_DO)
+    answer = st.container()
     white = white_background()
     chart = partial(draw, key=key, white=white)
+    with answer:
+        chart("", caches.answer_sentence(compared), caches.time_figure(compared), "caches-time")
+    with st.expander("What each cache does"):
+        glossary.markdown(WHAT_THEY_DO)
+    st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
     chart(
         "Bytes copied and held",
         caches.totals_sentence(compared),
@@ -74,9 +77,6 @@ def results(compared: VariantRuns, key: str) -> None:
             caches.paths_figure(tree),
             "caches-paths",
         )
-    chart(
-        "Time per step", caches.time_sentence(compared), caches.time_figure(compared), "caches-time"
-    )
     downloads(
         [
             csv_file("Caches", "caches.csv", tables.costs_table, compared),

@@ -1,5 +1,5 @@
-"""Quantization: one weight matrix rounded to fewer bits, the whole model in every weight format, a
-run with such weights, and what bounds a step.
+"""Quantization: the whole model in every weight format, a run with such weights, one weight matrix
+rounded to fewer bits, and what bounds a step.
 """
 
 from collections.abc import Sequence
@@ -103,8 +103,7 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     from eab.labs.quantization import pictures
 
     report, key = displayed.state, displayed.key
-    st.header("The whole model")
-    st.text(pictures.formats_sentence(report))
+    draw("", pictures.formats_sentence(report), pictures.quality_figure(report), "format-kl", key)
     measure_bar()
     prompt = report.began.prompt if report.began is not None else ""
     origin(report.began, displayed.live is not None, f"Prompt: “{quoted(prompt)}”")
@@ -113,7 +112,6 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     if missing := pictures.missing_sentence(report):
         st.text(missing)
     draw("", pictures.steps_sentence(report), pictures.steps_figure(report), "format-steps", key)
-    draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
     downloads(
         [
             csv_file("Formats", "formats.csv", pictures.formats_table, report),
@@ -253,6 +251,14 @@ st.session_state.setdefault("quantized_weights", "int4")
 st.title("What is lost when weights are rounded?")
 with st.sidebar:
     controls.choose_model(here=True)
+FORMATS.watch(active)
+for live in (current.live, QUANTIZED.current().live):
+    for failure in messages.problems(live, None):
+        st.error(plain(failure))
+with measured.locked:
+    whole_model(measured)
+your_run()
+st.header("One weight matrix")
 chosen = model_choice.name()
 if problem := controls.model_missing(here=True):
     st.info(as_sentence(problem))
@@ -263,13 +269,6 @@ else:
         st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
-FORMATS.watch(active)
-for live in (current.live, QUANTIZED.current().live):
-    for failure in messages.problems(live, None):
-        st.error(plain(failure))
-with measured.locked:
-    whole_model(measured)
-your_run()
 with measured.locked:
     roofline(measured)
 polling.draw_fragments()

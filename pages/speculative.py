@@ -59,14 +59,17 @@ def results(compared: VariantRuns, key: str) -> None:
     from eab.labs.variants import draft_pictures as speculation
     from eab.labs.variants import draft_speed_pictures as speculation_speed
 
-    st.text(variants_sentence(compared))
+    st.text(speculation_speed.answer_sentence(compared))
+    text(compared, key)
+    with st.expander("How it works"):
+        glossary.markdown(HOW_IT_WORKS)
     white = white_background()
     sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
     draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
     rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(compared)]
     st.table(text_table(rows, ["Measure", *(name for name, _ in compared.pairs)]))
+    st.text(variants_sentence(compared))
     st.caption(table_note(compared))
-    text(compared, key)
     sentence = speculation_speed.speed_sentence(compared)
     figure = speculation_speed.speed_figure(compared)
     draw("Time by draft length", sentence, figure, "speculation-times", key, white)
@@ -152,8 +155,6 @@ for problem in messages.problems(current.live, None):
 with st.sidebar:
     controls.sidebar(varied="drafter")
 DRAFT_LENGTHS.watch(active, displayed)
-with st.expander("How it works"):
-    glossary.markdown(HOW_IT_WORKS)
 
 with displayed.locked:
     drafter = next(reversed(displayed.state.variants.values()))["drafter"]

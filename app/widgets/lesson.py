@@ -52,6 +52,7 @@ def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> N
     answered = learning.guess(lesson, fed.key) is not None
     if lesson.covers(learning.stage(), answered):
         with st.container(key="lesson_not_yet"):
+            st.markdown(f"**{plain(lesson.question.title)}**")
             st.caption(NOT_YET)
         return
     script = lesson.script_at(learning.stage())

@@ -85,8 +85,8 @@ def headline(comparison: BatchingComparison) -> str:
         else:
             words.append(f"{way} {passes} and {taken.median:.2f} s{_beside(taken, ours)}")
     return (
-        f"{counted(len(workload.requests), 'request')} in {counted(workload.slots, 'slot')}: "
-        f"{', '.join(words)}; {repeats_words(timings)}. {_waiting(comparison)}"
+        f"{_waiting(comparison)} {counted(len(workload.requests), 'request')} in "
+        f"{counted(workload.slots, 'slot')}: {', '.join(words)}; {repeats_words(timings)}."
     ).strip()
 
 
@@ -104,9 +104,10 @@ def _waiting(comparison: BatchingComparison) -> str:
     )
     if not differs(ours, theirs):
         return ""
+    answer = "No:" if ours.median < theirs.median else "Here it does:"
     return (
-        f"The last request got its first token after {ours.median:.2f} s with continuous "
-        f"batching and after {theirs.median:.2f} s with static batches."
+        f"{answer} the last request got its first token after {ours.median:.2f} s with "
+        f"continuous batching, and after {theirs.median:.2f} s with static batches."
     )
 
 

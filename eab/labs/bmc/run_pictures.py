@@ -15,7 +15,7 @@ from eab.figures.charts import (
     bar_pattern,
     laid_out,
 )
-from eab.figures.drawing import go
+from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted, listed, times
 
 R_AXIS: Final = "r (steps per growth, log scale)"
@@ -23,24 +23,30 @@ R_AXIS: Final = "r (steps per growth, log scale)"
 
 def strip_figure(steps: Sequence[Held]) -> go.Figure:
     """Rows in use and spare rows over the steps, and below them the rows that growths copied."""
-    figure = go.Figure()
+    figure = make_subplots(
+        rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
+    )
     numbers = [step.step for step in steps]
     parts = (
-        ("in use", BLUE, "", [step.used for step in steps]),
-        ("spare", GREY, ".", [step.spare for step in steps]),
-        ("copied to grow", ORANGE, "/", [-step.copied for step in steps]),
+        (1, "in use", BLUE, "", [step.used for step in steps]),
+        (1, "spare", GREY, ".", [step.spare for step in steps]),
+        (2, "copied to grow", ORANGE, "/", [step.copied for step in steps]),
     )
-    for name, colour, shape, rows in parts:
+    for row, name, colour, shape, rows in parts:
         figure.add_bar(
             name=name,
             x=numbers,
             y=rows,
-            customdata=[abs(count) for count in rows],
             marker={"color": colour, "line": {"width": 0}, "pattern": bar_pattern(shape)},
-            hovertemplate=f"step %{{x}}, rows {name}: %{{customdata:,}}<extra></extra>",
+            hovertemplate=f"step %{{x}}, rows {name}: %{{y:,}}<extra></extra>",
+            row=row,
+            col=1,
         )
-    figure.update_layout(barmode="relative", bargap=0)
-    return laid_out(figure, x="step", y="rows (counted); copied rows below 0")
+    figure.update_yaxes(title="rows held", row=1, col=1)
+    figure.update_yaxes(title="copied", row=2, col=1)
+    figure.update_xaxes(title="step", row=2, col=1)
+    figure.update_layout(barmode="stack", bargap=0)
+    return laid_out(figure)
 
 
 def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
@@ -87,10 +93,15 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
     return laid_out(figure)
 
 
+def best_r(curve: Mapping[int, tuple[float, float]]) -> int:
+    """The r with the least overhead."""
+    return min(curve, key=lambda r: sum(curve[r]))
+
+
 def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
     """Where this run's curve is lowest, and what its two ends cost."""
     total = {r: sum(parts) for r, parts in curve.items()}
-    best = min(total, key=lambda r: total[r])
+    best = best_r(curve)
     ends = [
         f"r = {r} takes {times(total[r] / total[best])}"
         for r in (min(total), max(total))

@@ -25,6 +25,7 @@ from eab.labs.quantization.rounding import (
 SHARES: Final[tuple[Share, ...]] = (MATRIX, ROW, 128, 64, 32)
 METHODS: Final[dict[Method, str]] = {"absmax": "absmax", "affine": "affine", "nf4": "NF4"}
 _BINS: Final = 121
+_UNUSED: Final = 0.05  # of the deviation of all weights: an input with less is hardly used
 _FLOAT32: Final = 4  # bytes
 
 Errors = Sequence[tuple[Grid, float, float]]  # grid, bytes per weight, error
@@ -48,10 +49,11 @@ def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
     size = shape[0] * shape[1]
     shared = "a scale for the whole matrix" if grid.share == MATRIX else _scales(grid.share)
     return (
-        f"{len(grid.unit)} levels with {shared} move the weights by {rounding.error:.1%} of their "
-        f"size (Frobenius norm). A weight takes {per_weight:.3f} bytes including its share of "
-        f"the scales, so the matrix shrinks from {human_bytes(size * _FLOAT32)} in float32 to "
-        f"{human_bytes(size * per_weight)}, {times(_FLOAT32 / per_weight)} smaller."
+        f"Rounded to {len(grid.unit)} levels with {shared}, a weight is off by "
+        f"{rounding.error:.1%} of its typical size (root mean square). A weight takes "
+        f"{per_weight:.3f} bytes including its share of the scales, so the matrix shrinks "
+        f"from {human_bytes(size * _FLOAT32)} in float32 to {human_bytes(size * per_weight)}, "
+        f"{times(_FLOAT32 / per_weight)} smaller."
     )
 
 
@@ -65,8 +67,10 @@ def grid_sentence(rounding: Rounding) -> str:
     verb = "is" if rounding.outliers == 1 else "are"
     words = (
         f"{outliers} of {rounding.weight.size:,} {verb} outliers, more than {OUTLIER:g} standard "
-        f"deviations from the mean; the largest is at {rounding.largest_deviation:.1f}."
+        f"deviations from the mean; the largest is {rounding.largest_deviation:.1f} from it."
     )
+    if unused := int((rounding.weight.std(axis=0) < _UNUSED * rounding.weight.std()).sum()):
+        words += f" The bar at 0 has the weights of {counted(unused, 'input')} hardly used."
     if rounding.grid.method != "affine":  # whose grids need not have the level 0
         words += f" {rounding.zeroed:.1%} of the weights become 0."
     if len(rounding.scale) == 1:

@@ -68,11 +68,11 @@ def formats_sentence(report: FormatReport) -> str:
     full, small = report.formats[0], min(report.formats, key=lambda measured: measured.total_bytes)
     extra = small.nats_per_character - full.nats_per_character
     return (
-        f"{small.weights} stores the weights in {human_bytes(small.total_bytes)} instead of "
-        f"{human_bytes(full.total_bytes)} (embeddings stay as loaded). The held-out text costs "
-        f"{abs(extra):.4f} nats per character {'more' if extra > 0 else 'less'}, and "
-        f"{small.flipped:.2%} of its tokens cross the fork threshold ({_threshold(report)} "
-        f"nats). {_faster_sentence(report)}"
+        f"With {small.weights}, {small.flipped:.2%} of the tokens of a held-out text cross the "
+        f"fork threshold ({_threshold(report)} nats), and the text costs {abs(extra):.4f} nats per "
+        f"character {'more' if extra > 0 else 'less'}. The weights take "
+        f"{human_bytes(small.total_bytes)} instead of {human_bytes(full.total_bytes)} (embeddings "
+        f"stay as loaded). {_faster_sentence(report)}"
     )
 
 

@@ -16,12 +16,12 @@ from eab.figures.charts import (
     log_axis,
 )
 from eab.figures.drawing import go, make_subplots
-from eab.figures.timings import MILLI, in_ms
+from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.results import VariantRuns
 from eab.run import RunState, Step
-from eab.timing import NOTHING_YET, Timing, timings_by
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs, timings_by
 
 
 class CacheStyle(NamedTuple):
@@ -92,6 +92,27 @@ def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> Non
         hoverinfo="skip",
         showlegend=False,
         legendgroup=cache,
+    )
+
+
+def answer_sentence(compared: VariantRuns) -> str:
+    """What a cache saves in time, and a shared one in memory."""
+    costs = {cost.variant: cost for cost in compared.costs()}
+    if not {"tree", "recompute", "deep-copy"} <= costs.keys():
+        return time_sentence(compared)
+    tree, none, copies = costs["tree"], costs["recompute"], costs["deep-copy"]
+    if are_too_few(none.step_seconds, tree.step_seconds):
+        time = f"A step with the tree takes {in_ms(tree.step_seconds)}."
+    elif differs(none.step_seconds, tree.step_seconds):
+        longer = as_long(none.step_seconds, tree.step_seconds)
+        time = f"Without a KV cache, a step takes {longer} as long as with the tree."
+    else:
+        time = f"Without a KV cache, a step takes as long as with the tree ({NO_DIFFERENCE})."
+    held, alone = tree.most_held_bytes, copies.most_held_bytes
+    repeats = repeats_words([tree.step_seconds, none.step_seconds])
+    return (
+        f"{time} The tree shares rows between paths and holds at most {human_bytes(held)}; a cache "
+        f"for each path holds {with_ratio(alone, held, human_bytes)} ({repeats})."
     )
 
 

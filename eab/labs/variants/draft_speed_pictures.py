@@ -13,6 +13,7 @@ from eab.formatting import counted, listed
 from eab.labs.variants.draft_pictures import (
     LENGTH_AXIS,
     LENGTHS,
+    NOTHING_DRAFTED,
     acceptance_rate,
     draft_length_results,
     is_one_path,
@@ -104,6 +105,30 @@ def speed_figure(compared: VariantRuns) -> go.Figure:
     )
 
 
+def answer_sentence(compared: VariantRuns) -> str:
+    """Whether drafts are right, what that gives, and whether it is faster here."""
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    alpha = acceptance_rate(compared)
+    if alpha is None or plain is None:
+        return NOTHING_DRAFTED
+    best = max(drafted, key=lambda result: result.steps_per_pass)
+    right = (
+        f"{alpha:.0%} of the verified draft tokens were accepted: up to "
+        f"{best.steps_per_pass:.2f} steps per forward pass instead of 1 ({best.name})."
+    )
+    if any(are_too_few(plain.seconds, result.seconds) for result in drafted):
+        return right
+    faster = [
+        result
+        for result in drafted
+        if differs(result.seconds, plain.seconds) and result.seconds.median < plain.seconds.median
+    ]
+    if not faster:
+        return f"{right} No draft length is measurably faster here."
+    quickest = min(faster, key=lambda result: result.seconds.median)
+    return f"{right} {quickest.name}: {comparison(quickest.seconds, plain.seconds)} here."
+
+
 def speed_sentence(compared: VariantRuns) -> str:
     """Which draft lengths are measurably faster or slower than plain decoding."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
@@ -165,7 +190,8 @@ def surface_figure(compared: VariantRuns) -> go.Figure:
         "<extra></extra>",
         showlegend=False,
     )
-    _add_label(figure, best, alpha, "best here", below=alpha > 0.2)
+    words = "predicted best" if best else "predicted: no draft saves time"
+    _add_label(figure, best, alpha, words, below=alpha > 0.2)
     figure.update_xaxes(title=LENGTH_AXIS)
     figure.update_yaxes(title="acceptance rate", range=[0, 1])
     return laid_out(figure)

@@ -55,11 +55,11 @@ def batching_sentences() -> list[str]:
 def memory_sentences() -> list[str]:
     found = bundled_runs.caches()
     return [
+        caches.answer_sentence(found),
         f"{variants_sentence(found)} {gain_sentence(found)}",
         caches.totals_sentence(found),
         caches.held_sentence(found),
         caches.paths_sentence(found.runs[0]),
-        caches.time_sentence(found),
         allocation_sentence(kv_allocation(found.runs[:1])),
     ]
 
@@ -67,6 +67,7 @@ def memory_sentences() -> list[str]:
 def speculative_sentences() -> list[str]:
     found = bundled_runs.draft_lengths()
     return [
+        draft_speed.answer_sentence(found),
         variants_sentence(found),
         draft_speed.speed_sentence(found),
         drafts.tokens_sentence(found),
@@ -240,7 +241,7 @@ def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
 def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
     page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
     assert not page.error
-    assert page.words[0].startswith("The same tokens with 4 caches. The tree copies ")
+    assert page.words[1].startswith("The same tokens with 4 caches. The tree copies ")
     assert MEASURED in page.captions
     assert CAT in page.captions
     assert [*page.table[0].value.columns] == [*CACHES]
@@ -269,12 +270,13 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
         live.mark_watched()  # a run that no tab watches is stopped after a while
         time.sleep(0.02)
     page.run()
-    assert page.words[0].startswith("The same tokens with 4 caches. The tree copies ")
+    assert page.words[1].startswith("The same tokens with 4 caches. The tree copies ")
     assert TOO_FEW in page.words[0]
+    assert TOO_FEW in page.words[1]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
     assert 1 <= live.state.repeats < REPEATS
-    assert page.words[0].endswith(f"Time per step: {step_words(live.state.costs())}.")
+    assert page.words[1].endswith(f"Time per step: {step_words(live.state.costs())}.")
 
 
 # Quantization
@@ -294,9 +296,9 @@ def test_a_real_matrix_of_the_embedded_model_is_rounded(quantization: Tab) -> No
     assert matrices.grid_sentence(rounding) in page.words
     page.put(grid_method="nf4")
     assert page.select_slider(key="grid_bits").disabled, "it has four bits"
-    before = page.words[0]
+    before = page.words
     page.put(grid_double=True)
-    assert page.words[0] != before
+    assert page.words != before
     assert "Double quantization rounds" in page.said
     page.put(set_model_kind="Other")
     assert "folder" in page.info[0].value

@@ -172,12 +172,19 @@ def test_a_faster_draft_length_is_told_with_its_spread(first_runs):
     assert "slower: 8 draft tokens;" in words
     assert f"{NO_DIFFERENCE}: 4 draft tokens and adaptive (medians of 7" in words
     assert objections(speculation_speed.speed_claims(made)) == []
+    answer = speculation_speed.answer_sentence(made)
+    assert (
+        f"{speculation.acceptance_rate(made):.0%} of the verified draft tokens were accepted"
+        in answer
+    )
+    assert answer.endswith("2 draft tokens: 2.00 times as fast here.")
 
 
 def test_the_summary_says_that_no_draft_length_pays(first_runs):
-    words = speculation_speed.speed_sentence(
-        invented(first_runs, (0.2, 0.25, 0.3, 0.35, 0.4, 0.25))
-    )
+    made = invented(first_runs, (0.2, 0.25, 0.3, 0.35, 0.4, 0.25))
+    answer = speculation_speed.answer_sentence(made)
+    assert answer.endswith("No draft length is measurably faster here.")
+    words = speculation_speed.speed_sentence(made)
     assert "every draft length is slower" in words
     assert "times as fast" not in words
 

@@ -25,6 +25,7 @@ from eab.events import (
 from eab.figures.captions import cost_sentence
 from eab.figures.charts import for_print
 from eab.figures.memory_captions import memory_sentence
+from eab.formatting import times
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import gain_sentence, step_claims, variant_rows, variants_sentence
 from eab.labs.variants.measure import run_variants
@@ -173,6 +174,10 @@ def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
     assert rows["ms per step"][0] == "13.0 (11.5–14.5)"
     assert rows["ms per step, times as long"] == ("–", NO_DIFFERENCE, "1.77×", "4.08×")
     assert objections(step_claims(compared)) == []
+    answer = caches.answer_sentence(compared)
+    assert answer.startswith("Without a KV cache, a step takes 4.08× as long as with the tree.")
+    tree, copies = compared.costs()[0].most_held_bytes, compared.costs()[2].most_held_bytes
+    assert f"{times(copies / tree)}) (medians of 7 repeats, measured)" in answer
 
 
 def test_the_lines_have_bands_from_quartile_to_quartile(first_runs):
