@@ -26,7 +26,7 @@ from eab.settings import (
     setting,
     settings_of,
 )
-from eab.text_values import JsonObject, Texts, as_object_text, as_texts
+from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, as_texts
 
 PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
@@ -363,10 +363,7 @@ class BranchingConfig:
 
     def _in_one_form(self) -> dict[str, Any]:
         """The settings that can be given in several ways, in the one in which they are kept."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
-        for name, value in given.items():
-            if getattr(value, "ndim", None) == 0:  # a number of numpy or torch
-                given[name] = value.item()
+        given: dict[str, Any] = {name: as_plain_number(getattr(self, name)) for name in SETTINGS}
         said, heat = given["threshold_unit"], given["temperature"]
         if isinstance(said, str) and said == "normalized":
             given["threshold_unit"] = "normalised"

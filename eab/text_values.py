@@ -41,6 +41,10 @@ class JsonObject:
     reserved: tuple[str, ...] = ()
 
     def check(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"{name} is {quoted(value)}; it must be a JSON object, as a dictionary or as text"
+            )
         Text(self.longest).check(name, value)
         if value == "":
             return
@@ -105,3 +109,8 @@ def as_object_text(given: object) -> object:
         return given if not isinstance(value, dict) else as_json_text(value) if value else ""
     except (ValueError, RecursionError):
         return given
+
+
+def as_plain_number(given: Any) -> Any:
+    """A number of numpy or torch as one of Python; other values as they are."""
+    return given.item() if getattr(given, "ndim", None) == 0 else given

@@ -51,7 +51,7 @@ made = eab.EntropyAdaptiveBranching("embedded").run("The cat", max_new_tokens=4)
 made.save("a.eab")
 run = eab.Run.load("a.eab")
 assert "<html" in run.to_html()
-assert "<graphml" in run.to_graphml() and "<svg" in run._repr_html_()
+assert "<graphml" in run.to_graphml() and "<img" in run._repr_html_()
 assert len(run.to_pandas()) == len(made.to_pandas()) > 1
 for call, extra in (
     (lambda: eab.show(run), "notebook"),

@@ -62,7 +62,7 @@ def requests_of(prompts: Any, asked: Request) -> list[Request]:
 def _ids(given: Any) -> tuple[int, ...] | None:
     """Token ids, also of an array or a tensor of one row; None if they are something else."""
     values = given.tolist() if hasattr(given, "tolist") else given
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
+    if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Sequence):
         return None
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]

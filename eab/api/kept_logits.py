@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from numbers import Integral
 from typing import Any, Final
 
@@ -14,17 +15,24 @@ from eab.formatting import human_bytes, quoted
 from eab.models.base import LanguageModel
 
 MOST_BYTES: Final = 2**30
+_MOST_NAMED: Final = 10**6  # steps; far more than a run can have
 
 
 class KeptLogits:
     """Keeps the logits of these steps, counted from 0, while a run is made.
 
     Raises:
-        ConfigError: They are no steps, or could take more than 1 GiB.
+        ConfigError: They are no steps, none is of the run, or they could take more than 1 GiB.
     """
 
     def __init__(self, steps: Any, model: LanguageModel, request: Request) -> None:
-        self._steps = frozenset(_steps(steps)) & {*range(request.config.max_new_tokens)}
+        named, last = _steps(steps), request.config.max_new_tokens - 1
+        self._steps = frozenset(step for step in named if step <= last)
+        if named and not self._steps:
+            raise ConfigError(
+                f"keep_logits names no step of the run; with max_new_tokens={last + 1} they are "
+                f"0 to {last}"
+            )
         self._rows: dict[tuple[int, int], Tensor] = {}
         if self._steps and model.kv_shape.blocks is not None:
             raise ConfigError(
@@ -56,8 +64,12 @@ class KeptLogits:
 
 
 def _steps(given: Any) -> list[int]:
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        steps = [int(step) if isinstance(step, Integral) else -1 for step in given]
+    named = given.tolist() if isinstance(given, Tensor) else given
+    if isinstance(named, Iterable) and not isinstance(named, str | bytes):
+        first = islice(named, _MOST_NAMED + 1)
+        steps = [int(step) if isinstance(step, Integral) else -1 for step in first]
+        if len(steps) > _MOST_NAMED:
+            raise ConfigError(f"keep_logits names more than {_MOST_NAMED:,} steps; name fewer")
         if min(steps, default=0) >= 0:
             return steps
     raise ConfigError(f"keep_logits is {quoted(given)}; give steps from 0 on, such as range(5)")

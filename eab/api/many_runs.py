@@ -64,7 +64,7 @@ def sweep(
     prompts: str | Sequence[str | TuningPrompt],
     grid: Grid,
     *,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     measurement: "Measurement | None" = None,
     draft: Model | None = None,
 ) -> Generator[sweeping.SweepStep]:
@@ -87,14 +87,14 @@ def sweep(
     """
     if not isinstance(grid, Grid):
         raise ConfigError(f"the grid is a {type(grid).__name__}; give an eab.Grid")
-    if not isinstance(folder, Path | None):
-        raise ConfigError(f"the folder is a {type(folder).__name__}; give a pathlib.Path")
+    if not isinstance(folder, Path | str | None):
+        raise ConfigError(f"the folder is a {type(folder).__name__}; give its path")
     asked = read_prompts(prompts) if isinstance(prompts, str) else _prompts(prompts)
     return sweeping.sweep(
         language_model(model),
         asked,
         grid,
-        folder=folder,
+        folder=None if folder is None else Path(folder),
         measurement=measurement,
         draft=None if draft is None else language_model(draft),
     )

@@ -10,11 +10,13 @@ from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
+from eab.branching.own import takes
 from eab.config import SETTINGS, THRESHOLD_SCALES, AllocationStep
 from eab.errors import ConfigError, RecordError
 from eab.events import Event
 from eab.formatting import quoted
 from eab.run import RunFold, RunState
+from eab.text_values import as_plain_number
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,7 +37,7 @@ class Run(RunState):
 
     Args:
         events: From RunStarted on, or from the probe before it, as
-            `EntropyAdaptiveBranching.stream` gives them.
+            `EntropyAdaptiveBranching.stream` gives them; or another run, which is copied.
 
     Attributes:
         logits: Those of the model that `EntropyAdaptiveBranching.run` was asked to keep, (V,) by
@@ -48,10 +50,12 @@ class Run(RunState):
 
     logits: "Mapping[tuple[int, int], Tensor]"
 
-    def __init__(self, events: Iterable[Event]) -> None:
-        if not isinstance(events, Iterable):
+    def __init__(self, events: RunState | Iterable[Event]) -> None:
+        if isinstance(events, str | Path):
+            raise RecordError(f"the events are {quoted(events)}; Run.load(path) reads a run file")
+        if not isinstance(events, Iterable | RunState):
             raise RecordError(f"the events are a {type(events).__name__}; give those of one run")
-        given, start = iter(events), RunFold()
+        given, start = iter(events.events if isinstance(events, RunState) else events), RunFold()
         for event in given:
             start.apply(_checked(event))
             if start.run is not None:
@@ -83,6 +87,7 @@ class Run(RunState):
         """
         from eab.what_if.resimulate import resimulate  # it needs torch
 
+        threshold, r = as_plain_number(threshold), as_plain_number(r)
         if threshold is not None:
             THRESHOLD_SCALES["nats"].values.check("threshold", threshold)
         if r is not None:
@@ -100,7 +105,7 @@ class Run(RunState):
         Raises:
             ConfigError: There is no such part.
         """
-        if not callable(same):
+        if not callable(same) or not takes(same, 3):
             raise ConfigError(
                 f"the rule of same answers is {quoted(same)}; give a function of a question and "
                 "two texts"
@@ -130,7 +135,8 @@ class Run(RunState):
         return to_graphml(self).decode("utf-8")
 
     def _repr_html_(self) -> str:
-        from eab.board.still import tree_svg
+        from eab.board.still import picture, tree_svg
+        from eab.figures.captions import tree_sentence
 
         texts = "".join(
             f"<li>{sample.weight:.1%} {escape(sample.text)}</li>"
@@ -138,7 +144,8 @@ class Run(RunState):
         )
         more = len(self.samples) - _SHOWN
         rest = f"<p>and {more} more in <code>run.samples</code></p>" if more > 0 else ""
-        return f"<p>{escape(repr(self))}</p>{tree_svg(self)}<ol>{texts}</ol>{rest}"
+        shown = picture(tree_svg(self), tree_sentence(self)) if self.steps else ""
+        return f"<p>{escape(repr(self))}</p>{shown}<ol>{texts}</ol>{rest}"
 
 
 RunLike: TypeAlias = RunState | Iterable[Event] | Path | str
@@ -203,4 +210,6 @@ def _path(given: Any) -> Path:
             f"the path is a {type(given).__name__}; give the path of a run file as text or as a "
             "pathlib.Path"
         )
+    if "\0" in str(given):
+        raise RecordError(f"the path {quoted(str(given))} has a null character; leave it out")
     return Path(given)

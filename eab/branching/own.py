@@ -104,13 +104,13 @@ def _can_be_one(given: Any) -> bool:
     """Whether it is a Policy, its class, or takes two arguments."""
     if isinstance(given, type) and not hasattr(given, "branch"):
         return False
-    return _is_policy(given) or takes_two(given)
+    return _is_policy(given) or takes(given, 2)
 
 
-def takes_two(given: Any) -> bool:
-    """Whether it can be called with two arguments."""
+def takes(given: Any, arguments: int) -> bool:
+    """Whether it can be called with so many arguments."""
     try:
-        signature(given).bind(None, None)
+        signature(given).bind(*[None] * arguments)
     except (TypeError, ValueError):  # the second: a builtin that does not say
         return False
     return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from eab.branching.own import GivenPolicy, own_name, takes_two
+from eab.branching.own import GivenPolicy, own_name, takes
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, PromptError
 from eab.events import Message
@@ -69,7 +69,7 @@ class Request:
 def _as_processors(given: Any) -> tuple[Processor, ...]:
     listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
     for each in listed:
-        if isinstance(each, type) or not takes_two(each):
+        if isinstance(each, type) or not takes(each, 2):
             raise ConfigError(
                 f"a logits processor is {quoted(each)}; give a LogitsProcessor of transformers, or "
                 "a list of them"

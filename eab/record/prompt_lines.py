@@ -44,6 +44,8 @@ def read_text(name: str) -> str:
         raise RecordError(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RecordError(f"{name} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    except ValueError as error:  # a null character in the name
+        raise RecordError(f"{name!r} cannot be read: {error}") from error
 
 
 def lines_of(name: str) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Final, assert_never
 
 from eab import token_text
@@ -25,7 +25,7 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
-from eab.formatting import counted, shortened
+from eab.formatting import counted, quoted, shortened
 from eab.run.stop_strings import StopStrings
 from eab.run.tree import Path, Sample, Step, Token
 
@@ -212,6 +212,8 @@ class RunState:
 
     def lineage(self, path: int) -> tuple[int, ...]:
         """Ids of the paths from the root to this one."""
+        if not isinstance(path, int) or not 0 <= path < len(self.paths):
+            raise PromptError(f"there is no path {quoted(path)}; the run has {len(self.paths)}")
         ids: list[int] = []
         while path >= 0:
             ids.append(path)
@@ -224,8 +226,7 @@ class RunState:
 
     def tokens(self, path: int) -> Iterator[Token]:
         """All generated tokens from the root to the end of this path."""
-        for ancestor in self.lineage(path):
-            yield from self.paths[ancestor].tokens
+        return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
 
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
         """Token ids that continue the prompt up to a token of the tree, or up to another candidate
@@ -234,16 +235,13 @@ class RunState:
         Raises:
             PromptError: The run has no such token.
         """
-        if not (0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)):
+        lineage = self.lineage(path)
+        if not isinstance(index, int) or not 0 <= index < len(self.paths[path].tokens):
             raise PromptError(f"path {path} has no token {index}; choose one of the tree")
-        before = [
-            token.token
-            for ancestor in self.lineage(path)[:-1]
-            for token in self.paths[ancestor].tokens
-        ]
+        before = [token.token for ancestor in lineage[:-1] for token in self.paths[ancestor].tokens]
         before += [token.token for token in self.paths[path].tokens[:index]]
         chosen = self.paths[path].tokens[index]
-        if candidate >= len(chosen.candidates):
+        if not isinstance(candidate, int) or candidate >= len(chosen.candidates):
             raise PromptError(
                 f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
             )

@@ -17,14 +17,14 @@ import traitlets
 
 from eab.board import bundle
 from eab.board.messages import Feed
-from eab.board.still import tree_svg
+from eab.board.still import picture, tree_svg
 from eab.errors import EabError
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence, counted
 from eab.run import RunFold, RunState
 from eab.share.board_what_if import chosen, growth_steps, recomputed
-from eab.share.with_still import WithStill, picture
+from eab.share.with_still import WithStill
 
 FinishedRun = TypeVar("FinishedRun")
 SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run

@@ -6,8 +6,6 @@ widget is gone. So the still is an output of its own, before that of the widget.
 while it is there, and the still hides the error.
 """
 
-import base64
-from html import escape
 from typing import Any, Final
 from uuid import uuid4
 
@@ -64,9 +62,3 @@ class WithStill(widgets.DOMWidget):  # type: ignore[misc]  # it has no types
         # In a terminal it would be printed between the user's lines.
         if self._displayed and hasattr(get_ipython(), "kernel"):
             self._publish_still(update=True)
-
-
-def picture(svg: str, words: str) -> str:
-    """An SVG as HTML. As an image it is shown also where the notebook is not trusted."""
-    data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
-    return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(words)}">'

@@ -43,6 +43,11 @@ def test_steps_that_are_none_or_too_many_are_refused_before_the_run():
         with pytest.raises(ConfigError, match=r"keep_logits is .*; give steps from 0 on"):
             explorer.run("0", keep_logits=steps)
     assert {step for _, step in explorer.run("0", keep_logits=range(10**5)).logits} <= {0, 1, 2}
+    assert {step for _, step in explorer.run("0", keep_logits=torch.arange(2)).logits} == {0, 1}
+    with pytest.raises(ConfigError, match=r"names no step of the run; .* they are 0 to 2"):
+        explorer.run("0", keep_logits=[3])
+    with pytest.raises(ConfigError, match="more than 1,000,000 steps"):
+        explorer.run("0", keep_logits=range(10**12))
     with pytest.raises(ConfigError, match="it is an argument of run"):
         explorer.generate("0", keep_logits=[0])
     embedded = EntropyAdaptiveBranching(max_paths=256, max_new_tokens=400)

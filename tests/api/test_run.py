@@ -1,8 +1,10 @@
 """A run as a value: its events, files, what-ifs, answers and tables."""
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +13,7 @@ from eab import Run, record
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
-from eab.errors import ConfigError, RecordError
+from eab.errors import ConfigError, PromptError, RecordError
 from eab.events import RunStarted
 from eab.lessons import bundled_runs
 from eab.what_if.resimulate import resimulate
@@ -57,7 +59,8 @@ def test_what_is_made_of_a_run_is_what_its_parts_make(run: Run) -> None:
 
 def test_a_notebook_shows_the_tree_and_the_first_texts() -> None:
     shown = Run(COIN)._repr_html_()
-    assert "<svg" in shown
+    assert "<svg" not in shown, "JupyterLab drops it where the notebook is not trusted"
+    assert '<img src="data:image/svg+xml;base64,' in shown
     assert shown.count("<li>") <= 5
     [first, *_] = Run(COIN).samples
     assert f"{first.weight:.1%}" in shown
@@ -79,3 +82,37 @@ def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
             Run.load(path)
         with pytest.raises(RecordError, match="the path is a"):
             Run(COIN).save(path)
+
+
+def test_a_run_is_also_made_of_a_run_but_not_of_a_path() -> None:
+    assert [*Run(Run(COIN)).events] == [*COIN]
+    with pytest.raises(RecordError, match=r"'coin.eab'; Run.load\(path\) reads a run file"):
+        Run("coin.eab")
+
+
+def test_a_path_with_a_null_character_is_refused() -> None:
+    for use in (Run.load, Run(COIN).save, eab.show, eab.read_prompts):
+        with pytest.raises(RecordError, match="null"):
+            use("a\0b")
+
+
+@pytest.mark.parametrize("path", [10**6, -1, "0", None, 1.0])
+def test_a_path_that_a_run_does_not_have_is_refused_at_the_call(path: Any) -> None:
+    run = Run(COIN)
+    for ask in (run.tokens, run.text, run.lineage, lambda path: run.continuation(path, 0)):
+        with pytest.raises(PromptError, match="there is no path"):
+            ask(path)
+    for index, candidate in ((None, 0), (0, "1"), (10**6, 0)):
+        with pytest.raises(PromptError):
+            run.continuation(0, index, candidate)
+
+
+def test_another_threshold_may_be_a_number_of_numpy() -> None:
+    run = Run(COIN)
+    fewer = run.what_if(np.float32(1.25), r=np.int64(2))
+    assert fewer.samples == run.what_if(1.25, r=2).samples
+
+
+def test_a_rule_of_same_answers_that_takes_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a function of a question and two texts"):
+        Run(COIN).answers("text", lambda one, other: one == other)
