@@ -19,7 +19,8 @@ class Quantity:
     @property
     def axis(self) -> str:
         """Its name with its unit, for the axis of a chart."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        has_unit = not self.unit or self.unit in self.label.lower()
+        return self.label if has_unit else f"{self.label} ({self.unit})"
 
 
 def _by_column(*quantities: Quantity) -> dict[str, Quantity]:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -89,9 +89,21 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
 
 def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
     names = varying(point.config for point in points)
-    where = setting_words(point.config, [name for name in names if name != "policy"])
+    alike = [name for name in names if _is_alike(point, name, points)]
+    named = [name for name in names if name not in ("policy", *alike)]
+    words = [setting_words(point.config, named)] if named or not alike else []
+    words += [f"any {SETTINGS[name].label.lower()}" for name in alike]
     policy = f"{point.config.policy}, " if "policy" in names else ""
-    return f"{policy}{where} ({mean_words(point.gain, gain)})"
+    return f"{policy}{', '.join(words)} ({mean_words(point.gain, gain)})"
+
+
+def _is_alike(point: SettingPoint, name: str, points: Sequence[SettingPoint]) -> bool:
+    """Whether the gain is the same at all values of this setting, the others left as they are."""
+    if name == "policy" or not has_effect(name, point.config):
+        return False
+    value = getattr(point.config, name)
+    beside = [each for each in points if replace(each.config, **{name: value}) == point.config]
+    return len(beside) > 1 and len({round(each.gain.value, 12) for each in beside}) == 1
 
 
 def mean_words(found: Mean, of: Quantity) -> str:
@@ -101,7 +113,8 @@ def mean_words(found: Mean, of: Quantity) -> str:
         return f"{human_bytes(found.value)}{margin}"
     margin = f" ± {found.margin:.2g}" if found.margin is not None else ""
     value = f"{found.value:,.0f}" if found.value >= 100 else f"{found.value:.3g}"
-    return f"{value}{margin} {of.unit}".strip()
+    unit = of.unit.removesuffix("s") if value == "1" and not margin else of.unit
+    return f"{value}{margin} {unit}".strip()
 
 
 def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:

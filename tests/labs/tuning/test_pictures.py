@@ -79,6 +79,23 @@ def test_the_sentence_of_the_heat_map_names_best_and_worst() -> None:
     assert words.startswith("Distinct answers (max paths 8, policy fair): best at entropy thresh")
 
 
+def test_settings_that_gain_the_same_are_told_as_one() -> None:
+    found = [
+        cell(
+            threshold,
+            seed,
+            settings={"max_paths": limit},
+            distinct_answers=4 if threshold == 0.5 else 1,
+        )
+        for threshold in (0.5, 1.0)
+        for limit in (8, 16)
+        for seed in range(8)
+    ]
+    words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    assert "best at entropy threshold 0.5, any max paths (4" in words
+    assert "worst at entropy threshold 1, any max paths (1" in words
+
+
 def test_inside_of_the_error_there_is_no_difference() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
     assert words.endswith("no difference measured within the noise of the seeds.")
