@@ -1,0 +1,149 @@
+"""A notebook in a real marimo: its boards grow, answer to the mouse and, through Python, to Stop, and
+are as dark as the page around them.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from explorer_server import free_port, wait_until_it_answers
+from insisting import box_of
+from places import ROOT
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from eab.models.sources import EMBEDDED_FOLDER
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
+PATHS = "3"  # of the finished run
+LONG = 400  # steps; none of them ends the run, which has to be stopped
+NOTEBOOK = f"""
+import marimo
+
+app = marimo.App(width="full")
+
+
+@app.cell
+def _():
+    import eab
+
+    explorer = eab.EntropyAdaptiveBranching("embedded", max_new_tokens=12)
+    run = explorer.run("When I grow up I want to be a", entropy_threshold=0.5, max_paths=6)
+    return eab, explorer, run
+
+
+@app.cell
+def _(eab, run):
+    eab.show(run)
+    return
+
+
+@app.cell
+def _(eab, explorer):
+    def newline(ids, scores):  # no text ends by itself
+        scores[:, list(explorer.model.stop_ids)] = -1e9
+        return scores
+
+    settings = {{"max_new_tokens": {LONG}, "logits_processor": newline}}
+    eab.explore(explorer.model, "Once upon a time", **settings)
+    return
+
+
+if __name__ == "__main__":
+    app.run()
+"""
+FOLLOWS_SYSTEM = """
+[tool.marimo.display]
+theme = "system"
+"""
+
+
+@pytest.fixture(scope="module")
+def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A marimo that runs the notebook, with settings of its own: its address."""
+    if importlib.util.find_spec("marimo") is None:
+        pytest.skip('marimo is not installed: pip install -e ".[dev]"')
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    folder = tmp_path_factory.mktemp("marimo")
+    (folder / "notebook.py").write_text(NOTEBOOK, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(FOLLOWS_SYSTEM, encoding="utf-8")
+    port = free_port()
+    command = [sys.executable, "-m", "marimo", "--yes", "run", "notebook.py", "--headless"]
+    command += [f"--port={port}", "--host=127.0.0.1", "--no-token"]
+    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MARIMO_SKIP_UPDATE_CHECK": "1"}
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_it_answers(f"{address}/health", server)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, marimo: str) -> Iterator[Page]:
+    """The notebook on a dark machine, with both boards."""
+    context = browser.new_context(
+        viewport={"width": 1500, "height": 1000}, reduced_motion="reduce", color_scheme="dark"
+    )
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
+    page.goto(marimo)
+    expect(page.locator(".eab")).to_have_count(2, timeout=PATIENCE)
+    yield page
+    ours = [problem for problem in problems if "eab" in problem]
+    context.close()
+    assert not ours, ours
+
+
+def boards(page: Page) -> tuple[Locator, Locator]:
+    """That of the finished run, and that of the run which grows."""
+    return page.locator(".eab").first, page.locator(".eab").last
+
+
+def test_a_board_grows_until_it_is_stopped(notebook: Page) -> None:
+    _, live = boards(notebook)
+    live.scroll_into_view_if_needed()
+    first = live.locator(".status").text_content()
+    expect(live.locator(".status")).to_contain_text("Step")
+    expect(live.locator(".status")).not_to_have_text(first or "")
+    live.get_by_role("button", name="Stop generation").click()
+    expect(live.locator(".status")).to_contain_text("Stopped after")
+    steps = int((live.locator(".status").text_content() or "").split()[2])
+    assert 0 < steps < LONG
+
+
+def test_a_click_opens_the_inspector(notebook: Page) -> None:
+    finished, _ = boards(notebook)
+    finished.scroll_into_view_if_needed()
+    expect(finished).to_have_attribute("data-paths", PATHS)
+    place = box_of(finished.locator(".box.path .frame").first)
+    notebook.mouse.click(place["x"] + place["width"] / 9, place["y"] + place["height"] / 2)
+    expect(finished.locator(".inspector .candidates li").first).to_be_visible()
+
+
+def ink(element: Locator) -> str:
+    """The colour of its text."""
+    return str(element.evaluate("element => getComputedStyle(element).color"))
+
+
+def test_the_boards_are_as_dark_as_the_page(notebook: Page) -> None:
+    dark, inks = re.compile(r"\bdark\b"), set()
+    for board in boards(notebook):
+        expect(board).to_have_class(dark)
+        inks.add(ink(board))
+    notebook.emulate_media(color_scheme="light")
+    for board in boards(notebook):
+        expect(board).not_to_have_class(dark)
+        inks.add(ink(board))
+    assert len(inks) == 2, inks
