@@ -22,7 +22,18 @@ FOLDER: Final = Path(__file__).parent / "static"
 Host = Literal["streamlit", "widget", "page"]
 
 _STYLES: Final = (  # in order
-    *("board", "tree", "charts", "diff", "controls", "details", "presenting", "tour", "narrow"),
+    *(
+        "board",
+        "tree",
+        "charts",
+        "diff",
+        "controls",
+        "details",
+        "presenting",
+        "outline",
+        "tour",
+        "narrow",
+    ),
 )
 # In code: a comment on lines of its own, or something in which no comment and no template begins.
 _CODE: Final = re.compile(

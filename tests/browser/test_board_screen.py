@@ -208,20 +208,6 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) ->
     expect(shown.find(".eab.highlighting")).to_have_count(0)
 
 
-def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(board: Boards) -> None:
-    shown = board(width=390, reduced_motion="reduce")
-    shown.page.set_viewport_size({"width": 390, "height": 844})
-    shown.feed(LIMITED)
-    expect(shown.button("By step")).to_have_attribute("aria-pressed", "true")
-    tree, root = (box_of(shown.find(name)) for name in ("svg.tree", ".box.prompt .frame"))
-    assert tree["x"] <= root["x"]
-    assert tree["y"] <= root["y"]
-    assert root["y"] + root["height"] <= tree["y"] + tree["height"]
-    tops = [box_of(shown.find(name))["y"] for name in ("svg.tree", "svg.entropy", "svg.memory")]
-    assert tops == sorted(tops)
-    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
     shown = board()
     run = RECORDED[0]

@@ -78,6 +78,32 @@ def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_win
     assert drawer["y"] + drawer["height"] <= height
 
 
+@pytest.mark.parametrize(
+    ("width", "height"), [(390, 844), pytest.param(360, 740, marks=pytest.mark.slow)]
+)
+def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
+    open_page: OpenPage, width: int, height: int
+) -> None:
+    page = open_page(reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": height})
+    expect(page.locator(".eab .outline-item.path").first).to_be_visible(timeout=60 * SECONDS)
+    for control in (
+        page.get_by_role("button", name="Open"),
+        run_button(page),
+        page.get_by_role("textbox", name="Prompt"),
+        page.get_by_test_id("stMainMenu"),
+    ):
+        control.click(trial=True)  # nothing covers it
+    bars = [place(page, name)["height"] for name in (".st-key-header", ".eab .tree-panel > header")]
+    assert sum(bars) <= height / 4
+    slider = place(page, ".eab .transport:not(.tools) input")
+    assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
+    for part in ("document.documentElement", "document.querySelector('.stMain')"):
+        assert page.evaluate(f"{part}.scrollWidth") <= width
+    token = page.locator(".eab .outline-item.path .token").first
+    until_attached(token.click, page.locator(".eab .drawer:visible .inspector"))
+
+
 def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) -> None:
     page = opened(open_page, query="?example=ball.eab&max_new_tokens=100")
     page.wait_for_timeout(1000)  # all is drawn

@@ -30,7 +30,7 @@ def test_the_first_visit_is_shown_six_stops_that_cover_nothing_and_the_second_no
         expect(tour).to_contain_text(f"{stop} of {STOPS}")
         expect(page.locator(".eab .toured")).to_have_count(1)
         place = box_of(tour)
-        for part in ("svg.tree", ".transport:not(.tools)"):
+        for part in (".tree-panel .picture", ".transport:not(.tools)"):
             assert not overlap(place, box_of(page.locator(f".eab {part}")))
         names.add(tour.get_by_role("heading").text_content())
         tour.get_by_role("button").last.press("Enter")
@@ -38,7 +38,8 @@ def test_the_first_visit_is_shown_six_stops_that_cover_nothing_and_the_second_no
     expect(tour).to_be_hidden()
     expect(page.locator(".eab .toured")).to_have_count(0)
     page.reload()
-    expect(page.locator(".eab .box.path").first).to_be_visible()
+    text = ".outline-item.path" if width < 640 else ".box.path"
+    expect(page.locator(f".eab {text}").first).to_be_visible()
     expect(tour).to_be_hidden()
 
 

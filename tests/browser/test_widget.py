@@ -137,9 +137,9 @@ def test_each_board_has_a_hatch_of_its_own(cell: OpenPage) -> None:
     assert len({*names}) == 2
 
 
-@pytest.mark.parametrize(("width", "by_step"), [(1060, False), (500, True)])
+@pytest.mark.parametrize(("width", "outlined"), [(1060, False), (500, True)])
 def test_a_board_that_is_laid_out_late_opens_as_its_width_wants(
-    cell: OpenPage, width: int, by_step: bool
+    cell: OpenPage, width: int, outlined: bool
 ) -> None:
     page = cell(fold(STORY))
     page.evaluate(
@@ -154,9 +154,11 @@ def test_a_board_that_is_laid_out_late_opens_as_its_width_wants(
         }""",
         [width],
     )
-    expect(page.locator("#late .eab .box.path").first).to_be_visible()
-    opened = page.locator("#late .eab").evaluate("board => board.classList.contains('aligned')")
-    assert opened == by_step
+    seen, other = (
+        (".outline-item.path", ".box.path") if outlined else (".box.path", ".outline-item")
+    )
+    expect(page.locator(f"#late .eab {seen}").first).to_be_visible()
+    expect(page.locator(f"#late .eab {other}").first).not_to_be_visible()
 
 
 def test_the_threshold_moves_where_python_answers_and_help_says_so(cell: OpenPage) -> None:

@@ -20,6 +20,7 @@ import { Inspector } from "./inspector.js";
 import { onKey } from "./keys.js";
 import { MemoryChart } from "./memory_chart.js";
 import { Announcer, LimitNote, SilenceNotice } from "./notices.js";
+import { Outline } from "./outline.js";
 import { markLegends, Panel } from "./panel.js";
 import { Presentation } from "./presentation.js";
 import { Replay } from "./replay.js";
@@ -34,7 +35,7 @@ import { ViewState } from "./view_state.js";
 import { GrowthSelect } from "./what_if.js";
 
 const EASE = 0.28; // the part of its way that a box goes in a frame
-const PHONE = 640; // px; on a narrower board the tree begins laid out by step
+const PHONE = { width: 640, height: 480 }; // px; narrower boards and lower windows show an outline
 
 export class Board {
   // What a host may set; the user can ask only for what the messages offer.
@@ -74,6 +75,7 @@ export class Board {
     this.entropy = new EntropyChart(store, view, send);
     this.memory = new MemoryChart(store, view, send);
     this.tree = new TreeView(store, view, send, this.entropy.svg);
+    this.outline = new Outline(store, view, send, this.tree.tooltip);
     this.inspector = new Inspector(store, view, send);
     this.finder = new Finder(store, view, send);
     this.table = new TableView(store, view);
@@ -87,7 +89,7 @@ export class Board {
     this.silence = new SilenceNotice();
     this.announcer = new Announcer();
     /** @type {View[]} */
-    this.views = [this.drawer, this.tree, this.entropy, this.memory];
+    this.views = [this.drawer, this.tree, this.outline, this.entropy, this.memory];
     this.views.push(this.inspector, this.table, this.copyLink);
     this.build();
     root.addEventListener("keydown", (event) => onKey(view, send, event));
@@ -110,6 +112,7 @@ export class Board {
     const memory = new Panel(store, view, "memory", "KV cache", this.memory);
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
+    tree.picture.prepend(this.outline.root);
     tree.picture.append(this.finder.root, limit.root, this.silence.root);
     tree.key.after(transport.root);
     entropy.picture.append(this.entropy.bar.root);
@@ -159,7 +162,7 @@ export class Board {
     if (isNewRun) this.clear();
     this.isOpening ||= isNewRun;
     store.takeRun(message);
-    this.mark(message);
+    this.mark();
     if (!store.addRecords(message)) return this.onKeyframeNeeded?.(message.version);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
@@ -169,15 +172,12 @@ export class Board {
     this.render();
   }
 
-  /**
-   * Say what kind of run it is, for the style.
-   * @param {Message} message
-   */
-  mark({ graft = false }) {
-    const { sides, unknowns } = this.store;
+  /** Say what kind of run it is, for the style. */
+  mark() {
+    const { isGraft, sides, unknowns } = this.store;
     this.root.classList.toggle("has-unknowns", unknowns.size > 0);
     this.root.classList.toggle("diff", sides !== null);
-    this.root.classList.toggle("graft", graft);
+    this.root.classList.toggle("graft", isGraft);
     this.root.classList.toggle("movable", this.store.canMoveThreshold);
     this.open();
   }
@@ -187,10 +187,8 @@ export class Board {
     const size = this.sizes.ofLaidOut(this.root);
     if (!this.isOpening || !size) return;
     this.isOpening = false;
-    const { classList } = this.root;
-    // By step, both trees are whole and stand above their entropies; and a phone shows the root.
-    const compares = classList.contains("diff") && !classList.contains("graft");
-    if ((compares || size.width < PHONE) && !this.view.aligned) this.send("toggleAligned");
+    // By step, both trees are whole and stand above their entropies.
+    if (this.view.compares && !this.view.aligned) this.send("toggleAligned");
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
@@ -205,6 +203,7 @@ export class Board {
   clear() {
     this.store.clear();
     this.tree.clear();
+    this.outline.clear();
     this.finder.clear();
     this.replay.clear();
     this.view.clear();
@@ -213,6 +212,10 @@ export class Board {
   // ---- drawing
 
   arrange() {
+    const width = this.sizes.ofLaidOut(this.root)?.width ?? PHONE.width + 1;
+    this.view.isPhone = width <= PHONE.width || innerHeight <= PHONE.height;
+    this.root.classList.toggle("phone", this.view.isPhone);
+    this.root.classList.toggle("outlined", this.view.outlined);
     this.view.branches.update();
     this.view.layout = arrange(this.store, this.view, this.tree.camera);
   }

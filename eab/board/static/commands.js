@@ -129,13 +129,14 @@ export class Commands {
    * @param {-1 | 0 | 1} direction 0: of the selected path itself
    */
   selectNeighbour(direction) {
-    const { y } = this.view.layout;
-    const shown = this.view.shownPaths().sort((a, b) => y[a.id] - y[b.id]);
+    const { layout, outlined } = this.view;
+    const place = outlined ? layout.rank : layout.y;
+    const shown = this.view.shownPaths().sort((a, b) => place[a.id] - place[b.id]);
     if (!shown.length) return;
     const at = this.view.box ? shown.indexOf(this.view.box) : -1;
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
     this.selectLast(next);
-    this.board.tree.focusBox(next.id);
+    (outlined ? this.board.outline : this.board.tree).focusBox(next.id);
   }
 
   /** @param {number | null} path the one under the pointer */

@@ -3,8 +3,8 @@
 
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { foldedWords, joinedWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
-import { textsAt } from "./path_state.js";
 
 export class FoldMark {
   /**
@@ -21,10 +21,9 @@ export class FoldMark {
 
   /** @param {number | null} right edge of the box that forks; null where it has not forked */
   place(right) {
-    const count = right === null ? 0 : this.view.branches.foldedAt(this.fork);
-    this.words.data = count ? `+${count}` : "";
-    const noun = count === 1 ? "small branch" : "small branches";
-    this.help.textContent = `${count} ${noun}: dropped, or under 1%. Click to see.`;
+    const { words, help } = foldedWords(this.view, this.fork);
+    this.words.data = right === null ? "" : words;
+    this.help.textContent = help;
     set(this.node, { x: (right ?? 0) + 2, y: 17 });
   }
 
@@ -34,11 +33,10 @@ export class FoldMark {
    * @returns {string} what the box stands for; "" while it is one text
    */
   count(box, x) {
-    const count = textsAt(box, this.view.cursor).length;
-    const words = `${count} texts with the answer “${box.joined?.answer}”`;
-    this.words.data = count > 1 ? `${count} texts` : "";
-    this.help.textContent = `${words}. Click to see.`;
+    const { words, help, name } = joinedWords(this.view, box);
+    this.words.data = words;
+    this.help.textContent = help;
     set(this.node, { x, y: 10 });
-    return count > 1 ? words : "";
+    return name;
   }
 }

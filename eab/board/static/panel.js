@@ -19,7 +19,7 @@ import { placeIn } from "./same_answer.js";
  * @property {string} help
  * @property {string} [swatch] its class
  * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands"} [only] where it is shown, if not always
- * @property {"diff" | "spread"} [notIn] where it is not shown
+ * @property {"diff" | "spread" | "diff not-outline"} [notIn] where it is not shown
  */
 
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
@@ -51,14 +51,14 @@ const LEGENDS = {
     },
     {
       isDetail: true,
-      notIn: "diff",
+      notIn: "diff not-outline",
       words: "48% on an edge: share at its fork",
       help: "How much of its parent's weight this branch received.",
     },
     {
       isDetail: true,
       notIn: "diff",
-      words: "12% after a text: its weight",
+      words: "12% beside a text: its weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",
     },
     { isDetail: true, words: "■ ended", help: "The model ended this text." },

@@ -2,6 +2,7 @@
 
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
+import { entropyClass, markOf, nameOf } from "./box_words.js";
 import { diamond, set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { missedFork } from "./fork_reasons.js";
@@ -42,15 +43,6 @@ export function boxParts(layer, kind) {
 export function writeLines(text, lines, x, y) {
   const spans = lines.map((words, line) => shape("tspan", { x, y: y + line * LINE }, words));
   text.replaceChildren(...spans);
-}
-
-/**
- * The class of an entropy: how unsure the model was.
- * @param {number} entropy @param {number} threshold
- */
-function entropyClass(entropy, threshold) {
-  if (entropy >= threshold) return "unsure";
-  return entropy >= threshold / 2 ? "fairly-sure" : "sure";
 }
 
 export class PathBox {
@@ -182,8 +174,7 @@ export class PathBox {
     this.number.textContent = String(lineOf(path).at(-1)?.id);
     const weight = percent(weightAt(path, this.view.cursor));
     const texts = this.fillMarks(path, status, weight);
-    const name = texts || `path ${path.id}`;
-    set(this.group, { "aria-label": `${name}, ${status}, weight ${weight}: ${whole}` });
+    set(this.group, { "aria-label": nameOf(path, status, whole, this.view.cursor, texts) });
   }
 
   /**
@@ -193,8 +184,7 @@ export class PathBox {
    */
   fillMarks(path, status, weight) {
     const { aligned, layout } = this.view;
-    const end = path.finishReason === "stop" ? "■" : "→";
-    this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
+    this.mark.textContent = markOf(path, status);
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     set(this.tip, { cx: this.width + 8 });

@@ -114,6 +114,7 @@ export class RunStore {
   notes = {};
   /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
   sides = null;
+  isGraft = false; // the two runs are one and what was grown from it
   /** What the host lets the user ask for. @type {Offers} */
   offers = {};
 
@@ -144,6 +145,7 @@ export class RunStore {
     this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
     this.notes = message.notes ?? {};
     this.sides = message.sides ?? null;
+    this.isGraft = message.graft ?? false;
   }
 
   /**

@@ -13,7 +13,7 @@ import { textOf } from "./path_state.js";
  * @param {number} count tokens up to the cursor
  */
 export function labelToCome(view, path, count) {
-  if (!isShown(view) || count === path.tokens.length) return null;
+  if (!showsToCome(view) || count === path.tokens.length) return null;
   const label = labelOf(view, path, path.tokens.length);
   const isWhole = !label.lines.some((line) => line.includes("…"));
   return isWhole ? { ...label, cells: label.cells.slice(0, count) } : null;
@@ -27,7 +27,7 @@ export function labelToCome(view, path, count) {
  * @param {number} count tokens up to the cursor
  */
 export function markToCome(view, text, path, count) {
-  if (!isShown(view)) return;
+  if (!showsToCome(view)) return;
   let left = withoutSpace(textOf(path, count));
   for (const line of text.querySelectorAll("tspan")) {
     const words = line.textContent ?? "";
@@ -38,8 +38,8 @@ export function markToCome(view, text, path, count) {
   }
 }
 
-/** @param {ViewState} view */
-function isShown(view) {
+/** Whether the rest of each text is shown. @param {ViewState} view */
+export function showsToCome(view) {
   return view.atRest && !view.aligned;
 }
 

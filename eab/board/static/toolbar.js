@@ -40,11 +40,14 @@ export class Toolbar {
     this.help = made("Help", () => send("toggleDrawer", "help"));
     this.graft = made("In its tree", () => send("toggleGraft"));
     this.hidden = made("Show all", () => send("toggleBranches"));
-    this.root.append(
-      this.align,
+    this.zooms = [
       iconButton("zoomOut", "Zoom out", () => send("zoom", 1 / 1.25)),
       iconButton("zoomIn", "Zoom in", () => send("zoom", 1.25)),
       this.fit,
+    ];
+    this.root.append(
+      this.align,
+      ...this.zooms,
       this.focus,
       made("Find", () => send("openFinder")),
       this.deciding,
@@ -64,6 +67,7 @@ export class Toolbar {
     const isDecided = store.deciding.effects.size > 0;
     this.focus.disabled = view.focused === null && view.selection.path === null;
     setPressed(this.align, view.aligned);
+    for (const node of this.zooms) node.hidden = view.outlined; // fingers enlarge the page
     this.graft.hidden = graft === null;
     setPressed(this.graft, graft === true);
     const { areAllDrawn, folds } = view.branches;

@@ -13,8 +13,7 @@ const STOPS = [
     ".tree-panel",
     ".entropy-panel",
     "The tree of texts",
-    "The text grows from left to right. Where the model was unsure, it forks. A percentage after a " +
-      "text is its weight.",
+    "Where the model was unsure, the text forks. A percentage beside a text is its weight.",
   ],
   [
     ".tree-panel",
@@ -113,7 +112,7 @@ export class Tour {
 
   /**
    * Put the card on a panel that is not explained, so that it hides neither tree nor scrubber; on a
-   * phone, under the part itself.
+   * phone, over the part itself, which may be higher than the screen.
    * @param {string} part selector, as the next one
    * @param {string} beside
    */
@@ -121,7 +120,7 @@ export class Tour {
     const hadFocus = this.root.matches(":focus-within");
     this.board.querySelector(beside)?.append(this.root);
     const isInColumn = getComputedStyle(this.root).position === "static";
-    if (isInColumn) this.board.querySelector(part)?.closest(".panel")?.after(this.root);
+    if (isInColumn) this.board.querySelector(part)?.closest(".panel")?.before(this.root);
     if (hadFocus) this.next.focus();
   }
 

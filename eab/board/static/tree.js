@@ -177,6 +177,10 @@ export class TreeView {
   /** A file of the tree holds all of it, not only what is in view. @returns {PictureArea | null} */
   pictureArea() {
     if (this.view.aligned) return null;
+    if (this.view.outlined) {
+      this.draw();
+      this.tick(1);
+    }
     const { width, height } = this.extent();
     return {
       width: Math.ceil(width) + 2 * PICTURE_MARGIN,
@@ -188,6 +192,10 @@ export class TreeView {
   // ---- drawing
 
   render() {
+    if (!this.view.outlined) this.draw();
+  }
+
+  draw() {
     this.renderPrompt();
     const shown = new Set();
     for (const path of this.view.shownPaths()) {

@@ -35,6 +35,7 @@ export class ViewState {
 
   /** The path that is shown with its relatives only. @type {number | null} */
   focused = null;
+  isPhone = false; // the board is narrow, or the window low
   aligned = false; // the tree lies by step, like the entropy chart
   marksDeciding = false; // the forks that decide the answer
   /** What is open over the charts. @type {PageName | null} */
@@ -64,6 +65,16 @@ export class ViewState {
     this.found = new Set();
     this.deselect();
     this.branches.clear();
+  }
+
+  /** Whether an outline stands in place of the tree: a phone has no width for boxes side by side. */
+  get outlined() {
+    return this.isPhone && !this.aligned && !this.presents && !this.compares;
+  }
+
+  /** Whether the tree is that of two runs. */
+  get compares() {
+    return this.store.sides !== null && !this.store.isGraft;
   }
 
   get animates() {

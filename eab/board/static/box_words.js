@@ -1,0 +1,57 @@
+// What a box says of its path beside the text, in the tree and in the outline.
+
+/** @import { Path, Status } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
+import { percent } from "./format.js";
+import { textsAt, weightAt } from "./path_state.js";
+
+/**
+ * The class of an entropy: how unsure the model was.
+ * @param {number} entropy @param {number} threshold
+ */
+export function entropyClass(entropy, threshold) {
+  if (entropy >= threshold) return "unsure";
+  return entropy >= threshold / 2 ? "fairly-sure" : "sure";
+}
+
+/** The sign after the text. @param {Path} path @param {Status} status */
+export function markOf({ finishReason }, status) {
+  const end = finishReason === "stop" ? "■" : "→";
+  return { forked: "◆", finished: end, pruned: "×", live: "" }[status];
+}
+
+/**
+ * For those who hear the box.
+ * @param {Path} path @param {Status} status @param {string} text
+ * @param {number} step
+ * @param {string} texts that it stands for, in words; "" if it is one
+ */
+export function nameOf(path, status, text, step, texts) {
+  const name = texts || `path ${path.id}`;
+  return `${name}, ${status}, weight ${percent(weightAt(path, step))}: ${text}`;
+}
+
+/**
+ * What is not drawn after a fork.
+ * @param {ViewState} view
+ * @param {number} fork path that forks
+ * @returns {{ words: string, help: string }} empty words if all is drawn
+ */
+export function foldedWords(view, fork) {
+  const count = view.branches.foldedAt(fork);
+  const noun = count === 1 ? "small branch" : "small branches";
+  const help = `${count} ${noun}: dropped, or under 1%. Click to see.`;
+  return { words: count ? `+${count}` : "", help };
+}
+
+/**
+ * What a box of several texts stands for.
+ * @param {ViewState} view @param {Path} box
+ * @returns {{ words: string, help: string, name: string }} empty while it is one text
+ */
+export function joinedWords(view, box) {
+  const count = textsAt(box, view.cursor).length;
+  if (count <= 1) return { words: "", help: "", name: "" };
+  const name = `${count} texts with the answer “${box.joined?.answer}”`;
+  return { words: `${count} texts`, help: `${name}. Click to see.`, name };
+}

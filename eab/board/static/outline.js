@@ -1,0 +1,231 @@
+// The tree on a phone: an outline. Each path is a paragraph with its whole text, indented under its
+// fork, with its weight at the left edge and under each token its entropy as a colour. It is part of
+// the page, so that fingers scroll and enlarge it as all text.
+
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Tooltip } from "./tooltip.js" */
+/** @import { Path, Send, TokenPlace } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
+import { entropyClass, foldedWords, joinedWords, markOf, nameOf } from "./box_words.js";
+import { element, set } from "./elements.js";
+import { missedFork } from "./fork_reasons.js";
+import { percent } from "./format.js";
+import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
+import { placeIn } from "./same_answer.js";
+import { showsToCome } from "./text_to_come.js";
+import { tokenTip } from "./tooltip.js";
+
+const INDENT = 11; // px per fork
+const MOST_INDENT = 66; // px; in a deep tree forks are indented less, so that texts keep their room
+
+/** The paragraph of a path. */
+class Item {
+  /** @param {string} kind "path" or "prompt" */
+  constructor(kind) {
+    this.weight = element("span", { class: "outline-weight" });
+    this.text = element("span", { class: "outline-text" });
+    this.mark = element("span", { class: "outline-mark" });
+    this.fold = element("button", { type: "button", class: "outline-fold" });
+    this.body = element("span", { class: "outline-body" }, this.text, this.mark);
+    const state = { class: `outline-item ${kind}`, role: "treeitem", tabindex: "-1" };
+    this.root = element("div", state, this.weight, this.body);
+    this.filledWith = "";
+  }
+}
+
+export class Outline {
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send @param {Tooltip} tooltip */
+  constructor(store, view, send, tooltip) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
+    this.tooltip = tooltip;
+    /** @type {Map<number, Item>} */
+    this.items = new Map();
+    this.prompt = new Item("prompt");
+    const name = { class: "outline", role: "tree", "aria-label": "Tree of generated texts" };
+    this.root = element("div", name, this.prompt.root);
+    this.root.addEventListener("click", (event) => this.choose(event));
+    this.root.addEventListener("pointermove", (event) => this.point(event));
+    this.root.addEventListener("pointerleave", () => this.leave());
+  }
+
+  clear() {
+    for (const { root } of this.items.values()) root.remove();
+    this.items.clear();
+  }
+
+  // ---- pointer
+
+  /** @param {MouseEvent} event @returns {TokenPlace | null} the token under the pointer */
+  placeOf(event) {
+    const target = /** @type {Element} */ (event.target);
+    const item = /** @type {HTMLElement | null} */ (target.closest(".outline-item.path"));
+    const box = item && this.boxOf(Number(item.dataset.path));
+    if (!item || !box) return null;
+    const token = /** @type {HTMLElement | null} */ (target.closest("[data-token]"));
+    const count = tokenCountAt(box, this.view.cursor);
+    const index = token ? Number(token.dataset.token) : count - 1; // beside the text: its end
+    const { path, index: own } = placeIn(box, index);
+    return { path: path.id, token: own };
+  }
+
+  /** @param {number} id */
+  boxOf(id) {
+    const path = this.store.paths.get(id);
+    return path && this.view.branches.boxOf(path);
+  }
+
+  /** @param {MouseEvent} event */
+  choose(event) {
+    const fold = /** @type {HTMLElement} */ (event.target).closest(".outline-fold");
+    if (fold) return this.send("unfold", Number(fold.getAttribute("data-fork")));
+    const place = this.placeOf(event);
+    if (!place) return;
+    this.send("select", place.path, place.token);
+    // The drawer comes from below: what it tells about stays in sight over it.
+    const chosen = this.root.querySelector(".token.selected") ?? this.root;
+    chosen.scrollIntoView({ block: "nearest" });
+  }
+
+  /** A mouse shows what is known of a token; a finger does not point. @param {PointerEvent} event */
+  point(event) {
+    if (event.pointerType !== "mouse" || event.buttons) return;
+    const place = this.placeOf(event);
+    const path = place && this.store.paths.get(place.path);
+    if (this.view.hovered !== (place?.path ?? null)) this.send("hover", place?.path ?? null);
+    if (!place || !path?.tokens[place.token]) return this.tooltip.hide();
+    this.tooltip.show(event, tokenTip(this.store, path, place.token));
+  }
+
+  leave() {
+    this.tooltip.hide();
+    if (this.view.hovered !== null) this.send("hover", null);
+  }
+
+  /** @param {number} id */
+  focusBox(id) {
+    const root = this.items.get(id)?.root;
+    root?.focus({ preventScroll: true });
+    root?.scrollIntoView({ block: "nearest" });
+  }
+
+  // ---- drawing
+
+  render() {
+    if (!this.view.outlined) return this.clear();
+    const { rank } = this.view.layout;
+    const shown = this.view.shownPaths().sort((a, b) => rank[a.id] - rank[b.id]);
+    this.renderPrompt();
+    const depths = this.depths();
+    const step = Math.min(INDENT, MOST_INDENT / Math.max(1, ...depths.values()));
+    /** @type {Element} */
+    let last = this.prompt.root;
+    for (const path of shown) {
+      const item = this.items.get(path.id) ?? new Item("path");
+      this.items.set(path.id, item);
+      this.fill(item, path, depths.get(path.id) ?? 0, step);
+      if (last.nextElementSibling !== item.root) last.after(item.root);
+      last = item.root;
+    }
+    this.drop(new Set(shown.map(({ id }) => id)));
+  }
+
+  /** Paragraphs that are shown no more go; the keys go on working. @param {Set<number>} kept */
+  drop(kept) {
+    for (const [id, { root }] of this.items) {
+      if (kept.has(id)) continue;
+      if (root.matches(":focus-within")) this.send("takeFocus");
+      root.remove();
+      this.items.delete(id);
+    }
+  }
+
+  /** How many forks each path is under; the only branch that is drawn goes on where its fork was. */
+  depths() {
+    const { rank, only } = this.view.layout;
+    /** @type {Map<number, number>} */
+    const depths = new Map();
+    for (const { id, parent } of this.view.branches
+      .drawn()
+      .sort((a, b) => rank[a.id] - rank[b.id])) {
+      const under = depths.get(parent);
+      depths.set(id, under === undefined ? 0 : under + (only[id] ? 0 : 1));
+    }
+    return depths;
+  }
+
+  renderPrompt() {
+    const { prompt, store } = this;
+    if (prompt.filledWith === store.run.prompt) return;
+    prompt.filledWith = store.run.prompt;
+    prompt.text.textContent = store.run.prompt;
+    set(prompt.root, { "aria-label": `Prompt: ${store.run.prompt}`, "aria-level": 1 });
+  }
+
+  /** @param {Item} item @param {Path} path @param {number} depth @param {number} step px */
+  fill(item, path, depth, step) {
+    const { store, view } = this;
+    const { cursor } = view;
+    const status = statusAt(path, cursor);
+    const count = tokenCountAt(path, cursor);
+    const found = (path.joined?.all ?? [path]).some(({ id }) => view.found.has(id));
+    const wording = status === "forked" && view.isWording(path);
+    const classes = `${view.classOf(path.id)}${found ? " found" : ""}${wording ? " wording" : ""}`;
+    set(item.root, {
+      class: `outline-item path ${status}${classes}`,
+      "aria-level": depth + 2,
+      "data-path": path.id,
+      style: `--indent: ${(depth * step).toFixed(1)}px`,
+    });
+    const isForked = status === "forked";
+    const radius = isForked ? view.ringOf(path) : 0;
+    const folded = path.joined || isForked ? this.foldOf(path) : { words: "", help: "", name: "" };
+    const weight = store.paths.size > 1 ? percent(weightAt(path, cursor)) : "";
+    const name = nameOf(path, status, textOf(path, count), cursor, folded.name);
+    const toCome = showsToCome(view);
+    const state = [count, path.tokens.length, view.tokenIn(path), toCome, store.whatIf, name];
+    const filledWith = [...state, radius, folded.words, store.run.threshold].join();
+    if (item.filledWith === filledWith) return;
+    item.filledWith = filledWith;
+    set(item.root, { "aria-label": name });
+    item.weight.textContent = weight;
+    item.mark.textContent = markOf(path, status);
+    item.mark.style.setProperty("--ring", `${radius.toFixed(1)}px`);
+    item.mark.classList.toggle("decides", radius > 0);
+    item.fold.textContent = folded.words;
+    const help = { title: folded.help, "aria-label": `${folded.words}: ${folded.help}` };
+    set(item.fold, { "data-fork": path.id, ...help });
+    if (folded.words) item.body.append(item.fold);
+    else item.fold.remove();
+    item.text.replaceChildren(...this.tokensOf(path, count, toCome));
+  }
+
+  /** @param {Path} path */
+  foldOf(path) {
+    const { view } = this;
+    return path.joined ? joinedWords(view, path) : { ...foldedWords(view, path.id), name: "" };
+  }
+
+  /** @param {Path} path @param {number} count @param {boolean} toCome whether the rest is shown */
+  tokensOf(path, count, toCome) {
+    const { store, view } = this;
+    const selected = view.tokenIn(path);
+    return path.tokens.slice(0, toCome ? path.tokens.length : count).map((token, index) => {
+      const words = index ? token.piece : token.piece.replace(/^ (?=.)/, "");
+      const level =
+        index < count ? ` ${entropyClass(token.entropy, store.run.threshold)}` : " to-come";
+      const kind = `token${level}${index < count ? this.noteOf(path, index) : ""}`;
+      const chosen = index === selected ? " selected" : "";
+      const place = { class: `${kind}${chosen}`, "data-token": index };
+      return element("span", place, words.replace(/↵(?!↵)/g, "↵\n"));
+    });
+  }
+
+  /** The class of what stands over a token. @param {Path} box @param {number} token */
+  noteOf(box, token) {
+    const { path, index } = placeIn(box, token);
+    if (this.store.unknownAt(path.id, index)) return " unknown";
+    return missedFork(this.store, path, index) ? " missed" : "";
+  }
+}

@@ -1,0 +1,188 @@
+"""The board on a phone: an outline of whole texts in place of the tree, the other pictures under it."""
+
+from typing import Any
+
+import pytest
+from axe import grave_findings
+from board_page import DARK, LIGHT, BoardPage, Boards
+from insisting import box_of
+from invented_runs import invented_run
+from playwright.sync_api import expect
+
+from eab.board.messages import board_message
+from eab.lessons import bundled_runs
+from eab.run import RunState, fold
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SIZES = [(390, 844), (360, 740), (844, 390)]
+RUNS = {
+    name: fold(bundled_runs.events_of(one))
+    for one in bundled_runs.recordings()
+    if (name := one.file.removesuffix(".eab")) in ("bent", "sum", "bridge", "recipe", "long")
+}
+CHAT = RUNS["recipe"]
+# Words of the outline that are empty, cut, or not wholly in the box around them.
+FAULTS = """() => {
+  const found = [];
+  for (const body of document.getElementById("host").shadowRoot.querySelectorAll(".outline-body")) {
+    if (!body.querySelector(".outline-text").innerText.trim()) found.push("empty");
+    if (body.scrollWidth > body.clientWidth || body.scrollHeight > body.clientHeight + 1) found.push("cut");
+    const { left, right, top, bottom } = body.getBoundingClientRect();
+    for (const token of body.querySelectorAll(".token")) {
+      const box = token.getBoundingClientRect();
+      const isIn = box.left >= left - 1 && box.right <= right + 1 && box.top >= top - 1;
+      if (!isIn || box.bottom > bottom + 1) found.push(token.textContent);
+    }
+  }
+  return found;
+}"""
+
+
+def phone(
+    board: Boards, run: RunState, width: int, height: int, theme: str = LIGHT, **more: Any
+) -> BoardPage:
+    shown = board(theme, width=width, reduced_motion="reduce")
+    shown.page.set_viewport_size({"width": width, "height": height})
+    shown.feed(run, **more)
+    return shown
+
+
+def sent(run: RunState) -> list[dict[str, Any]]:
+    """The paths as the board gets them."""
+    paths: list[dict[str, Any]] = board_message(run)["paths"]
+    return paths
+
+
+def items(shown: BoardPage) -> dict[int, str]:
+    """The texts of the outline by path."""
+    texts = shown.find(".outline-item.path").evaluate_all(
+        "all => all.map((one) => [Number(one.dataset.path),"
+        " [...one.querySelectorAll('.token')].map((token) => token.textContent).join('')])"
+    )
+    return {path: text.replace("\n", "").strip() for path, text in texts}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_tree_is_an_outline_of_whole_texts(
+    board: Boards, width: int, height: int, name: str
+) -> None:
+    run = RUNS[name]
+    shown = phone(board, run, width, height)
+    shown.keys("End")
+    expect(shown.find("svg.tree")).not_to_be_visible()
+    expect(shown.button("By step")).to_have_attribute("aria-pressed", "false")
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert shown.page.evaluate(FAULTS) == []
+    texts = items(shown)
+    assert texts
+    whole = {path["id"]: "".join(token[0] for token in path["tokens"]) for path in sent(run)}
+    assert texts == {path: whole[path].strip() for path in texts}
+    edge = box_of(shown.find(".outline"))["x"]
+    for weight in shown.find(".outline-item.path .outline-weight").all():
+        assert box_of(weight)["x"] == pytest.approx(edge, abs=1)
+        assert (weight.text_content() or "").endswith("%") == (len(run.paths) > 1)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_controls_are_few_the_scrubber_is_in_sight_and_the_pictures_follow(
+    board: Boards, width: int, height: int
+) -> None:
+    shown = phone(board, RUNS["long"], width, height)
+    first = box_of(shown.find(".outline-item").first)
+    assert first["y"] <= height / 4
+    slider = box_of(shown.find(".transport input"))
+    assert slider["y"] + slider["height"] <= height
+    parts = [box_of(shown.find(name)) for name in (".outline", "svg.entropy", "svg.memory")]
+    tops = [part["y"] for part in parts]
+    assert tops == sorted(tops)
+    assert all(part["width"] >= width - 60 for part in parts)
+
+
+def test_deeper_forks_are_indented_and_a_deep_tree_keeps_room_for_its_texts(board: Boards) -> None:
+    shown = phone(board, CHAT, 360, 740)
+    shown.keys("End")
+    left = {
+        path: box_of(shown.find(f'.outline-item[data-path="{path}"] .outline-body'))["x"]
+        for path in items(shown)
+    }
+    children = [path for path in CHAT.paths if path.id in left and path.parent in left]
+    assert all(left[child.id] >= left[child.parent] for child in children)
+    assert any(left[child.id] > left[child.parent] + 3 for child in children)
+    assert max(left.values()) - min(left.values()) <= 66
+
+
+def test_a_tap_opens_the_token_and_the_text_stays_in_sight(board: Boards) -> None:
+    shown = board(width=390, has_touch=True, reduced_motion="reduce")
+    shown.page.set_viewport_size({"width": 390, "height": 844})
+    shown.feed(CHAT)
+    shown.keys("End")
+    last = shown.find(".outline-item.path").last
+    path = int(last.get_attribute("data-path") or -1)
+    token = last.locator(".token").nth(1)
+    token.tap()
+    expect(shown.find(".drawer h2")).to_have_text("Text and token")
+    assert shown.selected() == {"path": path, "token": 1}
+    expect(token).to_contain_class("selected")
+    chosen, drawer = box_of(token), box_of(shown.find(".drawer"))
+    assert chosen["y"] + chosen["height"] <= drawer["y"]
+    shown.button("Close (Escape)").first.tap()
+    expect(shown.find(".outline .selected")).to_have_count(0)
+
+
+def test_the_arrow_keys_go_from_text_to_text(board: Boards) -> None:
+    shown = phone(board, CHAT, 390, 844)
+    shown.keys("End")
+    order = list(items(shown))
+    for path in order[:4]:
+        shown.press("ArrowDown")
+        assert shown.selected()["path"] == path
+        expect(shown.find(f'.outline-item[data-path="{path}"]')).to_be_focused()
+
+
+def test_it_shows_what_is_there_at_the_cursor_and_pale_what_is_to_come(board: Boards) -> None:
+    run = RUNS["bridge"]
+    shown = phone(board, run, 390, 844, autoplay=True)  # without motion it rests at its peak
+    expect(shown.find(".outline .to-come").first).to_be_visible()
+    shown.keys("Home")
+    expect(shown.find(".outline .to-come")).to_have_count(0)
+    born = {path.id for path in run.paths if path.tokens and path.born == 0}
+    assert set(items(shown)) == born
+    assert all(shown.find(f'[data-path="{path}"] .token').count() == 1 for path in born)
+
+
+def test_small_branches_are_folded_until_they_are_tapped_and_hidden_ones_go(board: Boards) -> None:
+    shown = phone(board, CHAT, 390, 844)
+    shown.keys("End")
+    before = set(items(shown))
+    fold_button = shown.find(".outline-fold:visible").first
+    fork = int(fold_button.get_attribute("data-fork") or -1)
+    fold_button.click()
+    new = set(items(shown)) - before
+    assert new
+    assert {CHAT.paths[path].parent for path in new} >= {fork}
+    shown.select(min(new), 0)
+    shown.press("x")
+    assert min(new) not in items(shown)
+
+
+def test_by_step_and_presenter_still_show_the_tree(board: Boards) -> None:
+    shown = phone(board, CHAT, 390, 844)
+    shown.button("By step").click()
+    expect(shown.find("svg.tree")).to_be_visible()
+    expect(shown.find(".outline")).to_be_hidden()
+    shown.button("By step").click()
+    expect(shown.find(".outline")).to_be_visible()
+    shown.page.set_viewport_size({"width": 1280, "height": 844})
+    expect(shown.find("svg.tree")).to_be_visible()
+    expect(shown.find(".box.path:not(.hidden)").first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_axe_finds_nothing_grave(board: Boards, theme: str) -> None:
+    shown = phone(board, fold(invented_run(5, 20, 8)), 390, 844, theme)
+    shown.page.evaluate("() => { document.documentElement.lang = 'en'; }")
+    shown.keys("End")
+    assert grave_findings(shown.page) == []
+    shown.press("ArrowDown")
+    assert grave_findings(shown.page) == []
