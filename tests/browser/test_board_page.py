@@ -235,7 +235,7 @@ def test_hostile_tokens_are_shown_as_text(board: Boards) -> None:
 
 def test_the_text_of_a_long_path_is_shortened(board: Boards) -> None:
     shown = board()
-    shown.page.set_viewport_size({"width": 700, "height": 260})
+    shown.page.set_viewport_size({"width": 700, "height": 900})
     shown.feed(fold(invented_run(0, 98, 1, [word * 4 for word in WORDS])))
     lines = shown.box(0).locator(".label tspan").all_text_contents()
     assert sum("…" in line for line in lines) == 1
