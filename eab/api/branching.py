@@ -45,8 +45,9 @@ class EntropyAdaptiveBranching:
 
     Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
     "user", "content": "Hello"}]`, as OpenAI and transformers spell it; a last message of the
-    assistant is continued), or token ids. Where nothing of it is given, and no `policy`, a model with
-    a chat template begins with `preset="balanced"`, temperature 0.5 and top-p 0.9, as the page does.
+    assistant is continued), or token ids. A model with a chat template begins with
+    `preset="balanced"`, temperature 0.5 and top-p 0.9, as the page does, where none of it and no
+    `policy` is given.
 
     Args:
         model: A name (see `load_model`), a loaded `(model, tokenizer)` pair of transformers, also
