@@ -367,7 +367,7 @@ class BranchingConfig:
         said, heat = given["threshold_unit"], given["temperature"]
         if isinstance(said, str) and said == "normalized":
             given["threshold_unit"] = "normalised"
-        given["top_k"] = 0 if given["top_k"] is None else given["top_k"]
+        given |= {name: SETTINGS[name].default for name in _OFF_AS_NONE if given[name] is None}
         if isinstance(heat, int | float) and heat == 0 and self.policy in ("fair", "greedy"):
             given |= {"temperature": 1.0, "policy": "greedy"}
         given["stop"] = as_texts(given["stop"])
@@ -385,6 +385,10 @@ class BranchingConfig:
 
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
+
+
+# What other libraries turn off with None; it is off by default here
+_OFF_AS_NONE: Final = ("top_k", "top_p", "stop")
 
 
 def _known_settings(name: str) -> str:

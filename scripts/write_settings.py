@@ -83,9 +83,10 @@ class Settings(OtherSettings, total=False):
 """
 # What a setting takes besides the type that it is kept as
 _ALSO_TAKEN: Final = {
-    "stop": "str | Sequence[str]",
+    "stop": "str | Sequence[str] | None",
     "chat_template_kwargs": "str | Mapping[str, Any]",
     "top_k": "int | None",
+    "top_p": "float | None",
     "policy": "PolicyName | GivenPolicy",
 }
 

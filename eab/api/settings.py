@@ -54,13 +54,13 @@ class OtherSettings(TypedDict, total=False):
     """Sample only from the k most likely tokens; 0 keeps all tokens. The entropy is measured
     afterwards. Allowed: 0 to 1000000. Default: 0.
     """
-    top_p: float
+    top_p: float | None
     """Sample only from the most likely tokens that together have this probability; 1 keeps all
     tokens. The entropy is measured afterwards. Allowed: 0.01 to 1. Default: 1.
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     """A path ends when its text contains one of these strings. The text is cut before the string.
     Allowed: at most 4 texts of at most 100 characters. Default: empty.
     """

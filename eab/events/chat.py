@@ -21,7 +21,8 @@ def read_messages(given: object) -> tuple[Message, ...]:
     """The messages of a chat.
 
     Args:
-        given: A list of messages, or of objects with `role` and `content`.
+        given: A list of messages, or of objects with `role` and `content`: a text, or a list of
+            parts such as `{"type": "text", "text": "Hello"}`.
 
     Raises:
         PromptError: It is none; the message has the index of the first bad one.
@@ -49,7 +50,7 @@ def _message(name: str, given: object) -> Message:
         raise PromptError(
             f"{name} is {quoted(given)}; a message has only a role and a content, as in {_EXAMPLE}"
         )
-    role, content = given["role"], given["content"]
+    role, content = given["role"], _as_text(given["content"])
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
         raise PromptError(
             f"the role of {name} is {quoted(role)}; it must be a name such as system, user or "
@@ -67,6 +68,16 @@ def _message(name: str, given: object) -> Message:
             f"the content of {name} is not valid text at character {error.start + 1}; type it again"
         ) from error
     return Message(role, content)
+
+
+def _as_text(content: object) -> object:
+    """The text of a content that is given in parts, if all of them are text."""
+    if not isinstance(content, list | tuple) or not content:
+        return content
+    parts = [part if isinstance(part, Mapping) else {} for part in content]
+    texts = [part.get("text") if part.get("type") == "text" else None for part in parts]
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(content) else content
 
 
 def parse_messages(text: str) -> tuple[Message, ...]:

@@ -24,6 +24,11 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
     assert read_messages(messages) == read_messages([*as_json(messages)]) == messages
 
 
+def test_a_content_in_parts_of_text_is_one_text() -> None:
+    parts = [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]
+    assert read_messages([USER | {"content": parts}]) == (Message("user", "Hi you"),)
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -43,6 +48,7 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
         ([USER | {"role": "x" * 33}], "at most 32 letters"),
         ([USER | {"role": None}], "the role of messages[0] is None"),
         ([USER | {"content": [{"type": "text"}]}], "the content of messages[0] is [{'type': "),
+        ([USER | {"content": [{"type": "image", "text": "x"}]}], "it must be text"),
         (
             [USER, USER | {"content": " \n"}],
             "the content of messages[1] is ' \\n'; it must be text",
