@@ -4,13 +4,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, Unpack
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import request_of, requests_of, without_prompt
+from eab.api.given_prompt import Prompt, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
@@ -18,12 +18,10 @@ from eab.branching.presets import overridden, with_chat_defaults, with_preset
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.events import Event, Message
+from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.run import Sample
 from eab.weight_formats import AS_LOADED, AUTO
-
-Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequence[int]
 
 _LOGGER: Final = logging.getLogger("eab")
 _LOW_THRESHOLD: Final = 0.1  # nats; whoever asks for less may mean another unit

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from eab.branching.own import own_name
 from eab.config import BranchingConfig
@@ -11,6 +11,8 @@ from eab.errors import PromptError
 from eab.events import Message
 from eab.events.chat import read_messages
 from eab.formatting import quoted
+
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequence[int]
 
 
 def without_prompt(settings: Mapping[str, Any]) -> Request:

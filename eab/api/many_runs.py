@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eab.api.given_model import Model, language_model
+from eab.api.given_prompt import Prompt, request_of
+from eab.config import BranchingConfig
 from eab.engine import loop
 from eab.engine.handle import Handle
 from eab.engine.request import Request
@@ -61,7 +63,7 @@ def serve(
 
 def sweep(
     model: Model,
-    prompts: str | Sequence[str | TuningPrompt],
+    prompts: str | Sequence[Prompt | TuningPrompt],
     grid: Grid,
     *,
     folder: Path | str | None = None,
@@ -75,7 +77,8 @@ def sweep(
             print(step.done, step.total, step.cells)
 
     Args:
-        prompts: Texts, what `read_prompts` gives, or the name of a set or file of prompts.
+        prompts: Texts, chats or token ids, what `read_prompts` gives, or the name of a set or file
+            of prompts.
         folder: Where finished cells are kept, so that the same sweep goes on there.
         measurement: What is measured of each run; by default its texts and their answers.
         draft: The draft model for the drafter `model`.
@@ -103,7 +106,7 @@ def sweep(
 def _prompts(given: Any) -> list[TuningPrompt]:
     if not isinstance(given, Sequence):
         raise ConfigError(
-            f"the prompts are a {type(given).__name__}; give a list of texts, or a file of prompts"
+            f"the prompts are a {type(given).__name__}; give a list of prompts, or a file of them"
         )
     return [_prompt(number, each) for number, each in enumerate(given, start=1)]
 
@@ -111,6 +114,9 @@ def _prompts(given: Any) -> list[TuningPrompt]:
 def _prompt(number: int, given: object) -> TuningPrompt:
     if isinstance(given, TuningPrompt):
         return given
-    if not isinstance(given, str):
-        raise ConfigError(f"prompt {number} is a {type(given).__name__}; give text")
-    return TuningPrompt(default_id(number), Question(given))
+    try:
+        asked = request_of(given, Request("", BranchingConfig()))
+    except PromptError as error:
+        raise ConfigError(f"prompt {number} cannot be used: {error}") from error
+    title = asked.prompt or f"token ids {' '.join(map(str, asked.token_ids))}"
+    return TuningPrompt(default_id(number), Question(title), asked.messages, asked.token_ids)

@@ -8,8 +8,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from eab.api.branching import EntropyAdaptiveBranching, Prompt
+from eab.api.branching import EntropyAdaptiveBranching
 from eab.api.given_model import Model
+from eab.api.given_prompt import Prompt
 from eab.api.run import Run, RunLike, as_run
 from eab.api.settings import Settings
 from eab.engine.loop import stop_when

@@ -38,7 +38,7 @@ class _Work:
     @property
     def request(self) -> Request:
         """The next run."""
-        return Request(self.item.prompt.question.prompt, self.left[0])
+        return self.item.prompt.request(self.left[0])
 
     def outcome(self) -> Outcome:
         """What has become of it."""
@@ -79,7 +79,7 @@ class InProcess:
         for item in items[:1]:
             short = BranchingConfig(max_new_tokens=WARM_UP_TOKENS)
             try:
-                for _ in event_stream(self._model, Request(item.prompt.question.prompt, short)):
+                for _ in event_stream(self._model, item.prompt.request(short)):
                     pass
             except EabError:
                 return  # the item itself says why

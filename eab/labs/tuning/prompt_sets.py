@@ -13,7 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from eab.assets import ASSETS
+from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.errors import ConfigError
+from eab.events import Message
+from eab.events.chat import as_json
 from eab.formatting import quoted
 from eab.labs.tuning.questions import BUNDLED, Question, load_questions, question_of
 from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
@@ -41,16 +45,30 @@ class TuningPrompt:
 
     id: str  # names it in the table of cells
     question: Question
+    # In the place of the question's text, which then is their title
+    messages: tuple[Message, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+    def request(self, config: BranchingConfig) -> Request:
+        """What is asked of the model."""
+        prompt = "" if self.messages or self.token_ids else self.question.prompt
+        return Request(prompt, config, messages=self.messages, token_ids=self.token_ids)
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as JSON values."""
-        return {
-            "id": self.id,
-            "prompt": self.question.prompt,
-            "answers": [*self.question.answers],
-            "distribution": dict(self.question.distribution),
-            "group": self.question.group,
-        }
+        chat = {"messages": as_json(self.messages)} if self.messages else {}
+        ids = {"token_ids": [*self.token_ids]} if self.token_ids else {}
+        return (
+            chat
+            | ids
+            | {
+                "id": self.id,
+                "prompt": self.question.prompt,
+                "answers": [*self.question.answers],
+                "distribution": dict(self.question.distribution),
+                "group": self.question.group,
+            }
+        )
 
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:

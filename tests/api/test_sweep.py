@@ -1,0 +1,48 @@
+"""Sweeps over prompts in every form that a call takes."""
+
+from pathlib import Path
+
+import pytest
+from tiny_models import chat_pair
+
+import eab
+from eab import BranchingConfig, EntropyAdaptiveBranching, Grid
+from eab.errors import ConfigError
+
+CHAT = [{"role": "system", "content": "w9"}, {"role": "user", "content": "w5 w6"}]
+IDS = [5, 6, 7]
+PROMPTS = ["w5 w6", CHAT, IDS]
+SETTINGS = {"max_new_tokens": 4, "max_paths": 4, "temperature": 0.7, "top_p": 1.0}
+GRID = Grid({"entropy_threshold": [0.5, 2.0]}, BranchingConfig(**SETTINGS))
+
+
+def test_texts_chats_and_token_ids_give_the_cells_of_their_runs(tmp_path: Path) -> None:
+    model = EntropyAdaptiveBranching(chat_pair()).model
+    steps = [*eab.sweep(model, PROMPTS, GRID, folder=tmp_path)]
+    cells = {
+        (cell.prompt_id, cell.config.entropy_threshold): cell
+        for step in steps
+        for cell in step.cells
+    }
+    assert len(cells) == 6
+    for prompt_id, prompt in zip(sorted({name for name, _ in cells}), PROMPTS, strict=True):
+        for threshold in (0.5, 2.0):
+            explorer = EntropyAdaptiveBranching(model, threshold, 3, **SETTINGS)
+            run = explorer.run(prompt, threshold_unit="nats", min_fork_weight=0)
+            cell = cells[prompt_id, threshold]
+            assert cell.tokens == run.tokens_through_model()
+            assert cell.paths == len(run.samples)
+    assert cells[min(cells)[0], 0.5].prompt == "w5 w6"
+    again = [
+        cell for step in eab.sweep(model, PROMPTS, GRID, folder=tmp_path) for cell in step.cells
+    ]
+    assert {cell.key for cell in again} == {cell.key for cell in cells.values()}
+    assert len({cell.key for cell in again}) == 6
+
+
+def test_what_is_no_prompt_is_named_with_its_number() -> None:
+    model = EntropyAdaptiveBranching(chat_pair()).model
+    with pytest.raises(ConfigError, match="prompt 2 cannot be used: the prompt is 3"):
+        eab.sweep(model, ["w5", 3], GRID)  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="prompt 1 cannot be used: the role of messages"):
+        eab.sweep(model, [[{"role": "", "content": "w5"}]], GRID)
