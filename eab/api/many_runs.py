@@ -17,6 +17,7 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, read_prompts
 from eab.labs.tuning.questions import Question
 from eab.record.prompt_lines import default_id
+from eab.settings import Real, Whole
 
 if TYPE_CHECKING:
     from eab.labs.tuning.measure import Measurement
@@ -47,7 +48,10 @@ def serve(
     Raises:
         ModelError: The model cannot be used.
         PromptError: They are no requests.
+        ConfigError: A limit is out of range.
     """
+    Whole(1, 10_000).check("max_running", max_running)
+    Real(0, 2**40).check("kv_limit_mib", kv_limit_mib)
     several = isinstance(requests, Iterable) and not isinstance(requests, str | bytes | Mapping)
     asked: list[Request] = [*requests] if several else [requests]  # type: ignore[list-item]
     for request in asked:

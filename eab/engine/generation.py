@@ -232,8 +232,9 @@ class Generation:
     def _verify(self, predictions: Predictions) -> list[Speculated]:
         """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
+            who = "the logits processors or the model" if self.processors else "the model"
             raise ModelError(
-                f"the model gave logits that are not numbers at step {self.step}; try dtype float32"
+                f"{who} gave logits that are not numbers at step {self.step}; try dtype float32"
             )
         drafted = any(self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
         forced: list[int | None] = [None] * len(predictions.entropies)

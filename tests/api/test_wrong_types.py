@@ -58,6 +58,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a lesson": eab.show_lesson,
     "requests": lambda wrong: eab.serve(MODEL, wrong),
     "a model to serve": lambda wrong: eab.serve(wrong, []),
+    "a limit of runs": lambda wrong: eab.serve(MODEL, [], max_running=wrong),
+    "a limit of memory": lambda wrong: eab.serve(MODEL, [], kv_limit_mib=wrong),
     "a grid": lambda wrong: eab.sweep(MODEL, ["0"], wrong),
     "prompts of a sweep": lambda wrong: eab.sweep(MODEL, wrong, Grid()),
     "a folder of a sweep": lambda wrong: next(eab.sweep(MODEL, ["0"], Grid(), folder=wrong)),
@@ -73,6 +75,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
 RIGHT = {
     "a threshold": lambda value: isinstance(value, int | float) and 0 <= value <= 20,
     "a growth step": lambda value: isinstance(value, int) and 1 <= value <= 4096,
+    "a limit of runs": lambda value: isinstance(value, int) and 1 <= value <= 10_000,
+    "a limit of memory": lambda value: isinstance(value, int | float) and value >= 0,
     "a rule of answers": callable,
     "varied settings": lambda value: isinstance(value, dict) and not value,
     "continued": lambda value: isinstance(value, list | np.ndarray) and not len(value),

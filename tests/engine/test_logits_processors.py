@@ -19,7 +19,7 @@ import eab
 from eab import EntropyAdaptiveBranching, Request
 from eab.engine.continuing import continue_from
 from eab.engine.logits_processing import check_processors
-from eab.errors import ConfigError
+from eab.errors import ConfigError, ModelError
 from eab.share.python_code import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
@@ -173,3 +173,9 @@ def test_they_are_refused_for_a_model_on_a_server(embedded):
     request = EntropyAdaptiveBranching(embedded, logits_processor=REPETITION)._asked({})
     with pytest.raises(ConfigError, match="runs on a server"):
         check_processors(OnServer(), request)
+
+
+def test_scores_that_are_no_numbers_are_not_only_blamed_on_the_model():
+    explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
+    with pytest.raises(ModelError, match="the logits processors or the model gave logits"):
+        explorer.run("0", logits_processor=lambda ids, scores: scores * math.nan)
