@@ -176,8 +176,9 @@ export class Outline {
       class: `outline-item path ${status}${classes}`,
       "aria-level": depth + 2,
       "data-path": path.id,
-      style: `--indent: ${(depth * step).toFixed(1)}px`,
     });
+    // No style attribute: the policy of an exported page refuses it.
+    item.root.style.setProperty("--indent", `${(depth * step).toFixed(1)}px`);
     const isForked = status === "forked";
     const radius = isForked ? view.ringOf(path) : 0;
     const folded = path.joined || isForked ? this.foldOf(path) : { words: "", help: "", name: "" };

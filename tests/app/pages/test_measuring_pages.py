@@ -340,7 +340,7 @@ def test_all_draft_lengths_are_tried_here(drafter: str, paths: str) -> None:
     page = opened("speculative").put(drafter_varied=drafter, decode_varied=paths)
     page.generate(prompt="Anna has a red ball. Ben has a red ball. Anna has", set_max_new_tokens=8)
     assert not page.error
-    assert page.words[0].startswith("The same tokens with 6 draft lengths.")
+    assert any(words.startswith("The same tokens with 6 draft lengths.") for words in page.words)
     assert "medians of 7 repeats" in page.said
     assert f"Drafter: {drafter}." in page.captions
     assert len(page.table[0].value.columns) == 6
