@@ -27,7 +27,6 @@ from eab.share.board_what_if import chosen, growth_steps, recomputed
 from eab.share.with_still import WithStill
 
 FinishedRun = TypeVar("FinishedRun")
-_GONE_SECONDS: Final = 3.0  # without a board, until a run stops
 SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 
 
@@ -117,7 +116,7 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
     """A run that is generated in its own thread. It ends at its next step when it is stopped or
-    closed, when the cell that began it is run again, and when its last board leaves the page.
+    closed, and when the cell that began it is run again.
 
     Attributes:
         events: Those so far, for `eab.save`.
@@ -134,7 +133,6 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._stop = stop
         self._lock = threading.Lock()
         self._error: Exception | None = None
-        self._views = 0  # boards in the browser; one that is reloaded is counted again
         self._fold = RunFold()
         super().__init__(None, autoplay=False)
         self.running = True
@@ -226,17 +224,8 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._feed.request_keyframe()
             if not self.running:
                 self._send_status(self.status)
-        elif content.get("request") == "leave":
-            self._views -= 1
-            threading.Timer(_GONE_SECONDS, self._stop_if_gone).start()
         else:
-            self._views += content.get("request") == "hello"
             super()._on_request(_widget, content, _buffers)
-
-    def _stop_if_gone(self) -> None:
-        """Stop the run of a cell that was deleted; one that was moved has its board again."""
-        if self._views <= 0:
-            self.stop()
 
     def _leave(self) -> None:
         self.stop()

@@ -5,7 +5,6 @@ executed.
 import base64
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,26 +98,6 @@ def test_the_still_of_a_live_run_becomes_that_of_its_end(
     assert first["display_id"] == last["display_id"]
     assert "in 4 steps" in last["data"]["text/plain"]
     assert "<img" in last["data"]["text/html"]
-
-
-def test_a_run_whose_last_board_has_left_the_page_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eab.share.widget._GONE_SECONDS", 0.05)
-    model = PatientModel()
-    live = eab.explore(model, "0", max_new_tokens=4000)
-    for request in ("hello", "hello", "leave"):  # in two places, and one of them is deleted
-        live._handle_custom_msg({"request": request}, [])
-    time.sleep(0.3)
-    assert not live._stop.is_set()
-    for request in ("leave", "hello"):  # moved
-        live._handle_custom_msg({"request": request}, [])
-    time.sleep(0.3)
-    assert not live._stop.is_set()
-    live._handle_custom_msg({"request": "leave"}, [])
-    assert live._stop.wait(60)
-    for _ in range(4):
-        model.may_go_on.release()
-    live.wait()
-    assert live.status.startswith("Stopped after")
 
 
 def test_the_boards_of_a_notebook_share_their_code() -> None:

@@ -103,7 +103,6 @@ function render({ model, el }) {
     cancelAnimationFrame(first);
     themes.disconnect();
     for (const [name, listener] of listeners) model.off(name, listener);
-    model.send({ request: "leave" });
     board.close();
   };
 }
