@@ -103,7 +103,8 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     from eab.labs.quantization import pictures
 
     report, key = displayed.state, displayed.key
-    draw("", pictures.formats_sentence(report), pictures.quality_figure(report), "format-kl", key)
+    st.text(pictures.formats_sentence(report))
+    draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
     measure_bar()
     prompt = report.began.prompt if report.began is not None else ""
     origin(report.began, displayed.live is not None, f"Prompt: “{quoted(prompt)}”")

@@ -10,8 +10,9 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from eab.share.with_still import WIDGET
+
 ROOT = Path(__file__).resolve().parent.parent
-WIDGET = "application/vnd.jupyter.widget-view+json"
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 
 

@@ -75,18 +75,7 @@ def as_csv(asked: Sequence[Asked]) -> str:
     """A line per option of each question: who answered is not known, so it is not in it."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(
-        [
-            "question",
-            "text",
-            "passage",
-            "option",
-            "answers",
-            "model probability",
-            "came true",
-            "revealed",
-        ]
-    )
+    rows.writerow(_COLUMNS)
     for each in asked:
         question = each.question
         for number, option in enumerate(question.options):

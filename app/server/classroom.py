@@ -60,7 +60,7 @@ class Classroom:
         self._now, self._connected, self._keep = now, connected, keep
         self._lock = threading.Lock()
         self._asked: list[Asked] = [*kept.asked]
-        self._state = ClassState(question=self._asked[-1] if kept.is_open else None)
+        self._state = ClassState(question=self._asked[-1] if kept.is_open and kept.asked else None)
         self._lecturer_seen = self._anybody_seen = (
             now()
         )  # when the lecturer, and when anybody was here last

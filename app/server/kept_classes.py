@@ -56,7 +56,7 @@ class KeptClasses:
                 return
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(file, msgspec.json.encode(kept))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: text that is not Unicode
             _LOGGER.warning("the class is not kept for a restart: %s", error)
 
 

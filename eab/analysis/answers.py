@@ -100,9 +100,9 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
     Args:
         part: What of a text is its answer: all of it (`text`), its first `sentence`, what follows
             the last `</think>` (`after-thinking`; all of it if there is none), or the one group of
-            a regular expression where it first matches (`re.compile(...)`, or `regex:PATTERN`, for
-            type checkers through `check_part`). A sentence ends at a line
-            break, or at `.`, `!` or `?` (after a digit only if no digit follows).
+            a regular expression where it first matches: `re.compile(...)`, or `regex:PATTERN`,
+            which type checkers accept from `check_part`. A sentence ends at a line break, or at
+            `.`, `!` or `?` (after a digit only if no digit follows).
         same: The rule that says which texts are the same answer.
 
     Raises:

@@ -176,25 +176,25 @@ class Generation:
         """The path, by its stream key, and the step of each prediction of the current pass."""
         if self._recovery is not None:
             return [(ROOT, 0)]  # placeholder: unused while recomputing
+        return [(leaf.stream_key, step) for leaf, step in self._rows()]
+
+    def _rows(self) -> list[tuple[Leaf, int]]:
+        """The path and the step of each row of logits of the current pass."""
         return [
-            (leaf.stream_key, len(state.tokens) - self.paths.prompt_length + index)
+            (leaf, len(state.tokens) - self.paths.prompt_length + index)
             for leaf in self._in_pass
             for state in [self.paths.lookahead[leaf.path]]
             for index in range(len(state.draft_tokens) + 1)
         ]
 
     def show_logits(self, logits: Tensor) -> None:
-        """Show the logits of the current pass to who asked for them. Those after a rejected draft
-        token are shown, too, and again when they are known.
+        """Show the logits of the current pass to the reader of the request. Those after a rejected
+        draft token are shown, too, and again when its replacement is computed.
         """
         if self._logits_reader is None or self.prefilling:
             return
-        rows = iter(logits)
-        for leaf in self._in_pass:
-            state = self.paths.lookahead[leaf.path]
-            step = len(state.tokens) - self.paths.prompt_length
-            for index in range(len(state.draft_tokens) + 1):
-                self._logits_reader(leaf.path, step + index, next(rows))
+        for (leaf, step), row in zip(self._rows(), logits, strict=True):
+            self._logits_reader(leaf.path, step, row)
 
     def processed(self, logits: Tensor) -> Tensor:
         """The logits of the current pass after the logits processors; without draft tokens, there

@@ -39,6 +39,16 @@ def run_button(page: Page) -> Any:
     return page.get_by_role("button", name="Run", exact=True)
 
 
+def expect_controls_uncovered(page: Page) -> None:
+    for control in (
+        page.get_by_role("button", name="Open"),
+        run_button(page),
+        page.get_by_role("textbox", name="Prompt"),
+        page.get_by_test_id("stMainMenu"),
+    ):
+        control.click(trial=True)  # nothing covers it
+
+
 @pytest.mark.parametrize(
     ("width", "height"),
     [SIZES[0], *(pytest.param(*size, marks=pytest.mark.slow) for size in SIZES[1:])],
@@ -52,13 +62,7 @@ def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_win
         assert box["y"] >= 0
         assert box["y"] + box["height"] <= 56
         assert box["x"] + box["width"] <= width
-    for control in (
-        page.get_by_role("button", name="Open"),
-        run_button(page),
-        page.get_by_role("textbox", name="Prompt"),
-        page.get_by_test_id("stMainMenu"),
-    ):
-        control.click(trial=True)  # nothing covers it
+    expect_controls_uncovered(page)
     height_left = page.evaluate(
         """() => { const probe = document.body.appendChild(document.createElement("div"));
         probe.style.height = "var(--eab-board-height)"; const { height } = probe.getBoundingClientRect();
@@ -87,13 +91,7 @@ def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
     page = open_page(reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": height})
     expect(page.locator(".eab .outline-item.path").first).to_be_visible(timeout=60 * SECONDS)
-    for control in (
-        page.get_by_role("button", name="Open"),
-        run_button(page),
-        page.get_by_role("textbox", name="Prompt"),
-        page.get_by_test_id("stMainMenu"),
-    ):
-        control.click(trial=True)  # nothing covers it
+    expect_controls_uncovered(page)
     bars = [place(page, name)["height"] for name in (".st-key-header", ".eab .tree-panel > header")]
     assert sum(bars) <= height / 4
     slider = place(page, ".eab .transport:not(.tools) input")

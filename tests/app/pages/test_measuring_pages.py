@@ -80,6 +80,7 @@ def quantization_sentences() -> list[str]:
     assert in_int4 is not None
     return [
         weight_formats.formats_sentence(found),
+        weight_formats.quality_sentence(found),
         weight_formats.steps_sentence(found),
         moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
         roofline_picture.roofline_sentence(found),

@@ -239,6 +239,8 @@ def test_a_restart_of_the_server_keeps_classes_and_what_was_asked(tmp_path: Path
     other.end(other.key)
     assert folder.stat().st_mode & 0o077 == 0
     (folder / "damaged.class.json").write_text('{"owner": "a"}')
+    without_questions = '{"owner": "a", "key": "k", "code": "Q", "is_open": true}'
+    (folder / "Q.class.json").write_text(without_questions)
 
     again = restarted().by_key(room.key)
     assert (again.code, again.owner) == (room.code, "ada")
@@ -253,7 +255,7 @@ def test_a_restart_of_the_server_keeps_classes_and_what_was_asked(tmp_path: Path
     again.end(room.key)
     with pytest.raises(ClassError):
         restarted().by_key(room.key)
-    assert {file.name for file in folder.iterdir()} == {"damaged.class.json"}
+    assert {file.name for file in folder.iterdir()} == {"damaged.class.json", "Q.class.json"}
 
 
 def test_a_class_goes_on_where_it_cannot_be_kept(tmp_path: Path) -> None:
