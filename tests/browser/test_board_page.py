@@ -59,6 +59,7 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boa
     shown = board()
     half = [isinstance(one, StepTimed) and one.step == 5 for one in STORY].index(True)
     shown.feed(fold(STORY[: half + 1]), mode="live")
+    shown.expect_cursor(5)
     shown.feed(fold(STORY), since=15, mode="live")
     assert shown.page.evaluate("triggers") == ["keyframe"]
     before = shown.data("paths")
