@@ -1,4 +1,7 @@
-"""Learn: lessons on a real run; the board and the charts follow the text."""
+"""Learn: lessons on a real run; the board and the charts follow the text.
+
+Before the guess, the words and the question stand where the picture will be.
+"""
 
 from collections.abc import Callable
 
@@ -130,15 +133,21 @@ learning.enter(lesson, fed.run, lessons_on_page.view_name(lesson, fed))
 view = what_if.view_of(fed.run, learning.BOARD)
 shown = fed.run.run if view is None else view.run.run
 assert shown is not None
+covered = lessons_on_page.is_covered(lesson, fed)
 with left:
     for problem in messages.problems(None, None):
         st.error(plain(problem))
     if learning.stage() == 0:
         st.text(lesson.summary)
-    lessons_on_page.draw_words(lesson, fed, shown)
+    if not covered:
+        lessons_on_page.draw_words(lesson, fed, shown)
     if learning.stage() == len(lesson.sections):
         st.page_link(f"../pages/{lesson.page}.py", label=f"More on the page {PAGES[lesson.page]}")
 with st.sidebar:
     own_lesson()
 with right, st.container(key="lesson_picture"):
-    lessons_on_page.draw_picture(lesson, fed, view)
+    if covered:
+        with st.container(key="lesson_card"):
+            lessons_on_page.draw_words(lesson, fed, shown)
+    else:
+        lessons_on_page.draw_picture(lesson, fed, view)

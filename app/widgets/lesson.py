@@ -1,4 +1,4 @@
-"""A lesson on the page: its words at the left, the board or a chart at the right."""
+"""A lesson on the page: its words, its question or exercise, and the board or a chart."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,10 @@ from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import Sources
 from eab.run import RunState
 
-NOT_YET = "Guess first to see the chart."
+
+def is_covered(lesson: Lesson, fed: Fed) -> bool:
+    """Whether the picture is kept back until the question is answered."""
+    return lesson.covers(learning.stage(), learning.guess(lesson, fed.key) is not None)
 
 
 def draw_words(lesson: Lesson, fed: Fed, shown: RunState) -> None:
@@ -48,13 +51,7 @@ def words(text: str, sources: Sources) -> None:
 
 
 def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> None:
-    """The board, or a chart; nothing before the guess."""
-    answered = learning.guess(lesson, fed.key) is not None
-    if lesson.covers(learning.stage(), answered):
-        with st.container(key="lesson_not_yet"):
-            st.markdown(f"**{plain(lesson.question.title)}**")
-            st.caption(NOT_YET)
-        return
+    """The board, or a chart."""
     script = lesson.script_at(learning.stage())
     if script.picture:
         sentence, figure = PICTURES[script.picture].draw(fed.sources)

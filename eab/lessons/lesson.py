@@ -1,5 +1,6 @@
 """What a lesson is made of: frozen values, as `eab.lessons.reading` finds them in a file."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Final, Literal, TypeAlias
@@ -72,10 +73,16 @@ class Goal:
     relative: bool = False  # whether the limits are multiples of what the run has as recorded
 
     def limits(self, recorded: float) -> tuple[float | None, float | None]:
-        """The least and the most."""
+        """The least and the most; of what is counted, whole numbers: half of 7 forks are 3."""
         factor = recorded if self.relative else 1.0
-        low, high = self.at_least, self.at_most
-        return (None if low is None else low * factor, None if high is None else high * factor)
+        low = None if self.at_least is None else self.at_least * factor
+        high = None if self.at_most is None else self.at_most * factor
+        if not isinstance(factor, int):
+            return low, high
+        return (
+            None if low is None else math.ceil(low),
+            None if high is None else math.floor(high),
+        )
 
     def met(self, value: float | None, recorded: float) -> bool:
         """Whether this value is within the limits."""

@@ -51,8 +51,10 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: OpenPage) -> N
 
 def guess_and_read(page: Page, lesson: Lesson) -> None:
     """The answer on the page is that of the recording."""
-    expect(page.get_by_text("Guess first to see the chart.")).to_be_visible()
+    card = page.locator(".st-key-lesson_picture .st-key-lesson_card")
+    expect(card.get_by_role("button", name="Show me")).to_be_visible()
     answer(page)
+    expect(card).to_have_count(0)
     truth = ANSWERS[lesson.id](example_events(lesson))
     unit = lesson.question.quantity.unit
     result = page.locator("[data-testid=stAlert]")

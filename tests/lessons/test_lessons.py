@@ -14,7 +14,7 @@ from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.calculators import CALCULATORS
 from eab.lessons.guiding import guide
-from eab.lessons.lesson import Lesson, Question, Reading
+from eab.lessons.lesson import Goal, Lesson, Question, Reading
 from eab.lessons.measures import MEASURES, Quantity, parse
 from eab.lessons.reading import numbers_in, sources_of
 from eab.run import RunState, fold
@@ -98,6 +98,15 @@ def on_board(lesson: Lesson, shown: RunState, recorded: RunState) -> bool:
         compute = MEASURES[goal.quantity.measure].compute
         found.append(goal.met(compute(shown), compute(recorded)))
     return all(found)
+
+
+def test_half_of_seven_forks_are_three_and_half_of_a_share_stays_a_share() -> None:
+    half = Goal("forks", at_least=0.5, at_most=0.5, relative=True)
+    assert half.limits(7) == (4, 3)
+    assert half.limits(0.5) == (0.25, 0.25)
+    assert half.met(3, 8) is half.met(5, 8) is False
+    assert half.met(4, 8)
+    assert Goal("entropy", 0.5, None).limits(7) == (0.5, None)
 
 
 def test_the_growth_exercise_cannot_be_solved_with_the_threshold() -> None:
