@@ -54,10 +54,10 @@ def sampling(a: Side, active: bool) -> None:
     """What the samples have in common with A, and the buttons that start and stop them."""
     choice, left, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with choice:
-        named = st.segmented_control(
+        st.segmented_control(
             "Match by", list(BUDGETS), default=next(iter(BUDGETS)), key="diff_budget", required=True
         )
-    budget = BUDGETS[named or next(iter(BUDGETS))]
+    budget = chosen_budget()
     count = independent_config(a.run, budget).max_paths
     missing = model_cache.missing(a.run.started.model.full_name)
     left.button(
@@ -80,11 +80,27 @@ def sampling(a: Side, active: bool) -> None:
     )
 
 
+def chosen_budget() -> Budget:
+    return BUDGETS[st.session_state.diff_budget or next(iter(BUDGETS))]
+
+
+def out_of_date(a: Side, b: Side) -> str:
+    """Whether B was sampled with another budget than is chosen now, or with other settings of A."""
+    if choices["b"] != INDEPENDENT:
+        return ""
+    wanted, sampled = independent_config(a.run, chosen_budget()), b.run.started.config
+    if sampled == wanted:
+        return ""
+    texts = f"{counted(sampled.max_paths, 'text')} instead of {wanted.max_paths}"
+    why = texts if sampled.max_paths != wanted.max_paths else "other settings than A"
+    return f"B is out of date, sample again: it has {why}."
+
+
 def how_matched(a: Side) -> str:
     """Why there are so many independent samples, and what they would see on average."""
     from eab.figures.diff import average_sentence
 
-    budget = BUDGETS[st.session_state.diff_budget or next(iter(BUDGETS))]
+    budget = chosen_budget()
     count = independent_config(a.run, budget).max_paths
     return (
         f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
@@ -109,13 +125,20 @@ def results(a: Side, b: Side) -> None:
     from eab.figures.diff import NOTE, diff_rows, diff_table, takeaway_sentence
     from eab.figures.tables import text_table
 
+    late = out_of_date(a, b)
+    if late:
+        st.warning(late, icon=":material/history:")
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
+    st.caption(
+        f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{quoted(a.run.started.prompt)}”"
+    )
     st.header("Results and costs of both runs")
     rows = diff_rows(a.run, b.run)
-    st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B − A"]))
-    st.caption(f"{how_matched(a)} {NOTE}" if choices["b"] == INDEPENDENT else NOTE)
+    st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B compared with A"]))
+    matched = f"{how_matched(a)} " if choices["b"] == INDEPENDENT and not late else ""
+    st.caption(matched + NOTE)
     label, name, make = csv_file("Costs", "compared.csv", diff_table, a.run, b.run)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 
@@ -142,8 +165,5 @@ polling.watch(lambda: diff.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:
-    st.caption(
-        f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{quoted(a.run.started.prompt)}”"
-    )
     results(a, b)
 polling.draw_fragments()

@@ -24,6 +24,8 @@ class Merged:
     # because nothing was measured for both runs together.
     run: RunState
     sides: tuple[Side, ...]  # which run has `run.paths[i]`
+    # the weight in the second run of a path that both have; empty for a run and what grew from it
+    seconds: tuple[float | None, ...] = ()
 
 
 @dataclass(slots=True)
@@ -51,15 +53,17 @@ def merge(a: RunState, b: RunState) -> Merged:
     merged.ended = a.ended
     merged.paths.clear()
     sides: list[Side] = []
+    seconds: list[float | None] = []
     pending = [(root, -1)]
     for node, parent in pending:  # grows in the loop: parents come before their children
         node = _chained(node)
         path = _path(node, len(sides), parent)
         merged.paths.append(path)
         sides.append(node.side)
+        seconds.append(node.weights["b"] if node.side == "both" else None)
         path.children = tuple(range(len(pending), len(pending) + len(node.children)))
         pending += [(child, path.id) for child in node.children.values()]
-    return Merged(merged, tuple(sides))
+    return Merged(merged, tuple(sides), tuple(seconds))
 
 
 def _add(root: _Node, run: RunState, leaf: Path, side: str) -> None:

@@ -14,11 +14,13 @@ def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
     """The message about two runs of one prompt.
 
     Returns:
-        JSON values, as of `board_message`, and `sides`: "both", "a" or "b" by the path's id.
+        JSON values, as of `board_message`; `sides`: "both", "a" or "b" by the path's id; and
+        `weights_in_b` of the paths that both have.
     """
     both = merge(a, b)
     sentences = {"tree": diff_tree_sentence(both), "entropy": diff_entropy_sentence(a, b)}
-    return _message(both, key, sentences) | {"version": 0}
+    weights = [weight if weight is None else round(weight, 6) for weight in both.seconds]
+    return _message(both, key, sentences) | {"version": 0, "weights_in_b": weights}
 
 
 def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]:

@@ -28,7 +28,8 @@ MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this m
 OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
-PROMPT_LONGEST: Final = 200  # characters of its end; the tree has no room for more
+PROMPT_LONGEST: Final = 200  # characters of its end, as many as the tree may have room for
+_PROMPT_START: Final = 80  # characters; the outline on a phone begins with them
 
 
 @dataclass
@@ -105,7 +106,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
     return {
         "version": len(run.events),
         "since_step": since_step,
-        "prompt": _end_of(prompt),
+        "prompt": _ends_of(prompt),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,
@@ -157,8 +158,13 @@ def _goes_on(text: str) -> bool:
     return text[:1].isalpha()
 
 
-def _end_of(text: str) -> str:
-    return text if len(text) <= PROMPT_LONGEST else f"…{text[-PROMPT_LONGEST:]}"
+def _ends_of(text: str) -> str:
+    """The beginning and the end of a long prompt, in whole words where it has spaces."""
+    if len(text) <= _PROMPT_START + PROMPT_LONGEST:
+        return text
+    start, end = text[:_PROMPT_START], text[-PROMPT_LONGEST:]
+    end = end[end.find(" ") + 1 :]
+    return f"{start[: start.rfind(' ')] if ' ' in start else start} … {end}"
 
 
 def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:

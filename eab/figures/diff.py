@@ -18,6 +18,7 @@ NOTE: Final = (
     "different days or machines."
 )
 _NO_VALUE: Final = "–"
+_SAME: Final = "the same"
 _POLICIES: Final = {
     "fair": "entropy-adaptive branching",
     "original": "branching by the published rule",
@@ -58,13 +59,14 @@ def _probability(share: float) -> str:
     return f"{share:.{1 if share >= _LITTLE else 2}%}"
 
 
+_COUNT: Final = "{:,}".format
 _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
     ("probability seen", "explored", _probability),
-    ("texts", "texts", "{:,}".format),
-    ("different texts", "distinct", "{:,}".format),
-    ("different first sentences", "answers", "{:,}".format),
-    ("forks", "forks", "{:,}".format),
-    ("tokens through the model", "tokens", "{:,}".format),
+    ("texts", "texts", _COUNT),
+    ("different texts", "distinct", _COUNT),
+    ("different first sentences", "answers", _COUNT),
+    ("forks", "forks", _COUNT),
+    ("tokens through the model", "tokens", _COUNT),
     ("seconds", "seconds", "{:.2f}".format),
     ("most KV bytes held", "held", human_bytes),
     ("peak KV bytes", "peak", human_bytes),
@@ -183,17 +185,20 @@ def _cell(value: float | None, written: Callable[[Any], str]) -> str:
 
 
 def _points(difference: float) -> str:
-    """'−49.3 points': a difference of two shares in percentage points."""
+    """'49.3 points less': a difference of two shares in percentage points."""
     if not difference:
-        return "±0"
-    sign, size = "+" if difference > 0 else "−", abs(100 * difference)
-    return f"{sign}{size:.1f} points" if size >= 0.1 else "less than 0.1 points"
+        return _SAME
+    word, size = "more" if difference > 0 else "less", abs(100 * difference)
+    return f"{size:.1f} points {word}" if size >= 0.1 else f"under 0.1 points {word}"
 
 
 def _difference(a: float | None, b: float | None, written: Callable[[Any], str]) -> str:
-    """'+1.0 MiB (2×)': B minus A, and B as a multiple of A."""
+    """'1.0 MiB more (2×)', '7 fewer': B minus A, and B as a multiple of A where neither is 0."""
     if a is None or b is None:
         return _NO_VALUE
-    sign = "+" if b > a else "−" if b < a else "±"
-    ratio = f" ({times(b / a)})" if a and b != a else ""
-    return f"{sign}{written(abs(b - a))}{ratio}"
+    size = written(abs(b - a))
+    if a == b or size == written(0):
+        return _SAME
+    word = "more" if b > a else "fewer" if written is _COUNT else "less"
+    ratio = f" ({times(b / a)})" if a and b else ""
+    return f"{size} {word}{ratio}"

@@ -33,6 +33,7 @@ from eab.figures.diff import (
     measures_of,
     takeaway_sentence,
 )
+from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 
 LENGTH = 6
@@ -87,7 +88,34 @@ def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
     tokens = sum(len(path.tokens) for path in run.paths)
     assert diff_tree_sentence(both).startswith(f"{tokens} tokens in both")
     assert "0 only in A, 0 only in B" in diff_tree_sentence(both)
-    assert {row.difference for row in diff_rows(run, run)} <= {"±0", "±0.00", "±0 B"}
+    assert {row.difference for row in diff_rows(run, run)} == {"the same"}
+
+
+def test_differences_are_words_and_there_is_no_ratio_to_nothing() -> None:
+    tree, samples = fold(bundled("coins")), bundled_runs.samples().run
+    forks, back = (
+        next(row.difference for row in diff_rows(a, b) if row.measure == "forks")
+        for a, b in ((tree, samples), (samples, tree))
+    )
+    count = measures_of(tree).forks
+    assert (forks, back) == (f"{count} fewer", f"{count} more")
+    differences = [row.difference for row in diff_rows(tree, samples)]
+    assert not any("(0×)" in words or words[0] in "+−±" for words in differences)
+
+
+def test_a_path_of_both_has_a_weight_in_each() -> None:
+    a, b = fold(bundled("coins")), bundled_runs.samples().run
+    both = merge(a, b)
+    message = diff_message(a, b, "key")
+    leaves = [path for path in both.run.paths if not path.children]
+    in_a = [path.weight for path in leaves if both.sides[path.id] != "b"]
+    in_b = [
+        path.weight if (weight := message["weights_in_b"][path.id]) is None else weight
+        for path in leaves
+        if both.sides[path.id] != "a"
+    ]
+    assert math.fsum(in_a) == pytest.approx(1, abs=1e-5)
+    assert math.fsum(in_b) == pytest.approx(1, abs=1e-5)
 
 
 def test_equal_texts_of_independent_samples_are_one_path_with_their_weights() -> None:

@@ -169,6 +169,16 @@ def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
     assert waiting["since_step"] == 0
 
 
+def test_of_a_long_prompt_beginning_and_end_are_sent_in_whole_words() -> None:
+    words = [f"word{number}" for number in range(200)]
+    text = " ".join(words)
+    run = RunState(RunStarted(text, (1,), (text,), CARD, BranchingConfig(), 1.0))
+    start, _, end = board_message(run)["prompt"].partition(" … ")
+    assert text.startswith(f"{start} ")
+    assert text.endswith(f" {end}")
+    assert 150 < len(end) <= 200
+
+
 @pytest.mark.parametrize(
     ("after", "prompt", "first"),
     [

@@ -1,5 +1,6 @@
 """In a real Chromium: a threshold dragged over a finished run, and two runs in one tree."""
 
+import re
 import time
 from collections.abc import Callable
 
@@ -93,3 +94,45 @@ def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
     page.locator(".eab").press("End")
     expect(page.locator(".eab .trace").nth(at_first)).to_be_attached()
     expect(page.get_by_text("tokens through the model").first).to_be_visible()
+
+
+@pytest.mark.parametrize(("a", "b"), [("coins", "independent"), ("ball", "original")])
+def test_a_comparison_is_on_the_first_screen_with_its_prompt_and_the_weights_of_both(
+    open_page: OpenPage, a: str, b: str
+) -> None:
+    file = b if b == "independent" else f"{b}.eab"
+    page = open_page(f"/compare?a={a}.eab&b={file}", reduced_motion="reduce")
+    page.set_viewport_size({"width": 1366, "height": 768})
+    expect(page.locator(".eab .weight:visible").first).to_have_text(re.compile("[AB] "))
+    scrubber = page.locator(".eab .transport:not(.tools) input")
+    until(page, lambda: box_of(scrubber)["y"] + box_of(scrubber)["height"] <= 768)
+    assert box_of(page.locator(".eab .tree-panel"))["height"] > 400
+    prompt = page.locator(".eab .box.prompt .label").text_content() or ""
+    assert "".join(prompt.split()).endswith({"coins": "coins:", "ball": "andsaw"}[a])
+    for side in ("a", "both"):
+        leaf = page.locator(f".eab .box.path.finished.side-{side} .weight")
+        words = [text for text in leaf.all_text_contents() if text]
+        assert all(re.fullmatch(r"A \S+%(B \S+%)?", text) for text in words)
+        assert all(("B" in text) == (side == "both") for text in words)
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (360, 740)])
+def test_on_a_phone_two_runs_are_an_outline_and_the_table_scrolls(
+    open_page: OpenPage, width: int, height: int
+) -> None:
+    page = open_page("/compare?a=ball.eab&b=original.eab", reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": height})
+    for side in ("a", "b"):
+        weight = page.locator(f".eab .outline-item.side-{side} .outline-weight").first
+        expect(weight).to_have_text(re.compile(rf"^{side.upper()} \S+%$"), timeout=60 * SECONDS)
+    scrubber = page.locator(".eab .transport:not(.tools) input")
+    until(page, lambda: box_of(scrubber)["y"] + box_of(scrubber)["height"] <= height)
+    cut = """all => all.filter((one) => one.scrollWidth > one.clientWidth ||
+      one.scrollHeight > one.clientHeight + 1).map((one) => one.textContent)"""
+    assert page.locator(".eab .outline-body").evaluate_all(cut) == []
+    for part in ("document.documentElement", "document.querySelector('.stMain')"):
+        assert page.evaluate(f"{part}.scrollWidth") <= width
+    table = page.get_by_test_id("stTable")
+    inside = "one => one.firstElementChild.scrollWidth > one.firstElementChild.clientWidth"
+    assert table.evaluate(inside)
+    assert box_of(table)["width"] <= width

@@ -54,7 +54,6 @@ export class Board {
   onLook = null;
 
   frame = 0;
-  isOpening = false; // a new run is not laid out yet
   closing = new AbortController();
 
   /** @param {HTMLElement | ShadowRoot} host */
@@ -160,7 +159,6 @@ export class Board {
     if (!isNewRun && message.version < store.version) return;
     if (store.isGap(message)) return this.onKeyframeNeeded?.(message.version);
     if (isNewRun) this.clear();
-    this.isOpening ||= isNewRun;
     store.takeRun(message);
     this.mark();
     if (!store.addRecords(message)) return this.onKeyframeNeeded?.(message.version);
@@ -179,16 +177,6 @@ export class Board {
     this.root.classList.toggle("diff", sides !== null);
     this.root.classList.toggle("graft", isGraft);
     this.root.classList.toggle("movable", this.store.canMoveThreshold);
-    this.open();
-  }
-
-  /** Choose how a new run is laid out, as soon as the width of the board is known. */
-  open() {
-    const size = this.sizes.ofLaidOut(this.root);
-    if (!this.isOpening || !size) return;
-    this.isOpening = false;
-    // By step, both trees are whole and stand above their entropies.
-    if (this.view.compares && !this.view.aligned) this.send("toggleAligned");
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
@@ -245,7 +233,6 @@ export class Board {
     if (this.store.version < 0) return;
     this.applyTheme();
     this.presentation.measure();
-    this.open();
     this.arrange();
     this.render();
   }

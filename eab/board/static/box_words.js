@@ -1,5 +1,6 @@
 // What a box says of its path beside the text, in the tree and in the outline.
 
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Status } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { percent } from "./format.js";
@@ -21,14 +22,27 @@ export function markOf({ finishReason }, status) {
 }
 
 /**
+ * The weight of a path; of two runs, what each that has it gives it.
+ * @param {RunStore} store @param {Path} path @param {number} step
+ * @returns {string[]} one or two
+ */
+export function weightWords({ isGraft, sides, weightsInB }, path, step) {
+  const own = percent(weightAt(path, step));
+  if (!sides || isGraft) return [own];
+  const side = sides[path.id];
+  if (side !== "both") return [`${side.toUpperCase()} ${own}`];
+  return [`A ${own}`, `B ${percent(weightsInB[path.id] ?? 0)}`];
+}
+
+/**
  * For those who hear the box.
  * @param {Path} path @param {Status} status @param {string} text
- * @param {number} step
+ * @param {string[]} weights in words
  * @param {string} texts that it stands for, in words; "" if it is one
  */
-export function nameOf(path, status, text, step, texts) {
+export function nameOf(path, status, text, weights, texts) {
   const name = texts || `path ${path.id}`;
-  return `${name}, ${status}, weight ${percent(weightAt(path, step))}: ${text}`;
+  return `${name}, ${status}, weight ${weights.join(", ")}: ${text}`;
 }
 
 /**

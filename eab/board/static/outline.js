@@ -6,11 +6,17 @@
 /** @import { Tooltip } from "./tooltip.js" */
 /** @import { Path, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { entropyClass, foldedWords, joinedWords, markOf, nameOf } from "./box_words.js";
+import {
+  entropyClass,
+  foldedWords,
+  joinedWords,
+  markOf,
+  nameOf,
+  weightWords,
+} from "./box_words.js";
 import { element, set } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
-import { percent } from "./format.js";
-import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
+import { statusAt, textOf, tokenCountAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
 import { showsToCome } from "./text_to_come.js";
 import { tokenTip } from "./tooltip.js";
@@ -182,15 +188,15 @@ export class Outline {
     const isForked = status === "forked";
     const radius = isForked ? view.ringOf(path) : 0;
     const folded = path.joined || isForked ? this.foldOf(path) : { words: "", help: "", name: "" };
-    const weight = store.paths.size > 1 ? percent(weightAt(path, cursor)) : "";
-    const name = nameOf(path, status, textOf(path, count), cursor, folded.name);
+    const weights = weightWords(store, path, cursor);
+    const name = nameOf(path, status, textOf(path, count), weights, folded.name);
     const toCome = showsToCome(view);
     const state = [count, path.tokens.length, view.tokenIn(path), toCome, store.whatIf, name];
     const filledWith = [...state, radius, folded.words, store.run.threshold].join();
     if (item.filledWith === filledWith) return;
     item.filledWith = filledWith;
     set(item.root, { "aria-label": name });
-    item.weight.textContent = weight;
+    item.weight.textContent = store.paths.size > 1 ? weights.join("\n") : "";
     item.mark.textContent = markOf(path, status);
     item.mark.style.setProperty("--ring", `${radius.toFixed(1)}px`);
     item.mark.classList.toggle("decides", radius > 0);

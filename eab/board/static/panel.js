@@ -61,6 +61,14 @@ const LEGENDS = {
       words: "12% beside a text: its weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",
     },
+    {
+      isDetail: true,
+      only: "diff",
+      words: "A 12% beside a text: its weight in A",
+      help:
+        "The part of all probability that the text stands for in run A. A text that both runs have " +
+        "has two weights.",
+    },
     { isDetail: true, words: "■ ended", help: "The model ended this text." },
     {
       isDetail: true,

@@ -2,7 +2,7 @@
 
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
-import { entropyClass, markOf, nameOf } from "./box_words.js";
+import { entropyClass, markOf, nameOf, weightWords } from "./box_words.js";
 import { diamond, set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { missedFork } from "./fork_reasons.js";
@@ -19,6 +19,7 @@ const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
 const WEIGHT_X = 22; // px from the right edge
 export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
+const WEIGHT_LINE = 12; // px; a text of two runs has two weights
 const NEAR = 0.4; // px; a box this close to its place is put there
 
 /**
@@ -59,7 +60,7 @@ export class PathBox {
     this.text = text;
     this.strip = shape("g", { class: "strip" });
     this.mark = shape("text", { class: "mark", y: 4 });
-    this.weight = shape("text", { class: "weight", y: 4 });
+    this.weight = shape("text", { class: "weight" });
     this.tip = shape("circle", { class: "tip", r: 3.5 });
     this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
@@ -172,17 +173,17 @@ export class PathBox {
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });
     this.number.textContent = String(lineOf(path).at(-1)?.id);
-    const weight = percent(weightAt(path, this.view.cursor));
-    const texts = this.fillMarks(path, status, weight);
-    set(this.group, { "aria-label": nameOf(path, status, whole, this.view.cursor, texts) });
+    const weights = weightWords(this.store, path, this.view.cursor);
+    const texts = this.fillMarks(path, status, weights);
+    set(this.group, { "aria-label": nameOf(path, status, whole, weights, texts) });
   }
 
   /**
    * What stands before and after the box.
-   * @param {Path} path @param {Status} status @param {string} weight
+   * @param {Path} path @param {Status} status @param {string[]} weights in words
    * @returns {string} the texts of the box, if there are several
    */
-  fillMarks(path, status, weight) {
+  fillMarks(path, status, weights) {
     const { aligned, layout } = this.view;
     this.mark.textContent = markOf(path, status);
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
@@ -191,9 +192,14 @@ export class PathBox {
     const alone = path.parent < 0 || layout.only[path.id];
     this.share.textContent = alone ? "" : percent(path.share);
     const isLeaf = status === "live" || status === "finished";
-    this.weight.textContent = isLeaf && this.store.paths.size > 1 ? weight : "";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
-    set(this.weight, { x: this.width + WEIGHT_X, y: texts ? -2 : 4 });
+    const top = texts ? -2 : 4 - ((weights.length - 1) * WEIGHT_LINE) / 2;
+    const shown = isLeaf && this.store.paths.size > 1 ? weights : [];
+    const lines = shown.map((words, line) => {
+      const place = { x: this.width + WEIGHT_X, y: top + line * WEIGHT_LINE };
+      return shape("tspan", place, words);
+    });
+    this.weight.replaceChildren(...lines);
     if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
     return texts;
   }

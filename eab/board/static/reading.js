@@ -1,6 +1,7 @@
 // The text that the selected token is in, from the prompt to its end, with its forks; and the way to
 // the next text.
 
+import { weightWords } from "./box_words.js";
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -41,7 +42,8 @@ export class Reading {
     const box = branches.boxOf(last);
     const number = texts.indexOf(box) + 1;
     const common = box.joined ? `, its box ${percent(weightAt(box, this.view.cursor))}` : "";
-    const weight = `weight ${percent(weightAt(last, this.view.cursor))}${common}`;
+    const weights = weightWords(this.store, last, this.view.cursor);
+    const weight = `weight ${weights.join(", ")}${common}`;
     const place = number ? `text ${number} of ${texts.length}, ` : "";
     this.place.textContent = `${place}${weight}`;
     const prompt = element("span", { class: "prompt" }, this.store.run.prompt);

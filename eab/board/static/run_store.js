@@ -114,6 +114,8 @@ export class RunStore {
   notes = {};
   /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
   sides = null;
+  /** The weights in B of the paths that both have. @type {(number | null)[]} */
+  weightsInB = [];
   isGraft = false; // the two runs are one and what was grown from it
   /** What the host lets the user ask for. @type {Offers} */
   offers = {};
@@ -145,6 +147,7 @@ export class RunStore {
     this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
     this.notes = message.notes ?? {};
     this.sides = message.sides ?? null;
+    this.weightsInB = message.weights_in_b ?? [];
     this.isGraft = message.graft ?? false;
   }
 

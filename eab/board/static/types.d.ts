@@ -96,6 +96,7 @@ export interface Message {
   notes?: Partial<Sentences>; // stand over the pictures instead of the sentences
   graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
+  weights_in_b?: (number | null)[]; // of those that both have; the others are of A, or of the one
   guide?: Guide; // where a lesson leads the board
   offers?: Offers;
 }

@@ -69,12 +69,7 @@ export class ViewState {
 
   /** Whether an outline stands in place of the tree: a phone has no width for boxes side by side. */
   get outlined() {
-    return this.isPhone && !this.aligned && !this.presents && !this.compares;
-  }
-
-  /** Whether the tree is that of two runs. */
-  get compares() {
-    return this.store.sides !== null && !this.store.isGraft;
+    return this.isPhone && !this.aligned && !this.presents;
   }
 
   get animates() {

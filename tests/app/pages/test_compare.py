@@ -32,7 +32,7 @@ def test_the_first_visit_shows_a_tree_beside_independent_samples_at_its_budget(p
     assert samples is not None
     assert page.words == [takeaway_sentence(bundled_run("coins"), samples)]
     assert set(page.board["sides"]) <= {"both", "a", "b"}
-    assert page.table[0].value.columns.tolist() == ["A", "B", "B − A"]
+    assert page.table[0].value.columns.tolist() == ["A", "B", "B compared with A"]
     assert page.table[0].value.index.name == "Measure"
     assert "On average over all seeds" in page.captions
 
@@ -84,9 +84,17 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
     assert reloaded.words == page.words
     assert reloaded.table[0].value.equals(table)
 
+    assert not page.warning
     page.put(diff_budget="Number of texts")
     texts = len(bundled_run("market").leaves())
     assert page.button(key="diff_run").label == f"Sample {texts} texts"
+    assert (
+        f"out of date, sample again: it has {count} texts instead of {texts}"
+        in page.warning[0].value
+    )
+    assert "A sent" not in page.captions, "it would speak of samples that are not shown"
+    page.put(diff_budget="Tokens through the model")
+    assert not page.warning
 
 
 def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
