@@ -1,9 +1,9 @@
-"""Thirty followers of one class: how soon they see what the lecturer does, and what memory a
-hundred questions leave behind.
+"""The students of one class: how soon they see what the lecturer does, and what memory a hundred
+questions leave behind.
 
-    python benchmarks/class.py [--quick] [--json FILE] [--table FILE]
+    python benchmarks/class.py [--quick] [--students 30] [--json FILE] [--table FILE]
 
-Starts the app on this machine. A lecturer and thirty students are sessions of Streamlit's protocol
+Starts the app on this machine. A lecturer and the students are sessions of Streamlit's protocol
 without a browser (tests/support/raw_session.py), in this process: their own work counts against the
 server's. One measurement is the time from the lecturer's message, a move of the cursor, to the
 message to a student's board; the p95 is over all students and moves. Then the class is asked, all
@@ -27,7 +27,6 @@ from explorer_server import free_port, serve_command, serving
 from raw_session import RawSession
 
 ROOT = Path(__file__).resolve().parent.parent
-STUDENTS = 30
 PROMISED = 0.3  # seconds, at the 95th percentile
 WARM_UP = 10  # questions
 IDLE_SECONDS = 10.0
@@ -54,11 +53,11 @@ class Seat:
 
 
 @contextmanager
-def a_class(address: str) -> Iterator[tuple[RawSession, list[Seat]]]:
+def a_class(address: str, students: int) -> Iterator[tuple[RawSession, list[Seat]]]:
     lecturer = RawSession(address)
     lecturer.press("class_start")
     lecturer.until(lambda: bool(lecturer.code))
-    seats = [Seat(address, lecturer.code) for _ in range(STUDENTS)]
+    seats = [Seat(address, lecturer.code) for _ in range(students)]
     yield lecturer, seats
     for seat in seats:
         seat.close()
@@ -73,7 +72,7 @@ def follow_seconds(lecturer: RawSession, seats: Sequence[Seat], moves: int) -> l
         lead_to(lecturer, seats, move % 20)
         found += [seat.session.led[1] - start for seat in seats]
         time.sleep(0.1)  # the frequency with which a lecturer's browser reports
-    return found[STUDENTS:]  # the first move is the warm-up
+    return found[len(seats) :]  # the first move is the warm-up
 
 
 def lead_to(
@@ -149,12 +148,14 @@ def busy_share(lecturer: RawSession, server: psutil.Process, duration: float) ->
 
 
 def main() -> None:
-    options = command_line(__doc__, "fewer moves and questions").parse_args()
+    parser = command_line(__doc__, "fewer moves and questions")
+    parser.add_argument("--students", type=int, default=30)
+    options = parser.parse_args()
     moves, questions = (20, 5) if options.quick else (100, 100)
     port = free_port()
     with serving(serve_command(port), port, cwd=ROOT) as (address, process):
         server = psutil.Process(process)
-        with a_class(address) as (lecturer, seats):
+        with a_class(address, options.students) as (lecturer, seats):
             settle(lecturer, server)
             follow = sorted(follow_seconds(lecturer, seats, moves))
             before, after = memory_after_questions(lecturer, seats, server, questions)
@@ -167,7 +168,7 @@ def main() -> None:
     }
     seconds = {"follow_median": statistics.median(follow), "follow_p95": p95, "idle_cpu": idle}
     lines = [
-        f"{STUDENTS} students, {moves} moves of the cursor: they see one after a median of "
+        f"{options.students} students, {moves} moves of the cursor: they see one after a median of "
         f"{1000 * seconds['follow_median']:.0f} ms, p95 {1000 * p95:.0f} ms.",
         f"While nothing happens, the server takes {idle:.0%} of a core.",
         f"{questions} questions: {before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after.",
