@@ -81,5 +81,5 @@ def human_seconds(seconds: float) -> str:
 
 def with_ratio(value: float, first: float, written: Callable[[float], str]) -> str:
     """The value, and in brackets how many times the first one it is: '8.0 MiB (2.21×)'."""
-    unlike = first and value != first
+    unlike = first and value and value != first
     return f"{written(value)} ({times(value / first)})" if unlike else written(value)

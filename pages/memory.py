@@ -11,7 +11,7 @@ from app.widgets.charts import csv_file, downloads, draw, origin, white_backgrou
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig
-from eab.labs.variants.costs import COST_NOTE, gain_sentence, variant_rows, variants_sentence
+from eab.labs.variants.costs import COST_NOTE, variant_rows, variants_sentence
 from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """
@@ -53,7 +53,7 @@ def results(compared: VariantRuns, key: str) -> None:
         chart("", caches.answer_sentence(compared), caches.time_figure(compared), "caches-time")
     with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
-    st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
+    st.text(variants_sentence(compared))
     chart(
         "Bytes copied and held",
         caches.totals_sentence(compared),

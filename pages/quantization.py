@@ -103,7 +103,7 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     from eab.labs.quantization import pictures
 
     report, key = displayed.state, displayed.key
-    st.text(pictures.formats_sentence(report))
+    st.text(f"{pictures.formats_sentence(report)} {forks_moved()}".strip())
     draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
     measure_bar()
     prompt = report.began.prompt if report.began is not None else ""
@@ -119,6 +119,19 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
             ("Report (JSON)", "formats.json", lambda: dumps(report)),
         ]
     )
+
+
+def forks_moved() -> str:
+    """How many forks of the run on Explore move in fewer bits; empty where it was not run so."""
+    from eab.labs.quantization.fork_diff_picture import share_sentence
+
+    run, other = tab.displayed().run, QUANTIZED.displayed().state.run
+    if tab.displayed().active or quantizing or run is None or other is None:
+        return ""
+    if not same_request(run, other):
+        return ""
+    forks = sum(path.fork_entropy is not None for path in run.paths)
+    return share_sentence(moved(run, other), forks, other.started.model.weights)
 
 
 def measure_bar() -> None:

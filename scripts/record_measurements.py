@@ -39,9 +39,10 @@ from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization import results as format_results
 from eab.labs.quantization.measure import measure_formats
+from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants import times as variant_times
-from eab.labs.variants.costs import gain_sentence, step_claims, variants_sentence
+from eab.labs.variants.costs import step_claims, variants_sentence
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     VariantEvent,
@@ -116,7 +117,7 @@ def measure_variants(
         (folder / bundled_runs.TIMES).write_text(variant_times.dumps(times), encoding="utf-8")
 
     if compared.kind == "cache":
-        return Measured(gain_sentence(compared), step_claims(compared), write)
+        return Measured(caches.time_sentence(compared), step_claims(compared), write)
     return Measured(
         speculation_speed.speed_sentence(compared), speculation_speed.speed_claims(compared), write
     )

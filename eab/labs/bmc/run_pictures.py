@@ -87,9 +87,7 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
     if r is not None:
         mark_r(figure, r, f"r = {r}")
     figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(curve))
-    figure.update_yaxes(
-        title="ms in the whole run (rows counted, time predicted)", rangemode="tozero"
-    )
+    figure.update_yaxes(title="ms in the whole run, predicted", rangemode="tozero")
     return laid_out(figure)
 
 

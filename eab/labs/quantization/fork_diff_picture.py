@@ -11,6 +11,14 @@ SHOWN: Final = 12  # rows of the table on the page
 _LENGTH: Final = 60  # characters of the text before a fork
 
 
+def share_sentence(moved: Moved, forks: int, name: str) -> str:
+    """How many of a run's forks move."""
+    return (
+        f"{name} moves {len(moved.vanished) + len(moved.appeared)} of {counted(forks, 'fork')} of "
+        "the run on Explore."
+    )
+
+
 def moved_sentence(moved: Moved, name: str) -> str:
     """Where the first token changes, which forks appear or vanish, how much weight moves."""
     if moved.first is None:

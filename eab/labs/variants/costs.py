@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from eab import token_text
 from eab.figures.timings import as_long, ms, repeats_words, with_spread
-from eab.formatting import counted, human_bytes, listed, times, with_ratio
+from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.labs.variants.results import Agreement, RunCost, VariantRuns
 from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
 
@@ -29,33 +29,12 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
-_CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
 COST_NOTE: Final = (
     "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
     "times differ if their medians are further apart than the wider spread. The peak includes "
     "temporary tensors; bytes held are those between steps. Brackets after bytes and counts give "
     "multiples of the first column."
 )
-
-
-def gain_sentence(compared: VariantRuns) -> str:
-    """What the first variant, the tree, saves: bytes copied and held, and time."""
-    costs = compared.costs()
-    if len(costs) < 2:
-        return ""
-    first = costs[0]
-    copied, held = (
-        listed([f"{name} {times(ratio)}" for name, ratio in _ratios(costs, measure)])
-        for measure in ("copied_bytes", "most_held_bytes")
-    )
-    words = [
-        f"The {first.variant} copies {human_bytes(first.copied_bytes)} in the whole run"
-        + (f"; {copied} as much." if copied else "."),
-        f"It holds at most {human_bytes(first.most_held_bytes)}"
-        + (f"; {held} as much." if held else "."),
-        f"Time per step: {step_words(costs)}.",
-    ]
-    return " ".join(words)
 
 
 def step_words(costs: Sequence[RunCost]) -> str:
@@ -86,12 +65,6 @@ def step_claims(compared: VariantRuns) -> list[Claim]:
         )
         for cost in others
     ]
-
-
-def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
-    first = getattr(costs[0], measure)
-    ratios = [(cost.variant, getattr(cost, measure) / first) for cost in costs[1:] if first]
-    return [(name, ratio) for name, ratio in ratios if ratio > _CLEARLY_MORE]
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:

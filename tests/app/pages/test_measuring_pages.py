@@ -29,7 +29,7 @@ from eab.labs.quantization.rounding import ROW, Grid
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_pictures as drafts
 from eab.labs.variants import draft_speed_pictures as draft_speed
-from eab.labs.variants.costs import gain_sentence, step_words, variant_rows, variants_sentence
+from eab.labs.variants.costs import variant_rows, variants_sentence
 from eab.labs.variants.results import CACHES, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
@@ -56,7 +56,7 @@ def memory_sentences() -> list[str]:
     found = bundled_runs.caches()
     return [
         caches.answer_sentence(found),
-        f"{variants_sentence(found)} {gain_sentence(found)}",
+        variants_sentence(found),
         caches.totals_sentence(found),
         caches.held_sentence(found),
         caches.paths_sentence(found.runs[0]),
@@ -79,7 +79,7 @@ def quantization_sentences() -> list[str]:
     found, in_int4 = bundled_runs.formats(), bundled_runs.quantized().run
     assert in_int4 is not None
     return [
-        weight_formats.formats_sentence(found),
+        f"{weight_formats.formats_sentence(found)} int4 moves 2 of 7 forks of the run on Explore.",
         weight_formats.quality_sentence(found),
         weight_formats.steps_sentence(found),
         moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
@@ -242,7 +242,7 @@ def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
 def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
     page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
     assert not page.error
-    assert page.words[1].startswith("The same tokens with 4 caches. The tree copies ")
+    assert page.words[1] == "The same tokens with 4 caches."
     assert MEASURED in page.captions
     assert CAT in page.captions
     assert [*page.table[0].value.columns] == [*CACHES]
@@ -271,13 +271,12 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
         live.mark_watched()  # a run that no tab watches is stopped after a while
         time.sleep(0.02)
     page.run()
-    assert page.words[1].startswith("The same tokens with 4 caches. The tree copies ")
+    assert page.words[1] == "The same tokens with 4 caches."
     assert TOO_FEW in page.words[0]
-    assert TOO_FEW in page.words[1]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
     assert 1 <= live.state.repeats < REPEATS
-    assert page.words[1].endswith(f"Time per step: {step_words(live.state.costs())}.")
+    assert page.words[0] == caches.answer_sentence(live.state)
 
 
 # Quantization

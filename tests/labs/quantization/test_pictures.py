@@ -45,8 +45,7 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
         one("nf4", (9,) * 7, 0.3),
     )
     words = weight_formats.formats_sentence(made)
-    assert "int8 is 2.00 times as fast; nf4 is slower." in words
-    assert "int4 is" not in words
+    assert words.endswith("With one row, int8 is fastest: 2.00 times as fast.")
     assert weight_formats.steps_sentence(made).endswith("int8 2× with 1 row.")
     rows = {cells[0]: cells for cells in weight_formats.format_rows(made)}
     assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms", "2.00 times as fast")
