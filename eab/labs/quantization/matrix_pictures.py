@@ -66,8 +66,8 @@ def grid_sentence(rounding: Rounding) -> str:
     outliers = counted(rounding.outliers, "weight")
     verb = "is" if rounding.outliers == 1 else "are"
     words = (
-        f"{outliers} of {rounding.weight.size:,} {verb} outliers, more than {OUTLIER:g} standard "
-        f"deviations from the mean; the largest is {rounding.largest_deviation:.1f} from it."
+        f"{outliers} of {rounding.weight.size:,} {verb} outliers: more than {OUTLIER:g} standard "
+        f"deviations from the mean, at most {rounding.largest_deviation:.1f}."
     )
     if unused := int((rounding.weight.std(axis=0) < _UNUSED * rounding.weight.std()).sum()):
         words += f" The bar at 0 has the weights of {counted(unused, 'input')} hardly used."
