@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from app.server import model_cache
 from app.state import messages, polling, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
@@ -50,10 +52,11 @@ threshold, without the model. Such cells are resimulated and have no time.
 """
 
 
-def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
-    """The prompts, the cost and the gain (both returned), Run and Stop."""
+def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
+    """The prompts, the cost and the gain (both returned), Run and Stop; perhaps Resume."""
+    widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 3, 3]
     with st.container(key="tune_bar"):
-        prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
+        prompts, costs, gains, run, *go_on, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
@@ -62,8 +65,29 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
         gain = sweep_charts.choose_gain(cells)
     words = "Run every cell of this sweep."
     start_and_stop((run, stop), "Run", words, "tune", sweeping, SWEEP.stop, start)
+    for place in go_on:
+        resume_button(place)
     sweep_editor.own_prompts()
     return cost, gain
+
+
+def resume_button(place: DeltaGenerator) -> None:
+    """Goes on with the sweep on the page."""
+    missing = model_cache.missing(tuning.displayed_model())
+    place.button(
+        "Resume",
+        on_click=resume,
+        key="tune_resume",
+        disabled=bool(missing),
+        help=missing or "Make the missing cells of the sweep shown, with its own settings.",
+        width="stretch",
+    )
+
+
+def resume() -> None:
+    with messages.errors_as_message():
+        sweep_editor.check_cells(SWEEP.displayed().state.missing)
+        tuning.resume()
 
 
 def start() -> None:
@@ -86,8 +110,9 @@ def needs() -> str:
 def sweep() -> None:
     displayed = SWEEP.displayed()
     with displayed.locked:
-        cells = [*displayed.state.cells]
-    cost, gain = bar(cells)
+        cells, began = [*displayed.state.cells], displayed.state.began
+        unfinished = displayed.state.missing > 0 and not sweeping
+    cost, gain = bar(cells, unfinished and began is not None and began.plan is not None)
     current = SWEEP.current()
     for problem in messages.problems(current.live, current.state.ended):
         st.error(plain(problem))

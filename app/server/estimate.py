@@ -1,11 +1,17 @@
 """What a run will take at most, from its settings and from the earlier runs of its model."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Final
 
 from app.server.live_run import LiveTask
-from eab.config import BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
+from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.work_items import RESIMULATED, Item
+
+_BESIDE_PASSES: Final = 1.2  # a sweep takes so many times its forward passes (measured)
+_KEPT: Final = tuple(name for name in SETTINGS if name not in RESIMULATED)
 
 
 def most_tokens(config: BranchingConfig) -> int:
@@ -35,21 +41,36 @@ def seconds(
     return config.max_new_tokens * pace
 
 
-def sweep_seconds(
-    least: int,
-    most: int,
-    config: BranchingConfig,
-    model_name: str,
-    earlier: Iterable[LiveTask[Any]],
-) -> float | None:
-    """About how long a sweep takes if half of the runs between `least` and `most` are needed, at
-    the pace of the newest sweep with this model, per cell and per token of its length limit.
-    """
+def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]:
+    """The cells that this model made in its newest sweep here; empty before there is one."""
     for live in reversed(list(earlier)):
         report = live.state
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
-            runs = sum(cell.made == "run" for cell in report.cells)
-            if runs and live.seconds:
-                pace: float = live.seconds / (runs * live.request.config.max_new_tokens)
-                return (least + most) / 2 * config.max_new_tokens * pace
-    return None
+            found = [cell for cell in report.cells if cell.made == "run"]
+            if found:
+                return found
+    return []
+
+
+def sweep_seconds(items: Sequence[Item], timed: Iterable[Cell]) -> float | None:
+    """About how long a sweep takes: per item, the pace of the timed cells with the nearest path
+    limit, if possible of the same policy, per token of the length limit; None if none is timed.
+    """
+    spent: defaultdict[tuple[str, int], float] = defaultdict(float)
+    done: defaultdict[tuple[str, int], set[Hashable]] = defaultdict(set)
+    for cell in timed:
+        config = cell.config
+        place = config.policy, config.max_paths
+        spent[place] += (cell.seconds or 0.0) / config.max_new_tokens
+        done[place].add((cell.prompt_id, *(getattr(config, name) for name in _KEPT)))
+    if not spent:
+        return None
+    paces = {place: spent[place] / len(done[place]) for place in spent}
+
+    def pace(config: BranchingConfig) -> float:
+        def off(place: tuple[str, int]) -> tuple[bool, int]:
+            return place[0] != config.policy, abs(place[1] - config.max_paths)
+
+        return paces[min(paces, key=off)] * config.max_new_tokens
+
+    return _BESIDE_PASSES * sum(pace(item.configs[0]) for item in items)

@@ -19,6 +19,7 @@ from app.state import messages
 from app.state.slot import Entry, Slot, note_in_url
 from eab.engine.request import Request
 from eab.errors import ConfigError, StoreError
+from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import ReportEvent, TuningReport, loads
@@ -29,6 +30,7 @@ MAX_KEPT: Final = 12
 MAX_NAME: Final = 60  # characters
 RECORDED: Final = "Recorded sweep"
 _KEPT: Final = "kept_sweeps"
+_RESUMED: Final = "resumed_sweep"  # the key of the last one that went on, and its name
 _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
@@ -59,14 +61,19 @@ class KeptSweep:
 
 
 def sweep_job(
-    purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str
+    purpose: Purpose,
+    grid: Grid,
+    prompts: Sequence[TuningPrompt],
+    model_name: str,
+    known: Sequence[Cell] = (),
 ) -> Job[TuningReport]:
-    """A sweep of settings."""
+    """A sweep of settings; the known cells are not made again."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.tuning.live_sweep import report_sweep
 
-        return report_sweep(ready.model, prompts, replace(grid, base=ready.requests[0].config))
+        limited = replace(grid, base=ready.requests[0].config)
+        return report_sweep(ready.model, prompts, limited, known)
 
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails in their cells alone.
@@ -80,12 +87,37 @@ def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_n
     _SLOTS[purpose].start(sweep_job(purpose, grid, tuple(prompts), model_name))
 
 
+def displayed_model() -> str:
+    """The model of the sweep on the page, as `app.server.model_cache` names it."""
+    entry = SWEEP.displayed()
+    return entry.live.model_name if entry.live is not None else entry.state.model_name
+
+
+def resume() -> None:
+    """Go on with the sweep on the page, if its plan is known: make the cells that it lacks."""
+    entry, name = SWEEP.displayed(), displayed_name()
+    report = entry.state
+    if report.began is None or (plan := report.began.plan) is None:
+        return
+    known = tuple(report.cells)
+    SWEEP.start(sweep_job("sweep", plan.grid, plan.prompts, displayed_model(), known))
+    st.session_state[_RESUMED] = (SWEEP.current().key, name)
+
+
 def keep_ended() -> None:
-    """Keep the current sweep of this tab once it has ended; of too many, the oldest is dropped."""
+    """Keep the current sweep of this tab once it has ended; of too many, the oldest is dropped.
+    One that went on takes the place of what it began with.
+    """
     current = SWEEP.current()
     if current.live is None or current.active or not current.state.points:
         return
     if current.key in {sweep.entry.key for sweep in kept()}:
+        return
+    resumed, name = st.session_state.get(_RESUMED, ("", ""))
+    if resumed == current.key and name in names():
+        st.session_state[_KEPT] = [
+            KeptSweep(name, current) if sweep.name == name else sweep for sweep in kept()
+        ]
         return
     numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
     sweep = KeptSweep(f"Sweep {numbered}", current)

@@ -62,7 +62,7 @@ def draw_charts(
 ) -> list[SettingPoint]:
     """Draw the heat map and the Pareto front; returns the settings as numbered in the charts."""
     from eab.labs.tuning import pictures as tuning
-    from eab.labs.tuning import sentences as tuning_words
+    from eab.labs.tuning import sentences as words
 
     points = setting_points(cells, cost, gain)
     key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
@@ -72,13 +72,15 @@ def draw_charts(
     with pareto:
         draw(
             "",
-            tuning_words.pareto_sentence(points, cost, gain),
+            words.pareto_sentence(points, cost, gain),
             tuning.pareto_figure(points, cost, gain),
             "pareto",
             key,
             white,
             on_click=sweep_cells.choose if clickable else None,
         )
+        if clickable:
+            st.caption(words.pareto_details(points, cost, gain))
     return points
 
 
@@ -110,6 +112,8 @@ def _heat_map(
             white,
             on_click=clicked if points else None,
         )
+    if points:
+        st.caption(tuning_words.heat_details(shown, gain))
 
 
 def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:

@@ -8,6 +8,7 @@ from app.server import rules
 from app.server.sweep_store import SWEEPS, default_sweep_store
 from app.state import messages, tuning
 from app.state.slot import Entry
+from app.widgets import sweep_editor
 from app.widgets.markdown import plain
 from app.widgets.saved import Gallery
 from eab import token_text
@@ -19,17 +20,22 @@ MAX_UPLOAD_MIB: Final = 16
 
 
 def draw(displayed: Entry[TuningReport]) -> None:
-    """Draw the sweep's name, and a button for the list, which is drawn only while it is open."""
-    st.caption(f"**{plain(token_text.visible(tuning.displayed_name()))}**", width="content")
-    popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
+    """Draw the sweep's name, how much of it was made, and a button for the list, which is drawn
+    only while it is open.
+    """
+    report = displayed.state
+    part = f": {report.made}" if report.missing else ""
+    name = plain(token_text.visible(tuning.displayed_name()))
+    with st.container(horizontal=True, vertical_alignment="center", width="content"):
+        st.caption(f"**{name}{part}**", width="content")
+        popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
     if not popover.open:
         return
     with popover:
         own, saved, file = st.tabs(["This tab", "Saved sweeps", "Sweep file"])
         with own:
-            _of_this_tab()
+            _of_this_tab(report)
         with saved:
-            report = displayed.state
             _SAVED.draw(report if report.cells else None, tuning.displayed_name())
         with file:
             st.file_uploader(
@@ -41,13 +47,22 @@ def draw(displayed: Entry[TuningReport]) -> None:
             )
 
 
-def _of_this_tab() -> None:
+def _of_this_tab(report: TuningReport) -> None:
     current = tuning.displayed_name()
     st.session_state[_SHOWN] = current
     st.radio("Sweeps of this tab", tuning.names(), key=_SHOWN, on_change=_show)
     if current != tuning.RECORDED:
         st.session_state[_NAME] = current
         st.text_input("Name", key=_NAME, max_chars=tuning.MAX_NAME, on_change=_rename)
+    if report.began is not None and report.began.plan is not None:
+        st.button(
+            "Use its settings",
+            on_click=sweep_editor.fill_from,
+            args=(report.began.plan,),
+            icon=":material/tune:",
+            key="tune_use_plan",
+            help="Sets the controls of this page to the settings and prompts of this sweep.",
+        )
 
 
 def _show() -> None:

@@ -16,10 +16,14 @@ from eab.formatting import counted, human_seconds
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
-from eab.labs.tuning.work_items import items_of
+from eab.labs.tuning.report import Plan
+from eab.labs.tuning.work_items import Item, items_of
+from eab.lessons import bundled_runs
 
 OWN: Final = "Your own, one per line"
 MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
+_LOWEST, _HIGHEST, _MOST_THRESHOLDS = 0.05, 3.0, 9  # nats
+_MOST_SEEDS, _SHORTEST, _LONGEST = 12, 4, 96  # the lengths are in tokens
 _BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
 _MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 POLICIES: Final[tuple[PolicyName, ...]] = (
@@ -49,14 +53,14 @@ _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEED
 def _defaults() -> dict[str, Any]:
     return {
         _SETS: default_sweep.KNOWN,
-        _NUMBER: default_sweep.PROMPTS,
+        _NUMBER: default_sweep.START_PROMPTS,
         _OWN: "",
         _RANGE: default_sweep.THRESHOLD_RANGE,
         _COUNT: len(default_sweep.THRESHOLDS),
-        _FACTORS: [*default_sweep.VARIED["branch_factor"]],
+        _FACTORS: [*default_sweep.START_FACTORS],
         _LIMITS: [*default_sweep.VARIED["max_paths"]],
         _CHOSEN_POLICIES: [*default_sweep.VARIED["policy"]],
-        _SEEDS: default_sweep.SEEDS,
+        _SEEDS: default_sweep.START_SEEDS,
         _TOKENS: default_sweep.NEW_TOKENS,
     }
 
@@ -65,6 +69,36 @@ def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
     for key, value in _defaults().items():
         st.session_state.setdefault(key, value)
+
+
+def fill_from(plan: Plan) -> None:
+    """Set the controls to what this sweep makes, as far as they can say it."""
+    base = plan.grid.base
+
+    def values(name: str, offered: Sequence[Any]) -> list[Any]:
+        return [one for one in plan.grid.varied.get(name, (getattr(base, name),)) if one in offered]
+
+    thresholds = plan.grid.varied.get("entropy_threshold", (base.entropy_threshold,))
+    low, high = (min(max(end(thresholds), _LOWEST), _HIGHEST) for end in (min, max))
+    st.session_state.update(
+        {
+            _RANGE: (low, high),
+            _COUNT: min(len(thresholds), _MOST_THRESHOLDS),
+            _LIMITS: values("max_paths", _MAX_PATHS),
+            _FACTORS: values("branch_factor", _BRANCH_FACTORS),
+            _CHOSEN_POLICIES: values("policy", POLICIES),
+            _SEEDS: min(len(plan.grid.seeds), _MOST_SEEDS),
+            _TOKENS: min(max(base.max_new_tokens, _SHORTEST), _LONGEST),
+            **_prompts_from(plan.prompts[:MAX_PROMPTS]),
+        }
+    )
+
+
+def _prompts_from(asked: tuple[TuningPrompt, ...]) -> dict[str, Any]:
+    for name in default_sweep.SET_LABELS:
+        if default_sweep.some_prompts(name, len(asked)) == asked:
+            return {_SETS: name, _NUMBER: len(asked)}
+    return {_SETS: OWN, _OWN: "\n".join(one.question.prompt for one in asked)}
 
 
 def choose_prompts() -> None:
@@ -116,11 +150,13 @@ def prompts() -> list[TuningPrompt]:
 def choose_ranges() -> None:
     """Draw the sliders of what varies."""
     st.markdown("**What varies**")
-    st.slider("Entropy threshold (nats), from and to", 0.05, 3.0, step=0.05, key=_RANGE, **KEPT)
+    st.slider(
+        "Entropy threshold (nats), from and to", _LOWEST, _HIGHEST, step=0.05, key=_RANGE, **KEPT
+    )
     st.slider(
         "Thresholds",
         1,
-        9,
+        _MOST_THRESHOLDS,
         key=_COUNT,
         help="Number of values in this range, evenly spaced on a log scale.",
         **KEPT,
@@ -146,7 +182,7 @@ def choose_ranges() -> None:
     st.slider(
         "Seeds",
         1,
-        12,
+        _MOST_SEEDS,
         key=_SEEDS,
         help=(
             "Every setting runs each prompt once per seed. The spread between the seeds gives "
@@ -154,7 +190,14 @@ def choose_ranges() -> None:
         ),
         **KEPT,
     )
-    st.slider("Max new tokens", 4, 96, key=_TOKENS, help=SETTINGS["max_new_tokens"].help, **KEPT)
+    st.slider(
+        "Max new tokens",
+        _SHORTEST,
+        _LONGEST,
+        key=_TOKENS,
+        help=SETTINGS["max_new_tokens"].help,
+        **KEPT,
+    )
 
 
 def thresholds() -> tuple[float, ...]:
@@ -201,18 +244,27 @@ def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) ->
     """
     items = items_of(asked, chosen)
     cells = sum(len(item.configs) for item in items)
+    check_cells(cells)
+    least = "" if cells == len(items) else "at least "
+    runs = f"the model makes {least}{counted(len(items), 'run')}"
+    return f"{counted(cells, 'cell')}; {runs}{_time_words(items, model_name)}."
+
+
+def check_cells(cells: int) -> None:
+    """Refuse too many cells by a ConfigError."""
     if cells > MAX_CELLS:
         raise ConfigError(
             f"there are {cells:,} cells; at most {MAX_CELLS:,} are allowed here. Choose fewer "
             "values, prompts or seeds, or use eab sweep"
         )
-    runs = (
-        counted(cells, "run")
-        if cells == len(items)
-        else f"{len(items):,} runs at least, and one more for each cell that reaches a path limit"
-    )
-    seconds = estimate.sweep_seconds(
-        len(items), cells, chosen.base, model_name, worker().remembered
-    )
-    about = f"; about {human_seconds(seconds)}, from earlier runs here" if seconds else ""
-    return f"{counted(cells, 'cell')}; the model makes {runs}{about}."
+
+
+def _time_words(items: Sequence[Item], model_name: str) -> str:
+    """About how long they take; empty if that is not known."""
+    timed, where = estimate.timed_cells(model_name, worker().remembered), "from earlier runs here"
+    recorded = bundled_runs.tuning()
+    if not timed and model_name == recorded.model_name:
+        timed = [cell for cell in recorded.cells if cell.made == "run"]
+        where = "at the speed of the recorded sweep"
+    seconds = estimate.sweep_seconds(items, timed)
+    return f"; about {human_seconds(seconds)}, {where}" if seconds else ""

@@ -74,7 +74,7 @@ class Grid:
                 f"the sample is {quoted(self.sample)}; it must be a whole number from 0 (all "
                 "combinations)"
             )
-        if self._tried > MAX_CONFIGS:
+        if self.tried > MAX_CONFIGS:
             raise ConfigError(
                 f"the grid has {self.combinations:,} combinations; at most {MAX_CONFIGS:,} are "
                 "allowed. Give fewer values, or run a sample"
@@ -90,13 +90,14 @@ class Grid:
         every = range(self.combinations)
         numbers = (
             every
-            if self._tried == len(every)
+            if self.tried == len(every)
             else sorted(random.Random(SAMPLE_SEED).sample(every, self.sample))
         )
         return [self._config(number) for number in numbers]
 
     @property
-    def _tried(self) -> int:
+    def tried(self) -> int:
+        """How many of them are tried."""
         return min(self.sample or self.combinations, self.combinations)
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Sequence[Any]]]]:

@@ -129,8 +129,9 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
                 ],
                 hovertemplate="%{hovertext}<extra></extra>",
             )
-    figure.update_xaxes(title=f"{cost.label} ({unit}) per run", rangemode="tozero")
-    notes = ", ".join(filter(None, (gain.unit, "" if gain.more_is_better else "less is better")))
+    figure.update_xaxes(title=f"{cost.axis_in(unit)} per run", rangemode="tozero")
+    unit = gain.unit if gain.axis != gain.label else ""
+    notes = ", ".join(filter(None, (unit, "" if gain.more_is_better else "less is better")))
     title = "<br>".join(filter(None, (gain.label, notes)))
     figure.update_yaxes(title=title, rangemode="tozero")
     return laid_out(figure, 335)
@@ -181,7 +182,7 @@ def parallel_figure(
             dimensions=[
                 *(_setting_axis(points, name) for name in names),
                 {
-                    "label": f"{cost.label} ({unit})",
+                    "label": cost.axis_in(unit),
                     "values": [point.cost.value / scale for point in points],
                 },
                 {"label": gain.axis, "values": gains},

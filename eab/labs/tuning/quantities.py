@@ -19,8 +19,11 @@ class Quantity:
     @property
     def axis(self) -> str:
         """Its name with its unit, for the axis of a chart."""
-        has_unit = not self.unit or self.unit in self.label.lower()
-        return self.label if has_unit else f"{self.label} ({self.unit})"
+        return self.axis_in(self.unit)
+
+    def axis_in(self, unit: str) -> str:
+        """The same in another unit; what is counted is not said twice."""
+        return self.label if unit.lower() in self.label.lower() else f"{self.label} ({unit})"
 
 
 def _by_column(*quantities: Quantity) -> dict[str, Quantity]:

@@ -3,15 +3,18 @@
 import gzip
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded
 from eab.events.fields import Count
-from eab.formatting import reason_of
+from eab.formatting import counted, reason_of
 from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.record import report as reports
 from eab.record.typed_json import read
 
@@ -22,10 +25,30 @@ _HEAD: Final = {"format": "eab-tuning", "version": 1}
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep makes; with its cells so far, all that is needed to go on."""
+
+    grid: Grid
+    prompts: tuple[TuningPrompt, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many cells it has."""
+        return self.grid.tried * len(self.grid.seeds) * len(self.prompts)
+
+
+def plan_of(prompts: Sequence[TuningPrompt], grid: Grid) -> Plan:
+    """The plan of this sweep, of values that a file can hold."""
+    varied = {name: [*values] for name, values in grid.varied.items()}
+    return Plan(replace(grid, varied=varied, seeds=[*grid.seeds]), tuple(prompts))
+
+
+@dataclass(frozen=True, slots=True)
 class Began(reports.Began):
     """The start of a sweep."""
 
     cells: Count
+    plan: Plan | None = None  # None in files from before it was kept
 
 
 ReportEvent: TypeAlias = Began | Progressed | Cell | RunEnded
@@ -47,6 +70,18 @@ class TuningReport(reports.Report[Began, Cell]):
         """The model, as `eab.models.loading` names it; empty before the beginning."""
         return self.began.model if self.began is not None else ""
 
+    @property
+    def missing(self) -> int:
+        """How many of its cells were not made, or not yet."""
+        return max(0, self.began.cells - len(self.cells)) if self.began is not None else 0
+
+    @property
+    def made(self) -> str:
+        """How many of its cells it has."""
+        if not self.missing:
+            return counted(len(self.cells), self.point)
+        return f"{len(self.cells):,} of {counted(len(self.cells) + self.missing, self.point)}"
+
 
 def dumps(report: TuningReport) -> bytes:
     """A sweep as gzip of JSON; the same cells give the same bytes."""
@@ -62,7 +97,7 @@ def dumps(report: TuningReport) -> bytes:
 
 
 def loads(data: bytes, name: str) -> TuningReport:
-    """Read a sweep, which counts as finished; RecordError says what is wrong with it."""
+    """Read a sweep, which was stopped if cells are missing; RecordError says what is wrong."""
     try:
         text = _unpacked(data, name)
         if text.count(b",") > MAX_VALUES:
@@ -73,6 +108,8 @@ def loads(data: bytes, name: str) -> TuningReport:
         began, columns = read(content["began"], Began), content["columns"]
         if len(content["cells"]) > MAX_CELLS:
             raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
+        if began.plan is not None and not began.plan.cells == began.cells <= MAX_CELLS:
+            raise RecordError(f"the sweep {name} has a plan of another number of cells")
         cells = [cell_from_row(dict(zip(columns, row, strict=True))) for row in content["cells"]]
     except (
         OSError,
@@ -86,8 +123,9 @@ def loads(data: bytes, name: str) -> TuningReport:
         said = str(error) if isinstance(error, EabError) else reason_of(error)
         raise RecordError(f"the sweep {name} cannot be read: {said}") from error
     report = TuningReport()
-    for event in (began, *cells, RunEnded(0, "finished")):
+    for event in (began, *cells):
         report.apply(event)
+    report.apply(RunEnded(0, "stopped" if report.missing else "finished"))
     return report
 
 

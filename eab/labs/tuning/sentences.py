@@ -68,33 +68,49 @@ def over_words(points: Sequence[SettingPoint]) -> str:
 
 
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
-    """Which setting gains the most and the least; `fixed` varies only outside these points."""
+    """Which setting gains the most; `fixed` varies only outside these points."""
     if not points:
         return NOTHING_YET
-    where = f" ({setting_words(points[0].config, fixed)})" if fixed else ""
+    best, worst = _ends(points, gain)
+    here = f" Shown: {setting_words(best.config, fixed)}." if fixed else ""
+    if len(points) > 1 and beats(best, worst, gain) is None:
+        return f"{gain.label}: {NO_DIFFERENCE} between these settings.{here}"
+    value = brief_words(best.gain, gain)
+    return f"{gain.label} is best at {_named(best, points)}: {value}.{here}"
+
+
+def heat_details(points: Sequence[SettingPoint], gain: Quantity) -> str:
+    """The best and the worst of these settings with their intervals, and what lies between."""
     if len(points) < 2:
-        return f"{gain.label}{where}: {_of(points[0], gain, points)}."
-    ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
-    best, worst = ranked[0], ranked[-1]
-    ends = f"best at {_of(best, gain, points)}; worst at {_of(worst, gain, points)}"
-    found = f"{gain.label}{where}: {ends}."
+        return ""
+    best, worst = _ends(points, gain)
+    found = f"Best: {_of(best, gain, points)}; worst: {_of(worst, gain, points)}."
     if beats(best, worst, gain) is None:
         return f"{found} Between these two: {NO_DIFFERENCE} within the noise of the seeds."
-    equal = sum(beats(best, other, gain) is None for other in ranked[1:])
+    equal = sum(beats(best, other, gain) is None for other in points if other is not best)
     if not equal:
         return f"{found} Every other setting is measurably worse than the best."
     verb = "is" if equal == 1 else "are"
     return f"{found} {counted(equal, 'other setting')} {verb} not measurably worse than the best."
 
 
+def _ends(points: Sequence[SettingPoint], gain: Quantity) -> tuple[SettingPoint, SettingPoint]:
+    ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
+    return ranked[0], ranked[-1]
+
+
 def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
+    return f"{_named(point, points)} ({mean_words(point.gain, gain)})"
+
+
+def _named(point: SettingPoint, points: Sequence[SettingPoint]) -> str:
     names = varying(point.config for point in points)
     alike = [name for name in names if _is_alike(point, name, points)]
     named = [name for name in names if name not in ("policy", *alike)]
     words = [setting_words(point.config, named)] if named or not alike else []
     words += [f"any {SETTINGS[name].label.lower()}" for name in alike]
     policy = f"{point.config.policy}, " if "policy" in names else ""
-    return f"{policy}{', '.join(words)} ({mean_words(point.gain, gain)})"
+    return f"{policy}{', '.join(words)}"
 
 
 def _is_alike(point: SettingPoint, name: str, points: Sequence[SettingPoint]) -> bool:
@@ -117,43 +133,57 @@ def mean_words(found: Mean, of: Quantity) -> str:
     return f"{value}{margin} {unit}".strip()
 
 
+def brief_words(found: Mean, of: Quantity) -> str:
+    """A mean with its unit, without its margin."""
+    return mean_words(replace(found, error=None), of)
+
+
 def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
-    """How many settings are on the front, and how they do against independent sampling."""
+    """How many settings are on the front, and how many beat independent sampling."""
     if not points:
-        return NOTHING_YET
+        return "No setting has run on every prompt yet."
     front = pareto_front(points, gain)
-    found = (
-        f"{len(front)} of {counted(len(points), 'setting')} "
-        f"{'is' if len(front) == 1 else 'are'} on the Pareto front: no other setting costs less "
-        "and gains as much."
-    )
-    line = baseline(points)
-    if not line:
+    are = "is" if len(front) == 1 else "are"
+    found = f"{len(front)} of {counted(len(points), 'setting')} {are} on the Pareto front."
+    if not baseline(points):
         return f"{found} Add the policy independent to see whether branching beats sampling."
-    return f"{found} {_against(points, line, cost, gain)}"
+    better, worse, alike, _ = _against(points, gain)
+    if not (inside := better + worse + alike):
+        return f"{found} None costs as much as independent sampling, so none is compared with it."
+    beat = "beats" if better == 1 else "beat"
+    return f"{found} At equal {_cost_noun(cost)}, {better} of {inside} {beat} independent sampling."
 
 
-def _against(
-    points: Sequence[SettingPoint], line: Sequence[SettingPoint], cost: Quantity, gain: Quantity
-) -> str:
-    sign = 1 if gain.more_is_better else -1
+def pareto_details(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
+    """What the front is, and how the settings do against independent sampling."""
+    if not points:
+        return ""
+    front = "On the Pareto front: no other setting costs less and gains as much."
+    if not baseline(points):
+        return front
+    better, worse, alike, outside = _against(points, gain)
+    words = (
+        f"{front} Against independent sampling at equal {_cost_noun(cost)}: {better} better, "
+        f"{worse} worse; for {alike}, {NO_DIFFERENCE}."
+    )
+    costs = "costs" if outside == 1 else "cost"
+    more = (
+        f" {outside} {costs} more or less than every baseline measured; more path limits compare "
+        "more settings."
+    )
+    return words + (more if outside else "")
+
+
+def _against(points: Sequence[SettingPoint], gain: Quantity) -> tuple[int, int, int, int]:
+    """How many settings do better, worse and alike at the cost of the baseline; how many have a
+    cost outside of its range.
+    """
+    sign, line = 1 if gain.more_is_better else -1, baseline(points)
     differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
     inside = [difference for difference in differences if difference is not None]
-    if not inside:
-        return (
-            "No setting has the same cost as independent sampling, so they are not compared. "
-            "Vary the path limit more widely."
-        )
     better = sum(difference.excludes_zero and sign * difference.value > 0 for difference in inside)
     worse = sum(difference.excludes_zero and sign * difference.value < 0 for difference in inside)
-    outside = len(differences) - len(inside)
-    words = (
-        f"Against independent sampling at equal {_cost_noun(cost)}, {better} of "
-        f"{counted(len(inside), 'other setting')} {'does' if better == 1 else 'do'} better and "
-        f"{worse} worse; for {len(inside) - better - worse}, {NO_DIFFERENCE}."
-    )
-    more = " lies" if outside == 1 else " lie"
-    return words + (f" {outside}{more} outside of its range." if outside else "")
+    return better, worse, len(inside) - better - worse, len(differences) - len(inside)
 
 
 def _cost_noun(cost: Quantity) -> str:

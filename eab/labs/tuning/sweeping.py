@@ -7,7 +7,7 @@ To stop, stop iterating. With a folder, what is finished is kept there, and the 
 """
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class SweepStep:
     """How far a sweep has come, and what is new."""
 
-    cells: tuple[Cell, ...]  # new ones; in the first step, those of the folder
+    cells: tuple[Cell, ...]  # new ones; in the first step, those that were there before
     failures: tuple[str, ...]  # why cells since the last step could not be made
     done: int
     failed: int  # cells that could not be made so far
@@ -46,10 +46,12 @@ def sweep(
     folder: Path | None = None,
     measurement: Measurement | None = None,
     draft: "LanguageModel | None" = None,
+    known: Iterable[Cell] = (),
 ) -> Generator[SweepStep]:
     """Make all cells of a grid with this model, several in each forward pass.
 
-    With a folder, finished cells and a table of them are kept there, and not made again.
+    With a folder, finished cells and a table of them are kept there, and not made again; neither
+    are those in `known`, without a folder.
 
     Raises:
         ConfigError: There are no prompts, or values of a combination contradict each other.
@@ -59,7 +61,7 @@ def sweep(
 
     measurement = measurement or Measurement()
     executor = InProcess(model, measurement, draft)
-    yield from sweep_with(executor, prompts, grid, folder, measurement)
+    yield from sweep_with(executor, prompts, grid, folder, measurement, known)
 
 
 def sweep_with(
@@ -68,23 +70,34 @@ def sweep_with(
     grid: Grid,
     folder: Path | None,
     measurement: Measurement,
+    known: Iterable[Cell] = (),
 ) -> Generator[SweepStep]:
     """The same, wherever this executor runs the items; `measurement` must be the executor's."""
     if not prompts:
         raise ConfigError("there are no prompts; give at least one")
     items = items_of(prompts, grid)
     if folder is None:
-        yield from _steps(executor, items, items, ())
+        yield from _missing(executor, items, {cell.key: cell for cell in known})
+        return
+    with Journal(folder, executor.card, measurement) as journal:
+        yield from _missing(executor, items, journal.known, journal)
+
+
+def _missing(
+    executor: Executor,
+    items: Sequence[Item],
+    known: Mapping[str, Cell],
+    journal: Journal | None = None,
+) -> Generator[SweepStep]:
+    """Make what is not known, by key."""
+    if not known:
+        yield from _steps(executor, items, items, (), journal)
         return
     card = executor.card
-    with Journal(folder, card, measurement) as journal:
-        known = journal.known
-        wanted = [cell_key(card, item.prompt, config) for item in items for config in item.configs]
-        left = [item.without(known, card) for item in items]
-        before = tuple(known[key] for key in wanted if key in known)
-        yield from _steps(
-            executor, items, [item for item in left if item is not None], before, journal
-        )
+    wanted = [cell_key(card, item.prompt, config) for item in items for config in item.configs]
+    left = [item.without(known, card) for item in items]
+    before = tuple(known[key] for key in wanted if key in known)
+    yield from _steps(executor, items, [item for item in left if item is not None], before, journal)
 
 
 def _steps(
@@ -92,7 +105,7 @@ def _steps(
     items: Sequence[Item],
     left: Sequence[Item],
     before: tuple[Cell, ...],
-    journal: "Journal | None" = None,
+    journal: Journal | None = None,
 ) -> Generator[SweepStep]:
     progress = _Progress(items, left, before)
     yield progress.step(before)

@@ -1,5 +1,8 @@
 """The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
 
+import re
+
+import pytest
 from cells import cell
 from page_walk import Tab, opened
 
@@ -10,7 +13,12 @@ from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import RunEnded
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
 from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.work_items import items_of
 from eab.lessons import bundled_runs
 from eab.run import RunFold
 
@@ -46,17 +54,37 @@ def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token
         asked = (Request("a prompt", config),)
         task = LiveTask(Job("sweep", model, TuningReport(), lambda _: iter(()), asked))
         for seed in range(runs):
-            task.apply(cell(0.3, seed))
+            task.apply(cell(0.3, seed, settings={"max_new_tokens": 10}, seconds=seconds))
             task.apply(cell(0.9, seed, made="resimulated", seconds=None))
         task.apply(RunEnded(0, "finished"))
-        task.seconds = seconds
         return task
 
-    longer = BranchingConfig(max_new_tokens=20)
-    earlier = [swept("embedded", 4, 99.0), swept("embedded", 4, 2.0), swept("gpt2", 4, 50.0)]
-    assert estimate.sweep_seconds(2, 6, longer, "embedded", earlier) == 4 * 20 * 2.0 / 40
-    assert estimate.sweep_seconds(2, 6, longer, "other", earlier) is None
-    assert estimate.sweep_seconds(2, 6, longer, "other", [swept("other", 0, 0.0)]) is None
+    earlier = [swept("embedded", 4, 9.0), swept("embedded", 4, 0.5), swept("gpt2", 4, 5.0)]
+    timed = estimate.timed_cells("embedded", earlier)
+    assert [one.seconds for one in timed] == [0.5] * 4
+    assert estimate.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
+    grid = Grid({"entropy_threshold": (0.3, 0.9)}, BranchingConfig(max_new_tokens=20), (1, 2, 3))
+    items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], grid)
+    assert estimate.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)
+    assert estimate.sweep_seconds(items, []) is None
+
+
+def test_the_pace_of_a_sweep_is_that_of_the_nearest_path_limit_and_the_same_policy() -> None:
+    def timed(policy: str, max_paths: int, seconds: float) -> Cell:
+        settings = {"policy": policy, "max_paths": max_paths, "max_new_tokens": 10}
+        return cell(0.3, 1, settings=settings, seconds=seconds)
+
+    cells = [timed("fair", 4, 1.0), timed("fair", 16, 2.0), timed("independent", 12, 7.0)]
+    base = BranchingConfig(max_paths=12, max_new_tokens=10)
+    items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], Grid({}, base))
+    assert estimate.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
+
+
+def test_a_first_visitor_is_told_about_how_long_the_first_sweep_takes() -> None:
+    page = opened("tune")
+    assert re.search(
+        r"Run: 600 cells; the model makes at least 240 runs; about \d+ s", page.captions
+    )
 
 
 def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:

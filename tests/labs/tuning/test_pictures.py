@@ -9,7 +9,7 @@ from eab.labs.tuning import pictures as tuning
 from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import SettingPoint, pareto_front, setting_points
-from eab.labs.tuning.quantities import COSTS, GAINS
+from eab.labs.tuning.quantities import COSTS, GAINS, QUANTITIES
 from eab.timing import NOTHING_YET
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
@@ -71,12 +71,15 @@ def test_a_heat_map_of_one_setting_has_one_row_and_dark_tiles_are_the_good_ones(
 
 def test_the_sentence_of_the_heat_map_names_best_and_worst() -> None:
     words = tuning_words.heat_sentence(fair(), ANSWERS)
-    assert "best at entropy threshold 0.5, max paths 16 (8 ± 0.25 answers)" in words
-    assert "worst at entropy threshold 1, max paths 8 (2 ± 0.25 answers)" in words
-    assert words.endswith("measurably worse than the best.")
+    assert words == "Distinct answers is best at entropy threshold 0.5, max paths 16: 8 answers."
+    more = tuning_words.heat_details(fair(), ANSWERS)
+    assert "Best: entropy threshold 0.5, max paths 16 (8 ± 0.25 answers)" in more
+    assert "worst: entropy threshold 1, max paths 8 (2 ± 0.25 answers)" in more
+    assert more.endswith("measurably worse than the best.")
     some = [point for point in fair() if point.config.max_paths == 8]
     words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
-    assert words.startswith("Distinct answers (max paths 8, policy fair): best at entropy thresh")
+    assert words.endswith("threshold 0.5: 5 answers. Shown: max paths 8, policy fair.")
+    assert tuning_words.heat_details(some[:1], ANSWERS) == ""
 
 
 def test_settings_that_gain_the_same_are_told_as_one() -> None:
@@ -92,13 +95,16 @@ def test_settings_that_gain_the_same_are_told_as_one() -> None:
         for seed in range(8)
     ]
     words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert "best at entropy threshold 0.5, any max paths (4" in words
-    assert "worst at entropy threshold 1, any max paths (1" in words
+    assert "best at entropy threshold 0.5, any max paths: 4 answers" in words
+    more = tuning_words.heat_details(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    assert "worst: entropy threshold 1, any max paths (1" in more
 
 
 def test_inside_of_the_error_there_is_no_difference() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
-    assert words.endswith("no difference measured within the noise of the seeds.")
+    assert words == "Distinct answers: no difference measured between these settings."
+    more = tuning_words.heat_details(fair(spread=20.0), ANSWERS)
+    assert more.endswith("no difference measured within the noise of the seeds.")
     assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
     single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
     assert "no difference measured" in tuning_words.heat_sentence(single, ANSWERS)
@@ -114,7 +120,7 @@ def test_the_pareto_chart_has_intervals_and_the_line_to_beat() -> None:
     assert series["on the front"].error_y.array[0] == pytest.approx(0.248, abs=0.001)
     shown = sorted(number for one in figure.data if one.customdata for number in one.customdata)
     assert shown == list(range(len(found)))
-    assert figure.layout.xaxis.title.text == "Tokens through the model (tokens) per run"
+    assert figure.layout.xaxis.title.text == "Tokens through the model per run"
 
 
 def test_bytes_have_a_unit_that_reads_well() -> None:
@@ -128,10 +134,38 @@ def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> N
     found = points()
     words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
     assert words.startswith(f"{len(pareto_front(found, ANSWERS))} of 6 settings are on the Pareto")
-    assert "at equal tokens, 3 of 4 other settings do better and 1 worse; for 0," in words
+    assert words.endswith("At equal tokens, 3 of 4 beat independent sampling.")
+    more = tuning_words.pareto_details(found, TOKENS, ANSWERS)
+    assert "at equal tokens: 3 better, 1 worse; for 0, no difference measured." in more
+    assert tuning_words.pareto_sentence([], TOKENS, ANSWERS).startswith("No setting has run")
     assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
-    noisy = tuning_words.pareto_sentence(points(spread=20.0), TOKENS, ANSWERS)
-    assert "0 of 4 other settings do better and 0 worse; for 4, no difference measured." in noisy
+    assert "other setting" in tuning_words.pareto_details(fair(), TOKENS, ANSWERS)
+    noisy = points(spread=20.0)
+    assert "0 of 4 beat" in tuning_words.pareto_sentence(noisy, TOKENS, ANSWERS)
+    more = tuning_words.pareto_details(noisy, TOKENS, ANSWERS)
+    assert "0 better, 0 worse; for 4, no difference measured." in more
+
+
+def test_sentences_above_a_picture_are_two_at_most_and_short() -> None:
+    for spread in (0.1, 20.0):
+        found = points(spread)
+        fixed = ["max_paths", "policy"]
+        for words in (
+            tuning_words.heat_sentence(fair(spread), ANSWERS, fixed),
+            tuning_words.pareto_sentence(found, TOKENS, ANSWERS),
+        ):
+            assert words.count(". ") <= 1
+            assert len(words) < 150
+            assert "±" not in words
+
+
+def test_no_axis_names_what_is_counted_twice() -> None:
+    for of in QUANTITIES.values():
+        assert of.axis.lower() != f"{of.label} ({of.label})".lower()
+        assert not (of.unit and of.axis.lower().count(of.unit.lower()) > 1), of.axis
+        figure = tuning.pareto_figure(points(), TOKENS, of)
+        lines = figure.layout.yaxis.title.text.split("<br>")
+        assert of.unit not in lines[1:] or of.unit not in of.label.lower()
 
 
 def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:

@@ -10,14 +10,18 @@ from cells import cell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import RunEnded
 from eab.labs.tuning import pictures as figures
 from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import COLUMNS, cells_table
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
-from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, loads
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, loads, plan_of
 
 
 def report() -> TuningReport:
@@ -42,6 +46,51 @@ def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
     old = loads(gzip.compress(json.dumps(content).encode()), "an old sweep")
     assert old.cells == report().cells
     assert {one.brier for one in old.cells} == {None}
+
+
+def stopped(cells: int = 1) -> TuningReport:
+    """A sweep of four cells that was stopped after some."""
+    grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
+    prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 0.5}, "coins"))]
+    made = TuningReport()
+    made.apply(Began("tiny", "float32", "a machine", 4, plan_of(prompts, grid)))
+    for seed in range(cells):
+        made.apply(cell(0.5, seed))
+    made.apply(RunEnded(0, "stopped"))
+    return made
+
+
+def test_a_stopped_sweep_knows_what_it_lacks_and_so_does_its_file() -> None:
+    found = loads(dumps(stopped()), "half a sweep")
+    assert (found.made, found.missing, found.ended) == ("1 of 4 cells", 3, RunEnded(0, "stopped"))
+    assert found.began == stopped().began
+    assert found.began.plan.cells == 4
+    assert loads(dumps(stopped(4)), "a sweep").complete
+
+
+def test_a_file_without_its_plan_says_how_much_it_lacks_all_the_same() -> None:
+    content = json.loads(gzip.decompress(dumps(stopped())))
+    del content["began"]["plan"]
+    old = loads(gzip.compress(json.dumps(content).encode()), "an old sweep")
+    assert (old.made, old.began.plan) == ("1 of 4 cells", None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cells": 5},
+        {"plan": {"grid": {}, "prompts": []}},
+        {"plan": {"grid": {"varied": {"max_paths": ["many"]}}, "prompts": []}},
+        {"plan": {"grid": {"seeds": [*range(1001)]}, "prompts": []}},
+        {"plan": {"grid": {}, "prompts": [{"id": 1, "question": {"prompt": ""}}]}},
+        {"plan": {"grid": {}, "prompts": [], "more": 1}},
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    content = json.loads(gzip.decompress(dumps(stopped())))
+    content["began"] |= change
+    with pytest.raises(RecordError, match="sweep"):
+        loads(gzip.compress(json.dumps(content).encode()), "a sweep")
 
 
 def test_what_has_not_begun_is_not_written() -> None:
@@ -108,6 +157,8 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
         tuning_words.settings_table(points, cost, gain).to_csv()
         tuning_words.pareto_sentence(points, cost, gain).encode()
         tuning_words.heat_sentence(points, gain).encode()
+        tuning_words.heat_details(points, gain).encode()
+        tuning_words.pareto_details(points, cost, gain).encode()
     tuning_words.saving_sentence(found.cells).encode()
     tuning_words.over_words(points).encode()
     cells_table(found.cells).to_parquet(None)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from saying_model import exact_answers, saying_model
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.errors import ConfigError
+from eab.errors import ConfigError, RecordError
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
@@ -183,6 +184,44 @@ def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFa
     assert table["max_paths"].tolist() == [cell.config.max_paths for cell in cells]
     assert varying(cell.config for cell in cells) == ["max_paths", "r"]
     assert len({cell.key for cell in cells}) == 4
+
+
+def test_a_followed_sweep_goes_on_with_what_it_lacks(
+    embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid({"entropy_threshold": (0.3, 0.9)}, SHORT, (1, 2, 3))
+    whole = cells_of(embedded, [COIN, STORY], grid)
+    some = TuningReport()
+    for event in report_sweep(embedded, [COIN, STORY], grid):
+        some.apply(event)
+        if len(some.cells) >= 5:
+            break
+    plan = some.began.plan
+    made: list[Cell] = []
+    of_one_run = Measurement.cell
+
+    def counting(*given: Any, **more: Any) -> Cell:
+        made.append(of_one_run(*given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(Measurement, "cell", counting)
+    report = TuningReport()
+    for event in report_sweep(embedded, plan.prompts, plan.grid, some.cells):
+        report.apply(event)
+    assert report.complete
+    assert [one for one in report.cells if one in some.cells] == report.cells[: len(some.cells)]
+    assert len(made) == len(whole) - len(some.cells), "nothing is made again"
+    assert {one.key: one.paths for one in report.cells} == {one.key: one.paths for one in whole}
+
+
+def test_cells_of_another_model_are_not_mixed_with_those_of_this_one(
+    embedded: HuggingFaceModel,
+) -> None:
+    grid = Grid({}, SHORT, (1, 2))
+    [first, _] = cells_of(embedded, [COIN], grid)
+    other = replace(first, key="0" * 24)
+    with pytest.raises(RecordError, match="another model or number format"):
+        list(report_sweep(embedded, [COIN], grid, [other]))
 
 
 def test_a_followed_sweep_tells_cells_that_fail_and_keeps_the_others(
