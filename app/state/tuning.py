@@ -22,6 +22,7 @@ from eab.errors import ConfigError, StoreError
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.recommendation import Wanted
 from eab.labs.tuning.report import ReportEvent, TuningReport, loads
 from eab.lessons import bundled_runs
 
@@ -66,13 +67,16 @@ def sweep_job(
     prompts: Sequence[TuningPrompt],
     model_name: str,
     known: Sequence[Cell] = (),
+    target: tuple[Wanted, float] | None = None,
 ) -> Job[TuningReport]:
-    """A sweep of settings; the known cells are not made again."""
+    """A sweep of settings; the known cells are not made again. With a target, it is a pilot."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
-        from eab.labs.tuning.live_sweep import report_sweep
+        from eab.labs.tuning.live_sweep import report_pilot, report_sweep
 
         limited = replace(grid, base=ready.requests[0].config)
+        if target is not None:
+            return report_pilot(ready.model, prompts, limited, target)
         return report_sweep(ready.model, prompts, limited, known)
 
     configs = tuple(grid.configs())
@@ -91,6 +95,13 @@ def displayed_model() -> str:
     """The model of the sweep on the page, as `app.server.model_cache` names it."""
     entry = SWEEP.displayed()
     return entry.live.model_name if entry.live is not None else entry.state.model_name
+
+
+def predict(
+    grid: Grid, prompts: Sequence[TuningPrompt], model_name: str, target: tuple[Wanted, float]
+) -> None:
+    """Start the pilot of a threshold for this target; one of this tab is stopped."""
+    PILOT.start(sweep_job("pilot", grid, tuple(prompts), model_name, target=target))
 
 
 def resume() -> None:

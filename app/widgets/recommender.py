@@ -36,9 +36,13 @@ _CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # none of the pilo
 HOW_IT_WORKS: Final = f"""
 The pilot runs your prompts with {PILOT_SEEDS} seeds at {len(THRESHOLDS)} thresholds, from
 {THRESHOLDS[0]:g} nats upwards. If no path limit acted, a run at a higher threshold follows exactly
-from the run at the lowest threshold, without the model. The mean over the prompts is taken per
-seed. The spread between the seeds gives the interval for the mean of {CHECK_SEEDS} other seeds.
-*Check* runs these, so that you see both numbers.
+from the run at the lowest threshold, without the model. Then the pilot adds thresholds between the
+two whose means are nearest to your number, one above and one below, until a mean is within
+3 % of your number, or the two thresholds differ by less than that. With few prompts, the number of
+paths may jump: then no threshold gives your number, and you see both sides.
+
+The mean over the prompts is taken per seed. The spread between the seeds gives the interval for the
+mean of {CHECK_SEEDS} other seeds. *Check* runs these, so that you see both numbers.
 
 A ratio of token steps does not answer "how much does it save?", because it depends on what is
 counted. The first implementation of this method did not count its prompt and its dropped paths, but
@@ -100,9 +104,10 @@ def _wanted() -> tuple[Wanted, float]:
 
 def _predict() -> None:
     with messages.errors_as_message():
-        config = pilot_config(sweep_editor.base(), *_wanted())
+        target = _wanted()
+        config = pilot_config(sweep_editor.base(), *target)
         grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
-        tuning.start("pilot", grid, sweep_editor.prompts(), model_choice.name())
+        tuning.predict(grid, sweep_editor.prompts(), model_choice.name(), target)
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
@@ -127,6 +132,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) ->
     )
     st.text(words.check_sentence(advice, measured))
     st.table(text_table(words.check_rows(advice, measured), words.CHECK_HEADINGS))
+    st.caption(words.basis_sentence(advice))
     with st.container(horizontal=True, key="tune_recommended"):
         st.button(
             "Check",

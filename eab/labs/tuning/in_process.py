@@ -4,6 +4,7 @@ An item's run at the lowest threshold comes first; the others are resimulated fr
 exact (`eab.what_if.resimulate`). For the rest, the model makes the next run in the same way.
 """
 
+from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,13 +19,14 @@ from eab.events import Event, ModelCard, Probed
 from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.tuning.cell import Cell, run_file_name
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, cell_key
+from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, cell_key, item_key
 from eab.models.base import LanguageModel
 from eab.run import fold
 from eab.run.threshold import threshold_in_nats
 from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
+MOST_EVENTS = 500_000  # of remembered runs
 
 
 @dataclass(slots=True)
@@ -49,9 +51,18 @@ class InProcess:
     """Runs items with one model; ModelError if the NLI model of the rule cannot be used."""
 
     def __init__(
-        self, model: LanguageModel, measurement: Measurement, draft: LanguageModel | None = None
+        self,
+        model: LanguageModel,
+        measurement: Measurement,
+        draft: LanguageModel | None = None,
+        remember: bool = False,
     ) -> None:
+        """With `remember`, later items follow from the runs of earlier ones, if exact."""
         self._model, self._draft, self._measurement = model, draft, measurement
+        self._remembers = remember
+        # by `item_key`, the lowest threshold first
+        self._remembered: defaultdict[str, list[Sequence[Event]]] = defaultdict(list)
+        self._events = 0
         load_rule(measurement.same_answer)  # it is remembered; what fails, fails before any run
 
     @property
@@ -60,10 +71,17 @@ class InProcess:
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft)
+        left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])
-            runs.add(work, work.request)
-        self._warm_up(items)
+            for run in reversed(self._remembered[item_key(self.card, item)]):
+                self._follow(work, run)
+            if work.left:
+                left.append(item)
+                runs.add(work, work.request)
+            else:
+                yield work.outcome()
+        self._warm_up(left)
         with closing(runs):
             while runs.busy:
                 for ended in runs.step():
@@ -91,10 +109,18 @@ class InProcess:
             work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}")
             return
         self._add(work, config, ended.events, ended.seconds)
+        if self._remembers and self._events + len(ended.events) <= MOST_EVENTS:
+            self._events += len(ended.events)
+            self._remembered[item_key(self.card, work.item)].append(ended.events)
+        self._follow(work, ended.events)
+
+    def _follow(self, work: _Work, run: Sequence[Event]) -> None:
+        """Add the cells that follow exactly from a run at a lower threshold."""
+        config = work.item.configs[0]
         if config.cache != "tree" or config.drafter != "none":
             return  # a resimulated run has a tree cache and no drafter
         for other in work.left[:]:
-            events = self._resimulated(ended.events, other)
+            events = self._resimulated(run, other)
             if events is not None:
                 self._add(work, other, events, None)
                 work.left.remove(other)

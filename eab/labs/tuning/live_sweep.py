@@ -1,15 +1,18 @@
-"""A sweep made for a page that follows it."""
+"""A sweep, or the pilot of a threshold, made for a page that follows it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from eab.errors import RecordError
 from eab.events import Progressed, RunEnded
 from eab.formatting import human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.recommendation import MOST_REFINEMENTS, Wanted, next_threshold
 from eab.labs.tuning.report import Began, ReportEvent, plan_of
-from eab.labs.tuning.sweeping import SweepStep, sweep
+from eab.labs.tuning.sweeping import SweepStep, sweep, sweep_with
 from eab.models.base import LanguageModel
 from eab.models.machine import describe_machine
 
@@ -39,10 +42,44 @@ def report_sweep(
         yield from step.cells
         failures += step.failures
         yield Progressed((step.done + step.failed) / step.total, _words(step))
-    if failures:
-        yield RunEnded(0, "failed", f"{len(failures)} cells failed, the first one: {failures[0]}")
-    else:
-        yield RunEnded(0, "finished")
+    yield _end(failures)
+
+
+def report_pilot(
+    model: LanguageModel,
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    target: tuple[Wanted, float],
+) -> Iterator[ReportEvent]:
+    """Make all cells of a grid of thresholds, and then those of thresholds between, as long as
+    `next_threshold` names one. These follow from the runs of the grid where that is exact.
+    """
+    from eab.labs.tuning.in_process import InProcess
+
+    how = Measurement()
+    executor = InProcess(model, how, remember=True)
+    cells, failures = list[Cell](), list[str]()
+    machine, total = describe_machine(model.card.device), plan_of(prompts, grid).cells
+    yield Began(model.card.full_name, model.card.dtype, machine, total)
+    varied, shown = grid.varied, ""
+    for number in range(1 + MOST_REFINEMENTS):
+        for step in sweep_with(executor, prompts, replace(grid, varied=varied), None, how):
+            cells += step.cells
+            failures += step.failures
+            yield from step.cells
+            share = (step.done + step.failed) / step.total
+            yield Progressed(1.0 if number else share, shown or _words(step))
+        threshold = next_threshold(cells, *target)
+        if threshold is None:
+            break
+        varied, shown = {"entropy_threshold": [threshold]}, f"Refining: {threshold:g} nats"
+    yield _end(failures)
+
+
+def _end(failures: Sequence[str]) -> RunEnded:
+    if not failures:
+        return RunEnded(0, "finished")
+    return RunEnded(0, "failed", f"{len(failures)} cells failed, the first one: {failures[0]}")
 
 
 def _words(step: SweepStep) -> str:

@@ -2,11 +2,14 @@
 
 The pilot is a sweep over thresholds with a few seeds on the user's own prompts. The runs at the
 lowest threshold are resimulated at the others where that is exact, and made by the model elsewhere.
-What is recommended was in the pilot; nothing is interpolated.
+Then thresholds are added between the two that bracket the wanted number (`next_threshold`). What is
+recommended was in the pilot; nothing is interpolated.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Literal
 
 from eab.config import MAX_PATHS, BranchingConfig
@@ -22,6 +25,9 @@ PILOT_SEEDS: Final = 6
 CHECK_SEEDS: Final = 6
 _SPARE: Final = 3  # the path limit of a pilot is so many times the wanted number of paths
 _LEAST_LIMIT: Final = 32
+MOST_REFINEMENTS: Final = 6  # halving the widest gap of THRESHOLDS four times makes it close
+_CLOSE: Final = 1.03  # a ratio of thresholds
+_NEAR: Final = 0.03  # a share of the wanted number
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,27 @@ class Recommendation:
     # The nearest threshold on the other side of the wanted number, and its mean; None if there is
     # none. Where a small change of the threshold changes much, both are far off.
     beyond: tuple[float, float] | None
+    near: bool  # whether the mean is as near to the wanted number as the seeds can tell
+    over_seeds: tuple[float, float]  # least and most of what is wanted, in the seeds of the pilot
+    tried: tuple[float, float]  # the lowest and the highest threshold of the pilot
 
     @property
     def threshold(self) -> float:
         """In nats."""
         return self.config.entropy_threshold
+
+    @property
+    def value(self) -> float:
+        """The mean of what is wanted."""
+        return (self.paths if self.wanted[0] == "paths" else self.tokens).value
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the mean jumps over the wanted number between two thresholds that are close."""
+        if self.near or self.beyond is None:
+            return False
+        low, high = sorted((self.threshold, self.beyond[0]))
+        return high <= low * _CLOSE
 
 
 def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
@@ -95,31 +117,65 @@ def recommend(
         raise ConfigError(
             "the pilot has no threshold yet at which every prompt ran; let it continue"
         )
-    found = {
-        point.config: {"paths": mean(point.gains), "tokens": mean(point.costs)} for point in points
+    found = {point.config.entropy_threshold: point for point in points}
+    both = {
+        threshold: {"paths": mean(point.gains), "tokens": mean(point.costs)}
+        for threshold, point in found.items()
     }
-
-    def off(config: BranchingConfig) -> tuple[float, float]:
-        return abs(found[config][wanted].value - number), -config.entropy_threshold
-
-    best = min(found, key=off)
-    means = {config.entropy_threshold: of[wanted].value for config, of in found.items()}
+    means = {threshold: of[wanted] for threshold, of in both.items()}
+    sides = _bracket(means, number)
+    best = _nearest(means, number)
+    near = _is_near(means[best], number)
+    if sides is not None and not near:  # the mean may be the same at many thresholds
+        best = _nearest({side: means[side] for side in sides}, number)
+    across = [] if sides is None else [side for side in sides if side != best]
+    seen = found[best].gains if wanted == "paths" else found[best].costs
     return Recommendation(
-        best,
+        found[best].config,
         (wanted, number),
-        _prediction(found[best]["paths"], check_seeds),
-        _prediction(found[best]["tokens"], check_seeds),
+        _prediction(both[best]["paths"], check_seeds),
+        _prediction(both[best]["tokens"], check_seeds),
         len({cell.prompt_id for cell in pilot}),
-        found[best]["paths"].seeds,
-        min(means.values()) <= number <= max(means.values()),
-        _beyond(means, found[best][wanted].value, number),
+        means[best].seeds,
+        sides is not None or any(each.value == number for each in means.values()),
+        next(((side, means[side].value) for side in across), None),
+        near,
+        (min(seen.values()), max(seen.values())),
+        (min(means), max(means)),
     )
 
 
-def _beyond(means: Mapping[float, float], best: float, number: float) -> tuple[float, float] | None:
-    """The threshold and mean nearest to a number, on its other side from the best."""
-    others = [entry for entry in means.items() if (entry[1] - number) * (best - number) < 0]
-    return min(others, key=lambda entry: abs(entry[1] - number), default=None)
+def next_threshold(pilot: Sequence[Cell], wanted: Wanted, number: float) -> float | None:
+    """What to add to a pilot: halfway, on the log scale, between the two neighbours whose means
+    bracket the wanted number; None if a mean is near enough, the two are close, or none bracket it.
+    """
+    of = quantity(wanted)
+    means = {point.config.entropy_threshold: point.gain for point in setting_points(pilot, of, of)}
+    if not means or abs(means[_nearest(means, number)].value - number) <= _NEAR * number:
+        return None
+    sides = _bracket(means, number)
+    if sides is None or sides[1] <= sides[0] * _CLOSE:
+        return None
+    middle = math.sqrt(sides[0] * sides[1])
+    return round(middle, 2 if middle >= 1 else 3)
+
+
+def _nearest(means: Mapping[float, Mean], number: float) -> float:
+    """The threshold with the nearest mean; of several, the highest."""
+    return min(means, key=lambda threshold: (abs(means[threshold].value - number), -threshold))
+
+
+def _is_near(found: Mean, number: float) -> bool:
+    """Within half a standard error of the seeds: a closer mean would say little."""
+    return abs(found.value - number) <= max(_NEAR * number, (found.error or 0.0) / 2)
+
+
+def _bracket(means: Mapping[float, Mean], number: float) -> tuple[float, float] | None:
+    """The neighbours, the lower threshold first, between whose means a number lies."""
+    for high, low in pairwise(sorted(means, reverse=True)):
+        if (means[low].value - number) * (means[high].value - number) < 0:
+            return low, high
+    return None
 
 
 def _prediction(of: Mean, seeds: int) -> Prediction:

@@ -302,14 +302,14 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
-    [sentence] = [one for one in page.words if one.startswith("Threshold ")]
-    assert "for about 6 paths" in sentence
-    assert "Predicted from 2 prompts and 6 seeds" in sentence
+    [sentence] = [one for one in page.words if " nat" in one]
+    assert "6 paths: " in sentence
+    assert "Predicted from 2 prompts and 6 seeds" in page.captions
     assert "Not measured yet" in page.said
     page.press("tune_check").run_to_its_end(PILOT_STOP).run()
     assert "both inside the predicted interval" in page.said
     page.press("tune_use_recommended")
-    assert f"Threshold {page.session_state['set_threshold_nats']:g} nats" in sentence
+    assert f"{page.session_state['set_threshold_nats']:g} nat" in sentence
 
 
 def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:

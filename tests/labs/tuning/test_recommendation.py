@@ -1,19 +1,32 @@
 """The recommended threshold, its prediction and the check."""
 
+from collections.abc import Callable
+
 import pytest
 from cells import cell
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
 from eab.labs.tuning import recommendation_pictures as words_of
 from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.live_sweep import report_pilot
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
 from eab.labs.tuning.recommendation import (
+    MOST_REFINEMENTS,
     THRESHOLDS,
     Prediction,
     measured_means,
+    next_threshold,
     pilot_config,
     recommend,
 )
+from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.sweeping import sweep
+from eab.models.huggingface import HuggingFaceModel
 
 
 def pilot() -> list[Cell]:
@@ -83,12 +96,17 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
         for seed in (1, 2, 3)
     ]
     found = recommend(pilot, "paths", 12, check_seeds=3)
-    words = words_of.recommendation_sentence(found)
-    assert words.startswith("Threshold 1 nats, for about 12 paths: 12 paths (8 to 16) for 220")
-    assert "Predicted from 1 prompt and 3 seeds" in words
-    assert "The next threshold" not in words
+    assert words_of.recommendation_sentence(found) == "12 paths: 1 nat, 11 to 13 over 3 seeds."
+    assert words_of.basis_sentence(found).startswith("Predicted from 1 prompt and 3 seeds")
+    assert words_of.check_rows(found, {})[0][1] == "12 paths (8.5 to 16)"
     between = words_of.recommendation_sentence(recommend(pilot, "paths", 15))
-    assert "The next threshold, 0.5 nats, gives 22 paths." in between
+    assert between.startswith("15 paths: 0.5 nats gives 22, 1 nat gives 12. Press Predict")
+    tokens = words_of.recommendation_sentence(recommend(pilot, "tokens", 220))
+    assert tokens == "220 tokens: 1 nat, 210 to 230 over 3 seeds."
+    beyond = words_of.recommendation_sentence(recommend(pilot, "paths", 40))
+    assert beyond.startswith(
+        "No threshold from 0.5 to 1 nat gives 40 paths: the nearest is 0.5 nats"
+    )
     star = words_of.pilot_figure(pilot, found).data[1]
     assert (list(star.x), list(star.y)) == ([1.0], [12.0])
     assert words_of.check_sentence(found, {}).startswith("Not measured yet")
@@ -99,5 +117,94 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
     far = measured_means([cell(1.0, seed, paths=40, tokens=220) for seed in (7, 8, 9)])
     assert "paths are outside" in words_of.check_sentence(found, far)
     one = recommend(pilot[:1], "paths", 12)
-    assert "which has no interval" in words_of.recommendation_sentence(one)
+    assert "which has no interval" in words_of.basis_sentence(one)
     assert "has no interval" in words_of.check_sentence(one, near)
+
+
+def test_a_mean_that_is_only_within_the_noise_of_the_seeds_is_said() -> None:
+    noisy = [cell(1.0, seed, paths=count) for seed, count in enumerate((5, 12, 16))]
+    words = words_of.recommendation_sentence(recommend(noisy, "paths", 12))
+    assert words == "About 12 paths: 1 nat gives 11, 5 to 16 over 3 seeds."
+
+
+def test_one_path_is_not_one_paths() -> None:
+    pilot = [cell(1.0, seed, paths=1, tokens=8) for seed in (1, 2)]
+    found = recommend(pilot, "paths", 1)
+    said = [words_of.recommendation_sentence(found), *words_of.check_rows(found, {})[0]]
+    assert said[0] == "1 path: 1 nat, 1 over 2 seeds."
+    assert said[2] == "1 path (1 to 1)"
+
+
+def refined(paths: Callable[[float], float], wanted: float) -> tuple[list[Cell], list[float]]:
+    """A pilot whose mean at a threshold is this, after its refinement; and what was added."""
+    cells: list[Cell] = []
+    added: list[float] = []
+
+    def run(threshold: float) -> None:
+        mean = paths(threshold)
+        cells.extend(cell(threshold, seed, paths=round(mean * 100)) for seed in (1, 2))
+
+    for threshold in THRESHOLDS:
+        run(threshold)
+    while (found := next_threshold(cells, "paths", wanted * 100)) is not None:
+        added.append(found)
+        run(found)
+    return cells, added
+
+
+@given(st.floats(1.2, 60.0), st.floats(0.5, 3.0))
+def test_thresholds_are_added_until_the_wanted_number_is_bracketed(
+    wanted: float, power: float
+) -> None:
+    cells, added = refined(lambda threshold: 8.0 / threshold**power, wanted)
+    found = recommend(cells, "paths", wanted * 100)
+    assert len(added) <= MOST_REFINEMENTS
+    assert len(added) == len(set(added))
+    assert found.near or found.jumps or not found.reached
+    inside = 8.0 / 3.0**power < wanted < 8.0 / 0.3**power
+    assert found.reached == inside or found.near
+    if inside:
+        sides = [found.threshold, *([found.beyond[0]] if found.beyond else [])]
+        assert found.near or max(sides) / min(sides) <= 1.031
+
+
+def test_where_the_mean_jumps_both_sides_are_said() -> None:
+    cells, added = refined(lambda threshold: 15.0 if threshold < 1.03 else 9.0, 12.0)
+    found = recommend(cells, "paths", 1200)
+    assert 3 <= len(added) <= MOST_REFINEMENTS
+    assert found.jumps
+    words = words_of.recommendation_sentence(found)
+    assert words.startswith("No threshold gives 1,200 paths: 1")
+    assert "gives 1,500, 1.03 nats" in words
+    assert words.endswith("gives 900.")
+
+
+def test_a_pilot_that_is_near_or_brackets_nothing_is_not_refined() -> None:
+    assert next_threshold(pilot(), "paths", 12) is None, "a mean is there"
+    assert next_threshold(pilot(), "paths", 12.2) is None, "within 3 %"
+    assert next_threshold(pilot(), "paths", 200) is None
+    assert next_threshold([], "paths", 5) is None
+    assert next_threshold(pilot(), "paths", 18) == pytest.approx(0.5**0.5, abs=1e-3)
+    assert next_threshold(pilot(), "tokens", 200) == pytest.approx(2**0.5, abs=1e-2)
+
+
+def test_the_pilot_of_a_model_is_refined_without_running_it_again(
+    embedded: HuggingFaceModel,
+) -> None:
+    prompts = [TuningPrompt("a", Question("I tossed a coin and it landed on", (), {}, ""))]
+    config = pilot_config(BranchingConfig(max_new_tokens=6), "paths", 6)
+    grid = Grid({"entropy_threshold": THRESHOLDS}, config, range(1, 7))
+    report = TuningReport()
+    for event in report_pilot(embedded, prompts, grid, ("paths", 6.0)):
+        report.apply(event)
+    assert report.complete
+    assert next_threshold(report.cells, "paths", 6.0) is None
+    found = recommend(report.cells, "paths", 6.0)
+    assert found.near or found.jumps
+    added = [one for one in report.cells if one.config.entropy_threshold not in THRESHOLDS]
+    assert added
+    assert {one.made for one in added} == {"resimulated"}
+    anew = Grid({"entropy_threshold": [added[0].config.entropy_threshold]}, config, range(1, 7))
+    alone = [one for step in sweep(embedded, prompts, anew) for one in step.cells]
+    counts = {one.key: one.paths for one in alone}
+    assert counts == {one.key: one.paths for one in added if one.key in counts}
