@@ -75,7 +75,10 @@ def _undeciding(count: int) -> str:
 
 
 def text_before(run: RunState, fork: ForkShare) -> str:
-    """The end of the text before a fork."""
+    """The end of the text before a fork, from the beginning of a word if it has spaces."""
     generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
     text = token_text.visible(token_text.join([run.started.prompt, generated])).strip()
-    return text if len(text) <= _MAX_TEXT else "…" + text[1 - _MAX_TEXT :]
+    if len(text) <= _MAX_TEXT:
+        return text
+    end = text[1 - _MAX_TEXT :]
+    return "…" + end[end.find(" ") + 1 :]

@@ -112,7 +112,8 @@ export class Board {
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
     tree.picture.prepend(this.outline.root);
-    tree.picture.append(this.finder.root, limit.root, this.silence.root);
+    tree.picture.append(this.finder.root, this.silence.root);
+    tree.key.before(limit.root);
     tree.key.after(transport.root);
     entropy.picture.append(this.entropy.bar.root);
     memory.addControls(growth.root);

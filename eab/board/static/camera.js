@@ -7,7 +7,6 @@ import { FONT_SIZE } from "./text.js";
 const MARGIN = 12;
 const READABLE = 0.85; // scale; texts are shortened before they are drawn smaller (fitting.js)
 const SMALLEST_WHOLE = 0.1;
-const NOTE = 30; // px at the bottom, for the note on the path limit
 const LARGEST = 1.3;
 const LARGEST_PRESENTED = 1.2; // times what is readable
 const PRESENTED = 0.7; // times what is readable, at least, where a whole tree is presented
@@ -94,10 +93,9 @@ export class Camera {
   /** The part of the picture that the tree may fill. */
   room() {
     const { width, height } = this.size();
-    const note = this.store.run.limit && !this.view.presents ? NOTE : 0;
     return {
       width: Math.max(50, width - 2 * MARGIN),
-      height: Math.max(50, height - 2 * MARGIN - note),
+      height: Math.max(50, height - 2 * MARGIN),
     };
   }
 

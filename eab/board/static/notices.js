@@ -11,7 +11,7 @@ const SILENCE_WORDS =
   "You can replay what has arrived.";
 const PAUSE_MS = 5000; // between two announcements
 
-/** One line over the tree where the path limit dropped branches, and a way to what that means. */
+/** Under the tree where the path limit dropped branches, and a way to what that means. */
 export class LimitNote {
   /** @param {RunStore} store @param {Send} send */
   constructor(store, send) {
@@ -25,7 +25,7 @@ export class LimitNote {
   render() {
     const { limit } = this.store.run;
     this.root.hidden = limit === "";
-    this.words.textContent = this.words.title = limit;
+    this.words.textContent = limit;
   }
 }
 

@@ -52,19 +52,19 @@ const LEGENDS = {
     {
       isDetail: true,
       notIn: "diff not-outline",
-      words: "48% on an edge: share at its fork",
+      words: "48% on an edge: share",
       help: "How much of its parent's weight this branch received.",
     },
     {
       isDetail: true,
       notIn: "diff",
-      words: "12% beside a text: its weight",
+      words: "12% beside a text: weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",
     },
     {
       isDetail: true,
       only: "diff",
-      words: "A 12% beside a text: its weight in A",
+      words: "A 12% beside a text: weight in A",
       help:
         "The part of all probability that the text stands for in run A. A text that both runs have " +
         "has two weights.",
