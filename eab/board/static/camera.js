@@ -42,6 +42,11 @@ export class Camera {
     return this.wantsWhole ?? (!this.view.presents || this.rowsFit());
   }
 
+  /** Whether no part of the tree is out of the picture. */
+  get holdsAll() {
+    return this.showsWhole && !this.movedByUser;
+  }
+
   /** Whether a line of each text fits in large letters. */
   rowsFit() {
     const drawn = this.view.branches.drawn();
@@ -83,6 +88,7 @@ export class Camera {
     const transform = `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${k.toFixed(3)})`;
     this.tree.stage.setAttribute("transform", transform);
     this.tree.svg.classList.toggle("tiny", k < TINY);
+    this.tree.hideCut();
   }
 
   /** The size of the picture in pixels. */

@@ -35,6 +35,7 @@ const SMALLER = [
   { share: 0.93, from: 0.06 },
   { share: 0.82, from: 0.3 },
 ];
+const SMALLER_PRESENTED = { share: 0.72, from: 0.02 };
 
 /**
  * What grew from each path, and the lengths of the words of its text, by the path's id.
@@ -65,8 +66,7 @@ function fittest(kept, prompt, camera, aligned) {
   if (aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
   let best = at(room, LINES_OF_A_LEAF[0]);
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
-  const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
-  for (const { share, from } of [...larger, { share: 1, from: 0 }, ...SMALLER]) {
+  for (const { share, from } of scalesOf(camera, largest)) {
     if (best.leftOut < from * all) break;
     const scale = share * readable;
     const room = roomAt(camera, texts, scale);
@@ -77,6 +77,17 @@ function fittest(kept, prompt, camera, aligned) {
     if (!best.leftOut && best.height <= room.height) break;
   }
   return best;
+}
+
+/**
+ * Shares of the scale that is easy to read, the largest first. What is not shown whole is drawn at that
+ * scale.
+ * @param {Camera} camera @param {number} largest
+ */
+function scalesOf({ readable, showsWhole, view }, largest) {
+  const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
+  const smaller = view.presents ? [...SMALLER, SMALLER_PRESENTED] : SMALLER;
+  return [...larger, { share: 1, from: 0 }, ...(showsWhole ? smaller : [])];
 }
 
 /**

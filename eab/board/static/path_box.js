@@ -18,6 +18,7 @@ const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
 const WEIGHT_X = 22; // px from the right edge
+const WEIGHT_WIDTH = 44; // px, about
 export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
 const WEIGHT_LINE = 12; // px; a text of two runs has two weights
 const NEAR = 0.4; // px; a box this close to its place is put there
@@ -87,6 +88,7 @@ export class PathBox {
     this.at = start ?? { x: this.target.x, y: this.target.y };
     this.filledWith = "";
     this.drawnAt = "";
+    this.isLeaf = true; // as it was drawn last
   }
 
   remove() {
@@ -113,12 +115,21 @@ export class PathBox {
     return { x: this.at.x + this.width, y: this.at.y };
   }
 
+  /** Of the box with what stands after it. */
+  edges() {
+    const { x, y } = this.at;
+    const half = this.height / 2;
+    const right = x + this.width + (this.isLeaf ? WEIGHT_X + WEIGHT_WIDTH : 0);
+    return { left: x, right, top: y - half, bottom: y + half };
+  }
+
   // ---- filling
 
   /** @param {Path} path */
   render(path) {
     this.path = path;
     const status = statusAt(path, this.view.cursor);
+    this.isLeaf = status !== "forked";
     const weight = weightAt(path, this.view.cursor);
     const count = tokenCountAt(path, this.view.cursor);
     this.target = this.tree.placeOf(path);

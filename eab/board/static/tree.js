@@ -5,6 +5,7 @@
 /** @import { ViewState } from "./view_state.js" */
 import { Camera, TINY } from "./camera.js";
 import { stepX } from "./chart_frame.js";
+import { cutAt, onScreen } from "./edges.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { BOX, LINE, MARKS } from "./layout.js";
@@ -36,7 +37,11 @@ export class TreeView {
     this.boxLayer = shape("g", { class: "boxes" });
     this.stage = shape("g", {}, this.edgeLayer, this.boxLayer);
     const name = { class: "tree", role: "tree", "aria-label": "Tree of generated texts" };
-    this.svg = shape("svg", name, this.cursor, this.stage);
+    this.more = {
+      above: shape("text", { class: "more", x: 2, y: "1em" }),
+      below: shape("text", { class: "more", x: 2 }),
+    };
+    this.svg = shape("svg", name, this.cursor, this.stage, ...Object.values(this.more));
     /** @type {Map<number, PathBox>} */
     this.boxes = new Map();
     this.prompt = boxParts(this.boxLayer, "prompt");
@@ -44,6 +49,7 @@ export class TreeView {
     this.promptFold = new FoldMark(view, 0);
     this.prompt.group.append(this.promptRing, this.promptFold.node);
     this.promptRight = 0;
+    this.hidesCut = false;
     this.camera = new Camera(this);
     /** Where the pointer was pressed. @type {(Point & { moved: boolean }) | null} */
     this.pressed = null;
@@ -238,6 +244,29 @@ export class TreeView {
     else writeLines(text, layout.prompt.lines, 10, first);
   }
 
+  /** The boxes that are cut are not drawn where only a part of the tree is presented. */
+  hideCut() {
+    const { camera, more, view } = this;
+    const isPart = view.presents && !view.aligned && !camera.holdsAll;
+    if (!isPart && !this.hidesCut) return;
+    this.hidesCut = isPart;
+    const size = camera.size();
+    const half = view.layout.promptHeight / 2;
+    const { x, y } = this.promptEnd();
+    const prompt = { left: 0, right: x, top: y - half, bottom: y + half };
+    const isOut = cutAt(onScreen(prompt, camera.at), size) !== "";
+    this.prompt.group.classList.toggle("cut", isPart && isOut);
+    const counts = { top: 0, bottom: 0, left: 0, right: 0, "": 0 };
+    for (const box of this.boxes.values()) {
+      const cut = isPart ? cutAt(onScreen(box.edges(), camera.at), size) : "";
+      box.group.classList.toggle("cut", cut !== "");
+      if (!box.hidden && box.isLeaf) counts[cut] += 1;
+    }
+    more.above.textContent = counts.top ? `▲ ${counts.top} more` : "";
+    more.below.textContent = counts.bottom ? `▼ ${counts.bottom} more` : "";
+    set(more.below, { y: size.height - 6 });
+  }
+
   /** @param {number} id */
   focusBox(id) {
     this.boxes.get(id)?.group.focus({ preventScroll: true });
@@ -252,6 +281,7 @@ export class TreeView {
     let moving = this.camera.tick(ease);
     for (const box of this.boxes.values()) moving = box.tick(ease) || moving;
     for (const box of this.boxes.values()) box.draw();
+    this.hideCut();
     return moving;
   }
 }
