@@ -166,7 +166,41 @@ def test_small_branches_are_folded_until_they_are_tapped_and_hidden_ones_go(boar
     assert min(new) not in items(shown)
 
 
-def test_by_step_and_presenter_still_show_the_tree(board: Boards) -> None:
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("full_screen", [True, False])
+def test_the_presenter_fills_a_phone_with_the_outline_over_the_scrubber(
+    board: Boards, width: int, height: int, full_screen: bool
+) -> None:
+    shown = phone(board, CHAT, width, height)
+    if not full_screen:
+        refuse = (
+            "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
+        )
+        shown.page.evaluate(refuse)
+    shown.keys("End", "p")
+    alone = shown.find(".eab:fullscreen" if full_screen else ".eab:popover-open")
+    expect(alone).to_be_visible()
+    assert shown.page.evaluate(FAULTS) == []
+    first, slider = (
+        box_of(shown.find(name)) for name in (".outline-item.prompt", ".transport input")
+    )
+    assert 0 <= first["y"] <= height / 4
+    assert slider["y"] + slider["height"] <= height
+    last = shown.find(".outline-item.path").last
+    last.scroll_into_view_if_needed()
+    assert box_of(last)["y"] < box_of(shown.find(".transport input"))["y"]
+    shown.press("p")
+    expect(alone).to_have_count(0)
+
+
+def test_a_long_prompt_begins_with_its_first_words(board: Boards) -> None:
+    shown = phone(board, RUNS["long"], 390, 844)
+    text = shown.find(".outline-item.prompt").text_content() or ""
+    assert RUNS["long"].started.prompt.startswith(text[:40])
+    assert RUNS["long"].started.prompt.endswith(text[-40:])
+
+
+def test_by_step_shows_the_tree_and_so_does_a_wider_window(board: Boards) -> None:
     shown = phone(board, CHAT, 390, 844)
     shown.button("By step").click()
     expect(shown.find("svg.tree")).to_be_visible()

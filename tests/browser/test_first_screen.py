@@ -94,12 +94,31 @@ def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
     expect_controls_uncovered(page)
     bars = [place(page, name)["height"] for name in (".st-key-header", ".eab .tree-panel > header")]
     assert sum(bars) <= height / 4
+    assert place(page, ".st-key-open_run button")["y"] >= 4
     slider = place(page, ".eab .transport:not(.tools) input")
     assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
     for part in ("document.documentElement", "document.querySelector('.stMain')"):
         assert page.evaluate(f"{part}.scrollWidth") <= width
     token = page.locator(".eab .outline-item.path .token").first
     until_attached(token.click, page.locator(".eab .drawer:visible .inspector"))
+
+
+def test_on_a_phone_on_its_side_the_sidebar_leaves_the_width_to_the_texts(
+    open_page: OpenPage,
+) -> None:
+    page = open_page(reduced_motion="reduce")
+    page.set_viewport_size({"width": 844, "height": 390})
+    item = page.locator(".eab .outline-item.path").first
+    expect(item).to_be_visible(timeout=60 * SECONDS)
+    expect_controls_uncovered(page)
+    assert place(page, ".eab")["x"] < 100
+    assert place(page, ".eab .outline")["width"] > 700
+    slider = place(page, ".eab .transport:not(.tools) input")
+    assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < 390 - slider["height"]
+    page.locator(".stSidebar").hover(position={"x": 20, "y": 200})
+    expect(page.locator("[data-testid=stSidebarNavLink] p").first).to_have_css("opacity", "1")
+    shown = "document.elementFromPoint(150, 100).closest('.stSidebar') !== null"
+    assert page.evaluate(shown)
 
 
 def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) -> None:

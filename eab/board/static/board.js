@@ -204,6 +204,7 @@ export class Board {
     const width = this.sizes.ofLaidOut(this.root)?.width ?? PHONE.width + 1;
     this.view.isPhone = width <= PHONE.width || innerHeight <= PHONE.height;
     this.root.classList.toggle("phone", this.view.isPhone);
+    this.presentation.measure();
     this.root.classList.toggle("outlined", this.view.outlined);
     this.view.branches.update();
     this.view.layout = arrange(this.store, this.view, this.tree.camera);
@@ -233,7 +234,6 @@ export class Board {
   redraw() {
     if (this.store.version < 0) return;
     this.applyTheme();
-    this.presentation.measure();
     this.arrange();
     this.render();
   }

@@ -17,8 +17,10 @@ export class Presentation {
     });
   }
 
-  /** The window may have another size. */
+  /** The window may have another size; a phone has no last row, and keeps its outline. */
   measure() {
+    const { isPhone, presents } = this.view;
+    this.root.classList.toggle("presenting", presents && !isPhone);
     this.view.textSize = Number.parseFloat(getComputedStyle(this.root).fontSize);
   }
 
@@ -54,8 +56,6 @@ export class Presentation {
   set(isOn) {
     if (this.view.presents === isOn) return;
     this.view.presents = isOn;
-    this.root.classList.toggle("presenting", isOn);
-    this.measure();
     this.send("refit");
   }
 }

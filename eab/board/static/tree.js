@@ -124,7 +124,11 @@ export class TreeView {
   // ---- places
 
   extent() {
-    const { width, height } = this.view.layout;
+    const { height } = this.view.layout;
+    // The beginning of a text may be wider than the whole one is, shortened.
+    const drawn = [...this.boxes.values()].filter((box) => !box.hidden && box.isLeaf);
+    const ends = drawn.map((box) => box.target.x + box.width);
+    const width = Math.max(this.view.layout.width, ...(this.view.aligned ? [] : ends));
     return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.spread(), 30) };
   }
 

@@ -69,7 +69,7 @@ export class ViewState {
 
   /** Whether an outline stands in place of the tree: a phone has no width for boxes side by side. */
   get outlined() {
-    return this.isPhone && !this.aligned && !this.presents;
+    return this.isPhone && !this.aligned;
   }
 
   get animates() {

@@ -1,0 +1,84 @@
+"""The words on the board are whole: sentences and legends beside the pictures, and texts in large letters."""
+
+import pytest
+from board_page import Boards
+
+from eab.lessons import bundled_runs
+from eab.run import fold
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+NAMES = ("bridge", "ball", "rare", "original", "long", "canberra", "riddle", "recipe")
+RUNS = {
+    name: fold(bundled_runs.events_of(one))
+    for one in bundled_runs.recordings()
+    if (name := one.file.removesuffix(".eab")) in NAMES
+}
+# Words beside the pictures that are cut, or not wholly in their panel.
+CLIPPED = """() => {
+  const found = [];
+  for (const panel of document.getElementById("host").shadowRoot.querySelectorAll(".panel")) {
+    const { left, right, top, bottom } = panel.getBoundingClientRect();
+    for (const one of panel.querySelectorAll("h2, .sentence, .key, .key-entry, .limit-note span")) {
+      if (!one.getClientRects().length) continue;
+      const box = one.getBoundingClientRect();
+      const isIn = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
+      const isCut = getComputedStyle(one).overflow !== "visible" &&
+        (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1);
+      if (!isIn || isCut) found.push(one.textContent);
+    }
+  }
+  return found;
+}"""
+# At every fourth step: boxes that are cut at an edge of the picture, and lines with a part of a word.
+BROKEN = """async () => {
+  const root = document.getElementById("host").shadowRoot;
+  const board = root.__board;
+  const picture = root.querySelector("svg.tree").getBoundingClientRect();
+  const wordsOf = (text) => text.split(/[ …↵]+/).filter(Boolean);
+  const found = [];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let step = 0; step <= board.store.lastStep; step += 4) {
+    board.send("goTo", step);
+    for (let count = 0; count < 6; count += 1) await frame(); // a sentence may have two lines
+    for (const box of root.querySelectorAll("svg.tree .box:not(.hidden, .cut, .stub)")) {
+      const path = board.store.paths.get(Number(box.dataset.path ?? -1));
+      const text = path
+        ? path.tokens.slice(0, step - path.born + 1).map(({ piece }) => piece).join("")
+        : board.store.run.prompt;
+      const words = new Set(wordsOf(text));
+      for (const { textContent } of box.querySelectorAll(".label > tspan")) {
+        for (const word of wordsOf(textContent)) if (!words.has(word)) found.push([step, word, text]);
+      }
+      for (const part of box.querySelectorAll(".frame, .label, .weight, .mark")) {
+        const { left, right, top, bottom, width } = part.getBoundingClientRect();
+        const isIn = left >= picture.left - 1 && right <= picture.right + 1 &&
+          top >= picture.top - 2 && bottom <= picture.bottom + 2;
+        if (width && !isIn) found.push([step, part.getAttribute("class"), text]);
+      }
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("size", [(1064, 661), (732, 688), (1048, 520)])
+def test_no_sentence_or_legend_is_cut(screen: Boards, size: tuple[int, int]) -> None:
+    shown = screen(*size, reduced_motion="reduce")
+    for name, run in RUNS.items():
+        shown.feed(run, name=name)
+        shown.keys("End", "d")
+        assert shown.page.evaluate(CLIPPED) == [], name
+
+
+@pytest.mark.parametrize("size", [(1024, 768), (1366, 768), (1920, 1080)])
+def test_presented_boxes_are_whole_and_so_are_their_words(
+    screen: Boards, size: tuple[int, int]
+) -> None:
+    shown = screen(*size, reduced_motion="reduce")
+    for name, run in RUNS.items():
+        shown.feed(run, name=name)
+        if not shown.find(".eab.presenting").count():
+            shown.keys("p")
+        shown.page.wait_for_timeout(200)
+        assert shown.page.evaluate(BROKEN) == [], name
+        assert shown.find(".box.path:not(.hidden, .cut)").count() >= 4
