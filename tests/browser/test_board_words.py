@@ -33,13 +33,13 @@ CLIPPED = """() => {
 BROKEN = """async () => {
   const root = document.getElementById("host").shadowRoot;
   const board = root.__board;
-  const picture = root.querySelector("svg.tree").getBoundingClientRect();
   const wordsOf = (text) => text.split(/[ …↵]+/).filter(Boolean);
   const found = [];
   const frame = () => new Promise(requestAnimationFrame);
   for (let step = 0; step <= board.store.lastStep; step += 4) {
     board.send("goTo", step);
-    for (let count = 0; count < 6; count += 1) await frame(); // a sentence may have two lines
+    for (let count = 0; count < 4; count += 1) await frame(); // a sentence may have two lines
+    const picture = root.querySelector("svg.tree").getBoundingClientRect();
     for (const box of root.querySelectorAll("svg.tree .box:not(.hidden, .cut, .stub)")) {
       const path = board.store.paths.get(Number(box.dataset.path ?? -1));
       const text = path
