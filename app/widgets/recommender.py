@@ -81,13 +81,14 @@ def show(piloting: bool, checking: bool) -> None:
 
 
 def _bar(active: bool) -> None:
-    prompts, kind, number, predict, stop = st.columns([4, 2, 2, 2, 2], vertical_alignment="bottom")
+    widths = [4.1, 3, 1.9, 2.2, 1.8]  # all can be read in a window of 1024 pixels
+    prompts, kind, number, predict, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with kind:
         st.segmented_control("Target", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
     with number:
-        st.number_input("Number per run", 1, 10_000, key=_NUMBER, **KEPT)
+        st.number_input("Per run", 1, 10_000, key=_NUMBER, **KEPT)
     words = "Run the pilot on these prompts."
     start_and_stop((predict, stop), "Predict", words, "tune_pilot", active, _stop, _predict)
 
