@@ -116,7 +116,8 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
     """A run that is generated in its own thread. It ends at its next step when it is stopped or
-    closed, and when the cell that began it is run again.
+    closed, and when the cell that began it is run again. In Jupyter, the browser stops it when its
+    last board has left the page, as when its cell is deleted.
 
     Attributes:
         events: Those so far, for `eab.save`.

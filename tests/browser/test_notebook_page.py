@@ -4,6 +4,7 @@ and, through the kernel, to the threshold line. Saved and opened without them, i
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,12 +25,33 @@ from eab.share.with_still import WIDGET
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
 
+GROWING = """\
+import time
+
+import eab
+
+model = eab.load_model("embedded")
+
+
+def slowly(ids, scores):  # no text ends by itself
+    time.sleep(0.1)
+    scores[:, list(model.stop_ids)] = -1e9
+    return scores
+
+
+live = eab.explore(model, "Once upon a time", max_new_tokens=400, logits_processor=slowly)
+live
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What JupyterLab shows: a copy of the notebook."""
+    """What JupyterLab shows: a copy of the notebook, and one with a long run."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copy(ROOT / "notebooks" / "explore.ipynb", folder)
+    growing = nbformat.read(folder / "explore.ipynb", as_version=4)
+    growing.cells = [nbformat.v4.new_code_cell(code) for code in (GROWING, "live.status")]
+    nbformat.write(growing, folder / "growing.ipynb")
     return folder
 
 
@@ -66,8 +88,7 @@ def notebook(browser: Browser, lab: str) -> Iterator[Page]:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
     open_notebook(page, lab, "explore")
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    run_all(page)
     last = page.locator(".jp-CodeCell", has_text="show_lesson")
     expect(last.locator(".jupyter-widgets").first).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
@@ -81,6 +102,11 @@ def open_notebook(page: Page, lab: str, name: str) -> None:
     page.goto(f"{lab}/lab/tree/{name}.ipynb?reset")
     expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+
+
+def run_all(page: Page) -> None:
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
 
 SHOWN = ("eab.explore(", "eab.show(run)", "eab.show_lesson(")
@@ -203,3 +229,44 @@ def test_a_page_made_of_the_notebook_shows_stills_offline(
     page.set_content(html)
     expect(page.locator("[data-eab-still]").filter(visible=True)).to_have_count(len(SHOWN))
     page.context.close()
+
+
+def press_on_cell(page: Page, code: str, *keys: str) -> None:
+    """Press keys that act on a cell as a whole."""
+    page.locator(".jp-CodeCell", has_text=code).locator(".jp-InputPrompt").click()
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def status_in_python(page: Page) -> str:
+    """What Python says, now, in the cell under the board."""
+    cell = page.locator(".jp-CodeCell", has_text="live.status")
+    prompt = cell.locator(".jp-InputPrompt")
+    before = prompt.inner_text()
+    press_on_cell(page, "live.status", "Control+Enter")
+    expect(prompt).not_to_have_text(before, timeout=PATIENCE)
+    expect(prompt).to_have_text(re.compile(r"\d"), timeout=PATIENCE)
+    return cell.locator(".jp-OutputArea-output").inner_text()
+
+
+def test_a_run_stops_when_its_cell_is_deleted_not_when_it_is_moved(
+    notebook: Page, lab: str
+) -> None:
+    page = notebook.context.new_page()
+    open_notebook(page, lab, "growing")
+    run_all(page)
+    status = page.locator(".eab .status")
+    expect(status).to_contain_text("Step", timeout=PATIENCE)
+    press_on_cell(page, "eab.explore(", "Control+Shift+ArrowDown")
+    expect(page.locator(".jp-CodeCell").first).to_contain_text("live.status")
+    page.wait_for_timeout(6000)  # longer than a run without a board goes on
+    expect(status).to_contain_text("Step")
+    press_on_cell(page, "eab.explore(", "d", "d")
+    expect(page.locator(".eab")).to_have_count(0)
+    deadline = time.monotonic() + 60
+    while "Step" in (told := status_in_python(page)) and time.monotonic() < deadline:
+        page.wait_for_timeout(500)
+    assert "Stopped after" in told
+    page.keyboard.press("z")  # undone
+    expect(status).to_contain_text("Stopped after", timeout=PATIENCE)
+    page.close()

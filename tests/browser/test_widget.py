@@ -212,6 +212,62 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
     assert page.evaluate("listening()") == 0
 
 
+_NOTEBOOK = """() => {
+  const { render } = board.default.initialize();
+  window.open = (more = {}) => {
+    const el = document.createElement("div");
+    document.body.append(el);
+    return render({ model: { ...model, ...more }, el });  // each board is given its own object
+  };
+  const get = (name) => (name === "message" ? { ...model.get(name) } : model.get(name));
+  window.openAnotherRun = () => open({ get });
+  window.stops = () => sent.filter(({ request }) => request === "stop").length;
+}"""
+
+
+def test_a_run_whose_last_board_is_closed_stops(cell: OpenPage) -> None:
+    page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
+    page.clock.install()
+    page.evaluate(_NOTEBOOK)
+    page.evaluate("() => { window.first = open(); window.second = open(); second(); }")
+    page.clock.run_for(10_000)
+    assert page.evaluate("stops()") == 0
+    page.evaluate("() => { first(); window.first = open(); }")  # its cell was moved
+    page.clock.run_for(10_000)
+    assert page.evaluate("stops()") == 0
+    page.evaluate("() => { openAnotherRun(); first(); }")
+    page.clock.run_for(10_000)
+    assert page.evaluate("stops()") == 1
+
+
+def test_a_run_that_has_ended_and_one_without_a_kernel_are_left_alone(cell: OpenPage) -> None:
+    page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
+    page.clock.install()
+    page.evaluate(_NOTEBOOK)
+    page.evaluate("open()()")
+    page.evaluate("change('running', false)")
+    page.clock.run_for(10_000)
+    assert page.evaluate("stops()") == 0
+    page.evaluate("change('running', true)")
+    page.evaluate(
+        """() => {
+          const close = open();
+          sent.push = () => { throw new Error("Cannot send"); };  // as with a kernel that is gone
+          close();
+        }"""
+    )
+    page.clock.run_for(10_000)  # the fixture asks for no error
+
+
+def test_where_a_tab_may_close_a_board_its_run_goes_on(cell: OpenPage) -> None:
+    """marimo renders by itself, not through `initialize`."""
+    page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
+    page.clock.install()
+    page.evaluate("leave()")
+    page.clock.run_for(10_000)
+    assert page.evaluate("sent") == [{"request": "hello"}]
+
+
 def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     late = Feed(key="notebook", steps=[15]).message(fold(STORY), "notebook", "live") | {

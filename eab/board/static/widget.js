@@ -107,5 +107,41 @@ function render({ model, el }) {
   };
 }
 
-// A notebook has this code once; its boards take `render` from there (eab/share/widget.py).
-export default { initialize: () => ({ render }), render };
+const GONE_MS = 5000; // time to paste or to undo; a cell that is moved has its new board at once
+/** @type {Set<WidgetModel>} */
+const opened = new Set(); // the boards in this page, each by what it was given
+
+/**
+ * Stop a run whose last board in this page was closed.
+ * @param {WidgetModel} model
+ */
+function stopIfGone(model) {
+  const message = model.get("message"); // boards of one widget are given the same object
+  const hasBoard = [...opened].some((other) => other.get("message") === message);
+  if (hasBoard || !model.get("running")) return;
+  try {
+    model.send({ request: "stop" });
+  } catch {
+    // The whole notebook was closed: its kernel, and so the run, goes on.
+  }
+}
+
+/**
+ * Jupyter closes a board when its cell is deleted or moved, or its output cleared, not when it is
+ * collapsed, scrolled away or left with the page. (marimo closes one also when a tab hides it, for
+ * any time: there, closing means nothing.)
+ * @param {{ model: WidgetModel, el: HTMLElement }} cell
+ */
+function renderInJupyter(cell) {
+  const { model } = cell;
+  const close = render(cell);
+  opened.add(model);
+  return () => {
+    close();
+    opened.delete(model);
+    if (model.get("running")) setTimeout(stopIfGone, GONE_MS, model);
+  };
+}
+
+// A Jupyter notebook has this code once; its boards take `render` from there (eab/share/widget.py).
+export default { initialize: () => ({ render: renderInJupyter }), render };
