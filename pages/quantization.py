@@ -176,7 +176,7 @@ def your_run() -> None:
         right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
     else:
         right.button(
-            "Run in this format",
+            "Run",
             on_click=start_run,
             args=(run,),
             icon=":material/play_arrow:",
@@ -191,7 +191,7 @@ def your_run() -> None:
         other = displayed.state.run
         if other is None or not same_request(run, other):
             st.text(
-                "This prompt has no run in fewer bits yet. Press Run in this format to make one."
+                "This prompt has no run in fewer bits yet. Choose a format and press Run to make one."
             )
             return
         difference(run, other, f"{explored.key} {displayed.key}")

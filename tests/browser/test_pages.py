@@ -1,6 +1,6 @@
-"""Every page in a real Chromium, in both themes: axe, contrast, widths, and no emoji glyphs; then
-what single pages do with the pointer and with their layout. What they compute is tested without a
-browser, in tests/app/pages.
+"""Every page in a real Chromium, in both themes and at all sizes: axe, contrast, no word that is
+cut, and no emoji glyphs; then what single pages do with the pointer and with their layout. What
+they compute is tested without a browser, in tests/app/pages.
 """
 
 import csv
@@ -11,6 +11,7 @@ from pathlib import Path
 import contrast
 import pytest
 from axe import KEPT, grave_findings
+from cut_words import cut_words, empty_boxes
 from insisting import OpenPage, box_of, until_attached
 from playwright.sync_api import Locator, Page, expect
 
@@ -21,6 +22,8 @@ from eab.lessons import bundled_runs
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
+SIZES = [(1366, 768), (1024, 768), (390, 844), (360, 740)]
+PICTURES = ".js-plotly-plot .nsewdrag, .eab svg.tree, .chips .text"
 TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
 # Pages, and what is on them once they are drawn.
 PAGES = {
@@ -33,6 +36,8 @@ PAGES = {
     "quantization": TICKS,
     "tune": TICKS,
     "tune?view=threshold": ".st-key-tune_pilot_stop",
+    "tune?view=worth": TICKS,
+    "learn?lesson=forks&stage=1": ".st-key-lesson_reveal",
     "learn?lesson=forks&stage=2": ".st-key-lesson_picture .eab .box.path",
     "learn?lesson=batching&stage=2": f".st-key-lesson_picture {TICKS}",
 }
@@ -85,11 +90,20 @@ def test_a_page_is_readable_by_all_and_fits_its_screen(
     expect_no_faint_words_or_marks(page)
     assert contrast.marks(page) or "js-plotly" not in PAGES[query]
     assert page.evaluate(EMOJI) == []
-    for width in (1024, 390):
-        page.set_viewport_size({"width": width, "height": 800})
+    expect_to_fit_all_sizes(page)
+
+
+def expect_to_fit_all_sizes(page: Page) -> None:
+    """The first picture is on the first screen, and at no size a word is cut or a box empty."""
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
         settled(page)
+        if width == 1366 and (pictures := page.locator(PICTURES)).count():
+            assert box_of(pictures.first)["y"] < 600
         for part in ("document.documentElement", "document.querySelector('.stMain')"):
             assert page.evaluate(f"{part}.scrollWidth") <= width
+        assert cut_words(page) == [], width
+        assert empty_boxes(page) == 0, width
 
 
 @SCHEMES
@@ -98,6 +112,9 @@ def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
     board = page.locator(".eab")
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
+    expect_to_fit_all_sizes(page)
+    page.set_viewport_size({"width": 1366, "height": 768})
+    settled(page)
     assert grave_findings(page) == []
     assert page.evaluate(EMOJI) == []
     for keys, seen in (
