@@ -190,9 +190,7 @@ def your_run() -> None:
     with displayed.locked:
         other = displayed.state.run
         if other is None or not same_request(run, other):
-            st.text(
-                "This prompt has no run in fewer bits yet. Choose a format and press Run to make one."
-            )
+            st.text("This prompt has no run in fewer bits yet. Choose a format and press Run.")
             return
         difference(run, other, f"{explored.key} {displayed.key}")
 

@@ -188,7 +188,8 @@ def open_file(data: bytes, name: str) -> None:
     """Show an uploaded run file; RecordError if it is none, and the page keeps what it shows."""
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
-    _open(key, Details(name, "Opened from a file.", events))
+    cut = "; it breaks off before the end of the run" if record.breaks_off(events) else ""
+    _open(key, Details(name, f"Opened from a file{cut}.", events))
 
 
 def open_saved(run_id: str) -> None:

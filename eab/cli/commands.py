@@ -22,7 +22,7 @@ from eab.engine.request import Request
 from eab.errors import EabError, RunsError
 from eab.events import RunEnded
 from eab.events.chat import parse_messages
-from eab.formatting import as_sentence, human_bytes
+from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import REPEATS
@@ -86,10 +86,12 @@ def run(
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     progress.advise(language_model, config)
-    events, state = progress.generate_run(language_model, request, drafting)
+    run_file = record.RunFile(record_file) if record_file else None
+    note = run_file.add if run_file is not None else None
+    state = progress.generate_run(language_model, request, drafting, note)
     if json_file != files.STANDARD_STREAM:
         _print(state.run, answers, same)
-    files.save(events, _as_json(state.run, answers, same), json_file, record_file)
+    files.save(_as_json(state.run, answers, same), json_file, run_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -124,7 +126,11 @@ def replay(
     same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run; needs no model."""
-    _print(fold(record.load(file)), answers, _rule(answers, same_answer))
+    events = record.load(file)
+    state = fold(events)
+    _print(state, answers, _rule(answers, same_answer))
+    if record.breaks_off(events):
+        print(f"The file breaks off after {counted(len(state.steps), 'step')}.")
 
 
 @app.command()

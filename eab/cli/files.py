@@ -9,7 +9,6 @@ from typing import Any
 
 from eab import record
 from eab.errors import RecordError
-from eab.events import Event
 from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
 from eab.record.whole_file import write_whole
 
@@ -30,12 +29,12 @@ def check_writable(json_file: str, record_file: str = "") -> None:
             )
 
 
-def save(events: list[Event], value: dict[str, Any], json_file: str, record_file: str) -> None:
-    """Write a run as a run file and as JSON where named; both are tried before a RecordError."""
+def save(value: dict[str, Any], json_file: str, run_file: record.RunFile | None) -> None:
+    """Complete the run file and write JSON, if asked; both are tried before a RecordError."""
     problems: list[str] = []
-    if record_file:
+    if run_file is not None:
         with _collecting(problems):
-            record.save(events, record_file)
+            run_file.close()
     if json_file:
         with _collecting(problems):
             write_json(value, json_file)

@@ -100,7 +100,7 @@ JsonFile = Annotated[
     str, typer.Option("--json", help="Write the results as JSON; - for standard output.")
 ]
 RecordFile = Annotated[
-    str, typer.Option("--record", help="Write a run file, for eab replay and the page.")
+    str, typer.Option("--record", help="Write a run file as the run goes on, for eab replay.")
 ]
 Seeds = Annotated[
     int, typer.Option(help="Number of seeds per cell: --seed and the following ones.")

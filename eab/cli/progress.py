@@ -1,7 +1,7 @@
 """Generating with a progress bar on stderr; Ctrl-C stops after the step and keeps what there is."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event as Flag
@@ -48,22 +48,25 @@ def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
 
 
 def generate_run(
-    model: "LanguageModel", request: Request, draft: "LanguageModel | None"
-) -> tuple[list[Event], RunFold]:
-    """The events of a run and what they fold to."""
+    model: "LanguageModel",
+    request: Request,
+    draft: "LanguageModel | None",
+    note: Callable[[Event], None] | None = None,
+) -> RunFold:
+    """What the events of a run fold to; `note` gets each as it comes."""
     from eab.engine.loop import event_stream
 
-    events: list[Event] = []
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=request.config.max_new_tokens)
         for event in event_stream(model, request, draft, interrupted.is_set):
-            events.append(event)
+            if note is not None:
+                note(event)
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):
                 paths = counted(len(state.run.leaves()), "path")
                 bar.update(task, completed=len(state.run.steps), description=paths)
-    return events, state
+    return state
 
 
 def compare_caches(

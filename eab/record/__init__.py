@@ -1,5 +1,5 @@
 """Runs and reports in files, which are untrusted: every field is checked when they are read."""
 
-from eab.record.run_file import SUFFIX, VERSION, dumps, load, loads, save
+from eab.record.run_file import SUFFIX, VERSION, RunFile, breaks_off, dumps, load, loads, save
 
-__all__ = ["SUFFIX", "VERSION", "dumps", "load", "loads", "save"]
+__all__ = ["SUFFIX", "VERSION", "RunFile", "breaks_off", "dumps", "load", "loads", "save"]

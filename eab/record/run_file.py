@@ -1,19 +1,21 @@
 """Save and load run files: gzip of JSON lines, first a header with the version, then the events.
 
 A run file is untrusted: its size is limited in every way that costs time or memory, every field is
-checked (eab.record.event_json), and the events must fold. It is never unpickled.
+checked (eab.record.event_json), and the events must fold. It is never unpickled. A file that breaks
+off, because its process was killed or a copy was not completed, opens up to its last complete step.
 """
 
 import gzip
 import json
+import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 from eab.errors import RecordError
-from eab.events import Event, RunStarted
+from eab.events import Event, Pause, RunEnded, RunStarted
 from eab.formatting import quoted
 from eab.record.event_json import from_json, to_json
 from eab.record.run_limits import MAX_LINE_BYTES, MOST_TOKENS, Amounts
@@ -32,10 +34,66 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     try:
         write_whole(path, dumps(events))
     except OSError as error:
-        raise RecordError(
-            f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose "
-            "another place"
-        ) from error
+        raise _cannot_be_saved(path, error) from error
+
+
+def _cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
+    return RecordError(
+        f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose another "
+        "place"
+    )
+
+
+class RunFile:
+    """A run file that is written while the run goes on.
+
+    After each step, all of it is on the disk: in `run.part.eab` for `run.eab`, so that an older
+    file stays until `close`. What goes wrong is told at the end, as the run is worth more.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path, self._target = path, Path(os.path.realpath(path))
+        is_device = self._target.exists() and not self._target.is_file()
+        part = self._target.with_name(f"{self._target.stem}.part{self._target.suffix}")
+        self._part = self._target if is_device else part
+        self._packed = BytesIO()  # what is not on the disk yet
+        self._lines = _Lines(self._packed)
+        self._problem: OSError | RecordError | None = None
+        self._append("wb")
+
+    def add(self, event: Event) -> None:
+        """Write one more event; after that of a step, all of them are on the disk."""
+        if self._problem is not None:
+            return
+        try:
+            self._lines.add(event)
+        except RecordError as error:
+            self._problem = error
+        if isinstance(event, Pause):
+            self._lines.flush()
+            self._append()
+
+    def close(self) -> None:
+        """Put the file in its place; RecordError if anything could not be written."""
+        self._lines.close()
+        self._append()
+        try:
+            if self._problem is not None:
+                raise self._problem
+            os.replace(self._part, self._target)
+        except OSError as error:
+            raise _cannot_be_saved(self._path, error) from error
+
+    def _append(self, mode: Literal["ab", "wb"] = "ab") -> None:
+        if self._problem is not None:
+            return
+        try:
+            with self._part.open(mode) as file:
+                file.write(self._packed.getvalue())
+        except OSError as error:
+            self._problem = error
+        self._packed.seek(0)
+        self._packed.truncate()
 
 
 def load(path: Path | str) -> list[Event]:
@@ -49,16 +107,41 @@ def load(path: Path | str) -> list[Event]:
 
 def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes, the same for the same events; RecordError for too many or NaN."""
-    amounts, packed = Amounts("the run"), BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
-        amounts.add(header := _line(_HEADER))
-        file.write(header.encode("ascii"))
-        for event in events:
-            if isinstance(event, RunStarted):
-                amounts.allow(event.config)
-            amounts.add(line := _line(to_json(event)))
-            file.write(b"\n" + line.encode("ascii"))
+    packed = BytesIO()
+    lines = _Lines(packed)
+    for event in events:
+        lines.add(event)
+    lines.close()
     return packed.getvalue()
+
+
+class _Lines:
+    """The packed lines of a run file; RecordError for too many or NaN."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._amounts = Amounts("the run")
+        self._packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+        self._between = ""  # what ends the line before
+        self._add(_HEADER)
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._amounts.allow(event.config)
+        self._add(to_json(event))
+
+    def flush(self) -> None:
+        """End the line, and put all into the file."""
+        self._packed.write(self._between.encode("ascii"))
+        self._between = ""
+        self._packed.flush()
+
+    def close(self) -> None:
+        self._packed.close()
+
+    def _add(self, value: dict[str, Any]) -> None:
+        self._amounts.add(line := _line(value))
+        self._packed.write((self._between + line).encode("ascii"))
+        self._between = "\n"
 
 
 def _line(value: dict[str, Any]) -> str:
@@ -78,6 +161,30 @@ def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKEN
 def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
     amounts = Amounts(name, most_tokens)
     state, events = RunFold(), list[Event]()
+    try:
+        _fold(file, name, amounts, state, events)
+    except _BreaksOffError:
+        while events and not isinstance(events[-1], Pause | RunStarted):
+            events.pop()
+        if not events:
+            raise RecordError(f"{name} is incomplete; copy or download it again") from None
+    if not events:
+        raise RecordError(f"{name} contains no events")
+    _check_run(state.run, amounts)
+    return events
+
+
+def breaks_off(events: Sequence[Event]) -> bool:
+    """Whether these events of a file have no end: its process was killed, or its copy is cut."""
+    return not isinstance(events[-1], RunEnded)
+
+
+class _BreaksOffError(Exception):
+    """The packed file ends before its end."""
+
+
+def _fold(file: BinaryIO, name: str, amounts: Amounts, state: RunFold, events: list[Event]) -> None:
+    """Add the events of the file to both, as far as it goes."""
     for number, line in enumerate(_lines(file, name, amounts), start=1):
         amounts.add(line)
         if number == 1:
@@ -93,10 +200,6 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
                 raise RecordError(f"{name}, line {number}: {error}") from error
             if state.run is not None:
                 amounts.check("paths", len(state.run.paths), amounts.limits.paths)
-    if not events:
-        raise RecordError(f"{name} contains no events")
-    _check_run(state.run, amounts)
-    return events
 
 
 def _lines(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[str]:
@@ -119,7 +222,7 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
             packed = unpacker.unconsumed_tail or file.read(_CHUNK)
             text = unpacker.decompress(packed, _CHUNK)  # it may hold some that did not fit before
             if not (packed or text or unpacker.eof):
-                raise RecordError(f"{name} is incomplete; copy or download it again")
+                raise _BreaksOffError
             yield len(packed) - len(unpacker.unconsumed_tail), text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise RecordError(

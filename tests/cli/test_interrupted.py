@@ -1,6 +1,7 @@
 """Ctrl+C keeps what a command has so far."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,17 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     run = fold(record.load(file))
     assert run.ended.reason == "stopped"
     assert len(run.steps) == 6
+    assert run.samples
+
+
+def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
+    file, killed = tmp_path / "run.eab", INTERRUPTED.replace("SIGINT", "SIGKILL")
+    command = [sys.executable, "-c", killed, "run", "Once upon a time", "--record", str(file)]
+    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert not file.exists()
+    run = fold(record.load(tmp_path / "run.part.eab"))
+    assert run.ended is None
+    assert len(run.steps) == 5
     assert run.samples
 
 
