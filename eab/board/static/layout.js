@@ -15,6 +15,7 @@ const GAP_OF_ONE = 24; // before an only child; there is no share
 const SHALLOW = 2; // forks one after the other
 export const PADDING = 20; // in a box, left and right together
 export const MARKS = 74; // after a box: its mark and its weight
+export const MARKS_DRAWN = 66; // as much of it as they take
 const PROMPT_LINES = 6; // it is alone in its column
 const PROMPT_LINE = { shortest: 12, longest: 24 }; // characters
 export const BOX_LINE = { shortest: 10, longest: 60 };

@@ -7,7 +7,7 @@ import { diamond, set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
-import { BOX, LINE, labelOf } from "./layout.js";
+import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
 import { lineOf, placeIn } from "./same_answer.js";
 import { clip } from "./text.js";
@@ -18,7 +18,6 @@ const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
 const WEIGHT_X = 22; // px from the right edge
-const WEIGHT_WIDTH = 44; // px, about
 export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
 const WEIGHT_LINE = 12; // px; a text of two runs has two weights
 const NEAR = 0.4; // px; a box this close to its place is put there
@@ -119,7 +118,7 @@ export class PathBox {
   edges() {
     const { x, y } = this.at;
     const half = this.height / 2;
-    const right = x + this.width + (this.isLeaf ? WEIGHT_X + WEIGHT_WIDTH : 0);
+    const right = x + this.width + (this.isLeaf ? MARKS_DRAWN : 0);
     return { left: x, right, top: y - half, bottom: y + half };
   }
 

@@ -8,7 +8,7 @@ import { stepX } from "./chart_frame.js";
 import { cutAt, onScreen } from "./edges.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
-import { BOX, LINE, MARKS } from "./layout.js";
+import { BOX, LINE, MARKS, MARKS_DRAWN } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
@@ -174,7 +174,7 @@ export class TreeView {
     const followed = [selected, live, leaves].find((paths) => paths.length) ?? [];
     const places = followed.map((path) => this.placeOf(path));
     const ends = places.map((place) => place.x + place.width);
-    const right = Math.max(this.view.layout.promptWidth, ...ends) + MARKS;
+    const right = Math.max(this.view.layout.promptWidth, ...ends) + MARKS_DRAWN;
     const sum = places.reduce((total, place) => total + place.y, 0);
     return { right, y: sum / Math.max(1, places.length) };
   }
