@@ -35,7 +35,11 @@ const SMALLER = [
   { share: 0.93, from: 0.06 },
   { share: 0.82, from: 0.3 },
 ];
-const SMALLER_PRESENTED = { share: 0.72, from: 0.02 };
+const SMALLER_PRESENTED = [
+  { share: 0.93, from: 0.03 },
+  { share: 0.82, from: 0.05 },
+  { share: 0.72, from: 0.1 },
+];
 
 /**
  * What grew from each path, and the lengths of the words of its text, by the path's id.
@@ -65,11 +69,14 @@ function fittest(kept, prompt, camera, aligned) {
   const room = roomAt(camera, texts, largest);
   if (aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
   let best = at(room, LINES_OF_A_LEAF[0]);
+  let highest = room.height;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
   for (const { share, from } of scalesOf(camera, largest)) {
-    if (best.leftOut < from * all) break;
+    // One that is too high is drawn smaller anyway, and then has more room for its texts.
+    if (best.leftOut < from * all && best.height <= highest) break;
     const scale = share * readable;
     const room = roomAt(camera, texts, scale);
+    highest = room.height;
     for (const lines of LINES_OF_A_LEAF) {
       const next = at(room, lines);
       if (isBetter(next, best, room.height)) best = next;
@@ -86,7 +93,7 @@ function fittest(kept, prompt, camera, aligned) {
  */
 function scalesOf({ readable, showsWhole, view }, largest) {
   const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
-  const smaller = view.presents ? [...SMALLER, SMALLER_PRESENTED] : SMALLER;
+  const smaller = view.presents ? SMALLER_PRESENTED : SMALLER;
   return [...larger, { share: 1, from: 0 }, ...(showsWhole ? smaller : [])];
 }
 
