@@ -116,8 +116,8 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
     """A run that is generated in its own thread. It ends at its next step when it is stopped or
-    closed, and when the cell that began it is run again. In Jupyter, the browser stops it when its
-    last board has left the page, as when its cell is deleted.
+    closed, and when the cell that began it is run again or, in marimo, deleted. In Jupyter, the
+    browser stops it when its last board has left the page, as when its cell is deleted.
 
     Attributes:
         events: Those so far, for `eab.save`.
@@ -185,6 +185,8 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
                 with self._lock:
                     self.events.append(event)
                     self._fold.apply(event)
+                if self._is_cut_off():
+                    self.stop()
                 if isinstance(event, StepTimed) and time.monotonic() - sent >= SEND_SECONDS:
                     sent = time.monotonic()
                     self._send_status(self._progress())
@@ -197,6 +199,12 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._update_still()
         atexit.unregister(self._leave)
         _GROWING.remove(self)
+
+    def _is_cut_off(self) -> bool:
+        """Whether the notebook has closed the connection to the board: marimo does so when its cell
+        is deleted or run again, and tells nobody.
+        """
+        return bool(getattr(self.comm, "_closed", False))
 
     def _send_status(self, status: str) -> None:
         with self._lock:

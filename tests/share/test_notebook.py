@@ -100,6 +100,17 @@ def test_the_still_of_a_live_run_becomes_that_of_its_end(
     assert "<img" in last["data"]["text/html"]
 
 
+def test_a_run_stops_when_the_notebook_has_closed_its_connection() -> None:
+    model = PatientModel()
+    live = eab.explore(model, "0", max_new_tokens=4000)
+    model.may_go_on.release()
+    live.comm.close()  # as marimo does with a cell that is deleted
+    for _ in range(9):
+        model.may_go_on.release()
+    live.wait()
+    assert live.status.startswith("Stopped after ")
+
+
 def test_the_boards_of_a_notebook_share_their_code() -> None:
     one, other = eab.show(STORY), eab.show(STORY)
     assert one.code is other.code
