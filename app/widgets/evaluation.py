@@ -13,8 +13,9 @@ ABOUT: Final = """
 The embedded model answered questions with known answers in three ways: one tree per question,
 independent texts with about as many tokens, and one greedy answer. A score of uncertainty is good
 if it is high where the answer is wrong. The **AUROC** is the chance that a wrong answer has a
-higher score than a right one. The **AURAC** is the mean accuracy over all shares of answered
-questions, starting with the most certain answers. Intervals (95 %) are from resampled questions.
+higher score than a right one: 0.5 is guessing. The **AURAC** is the mean accuracy over all shares
+of answered questions, starting with the most certain answers. Intervals (95 %) are from resampled
+questions.
 """
 
 
@@ -35,7 +36,7 @@ def show() -> None:
     st.markdown(ABOUT)
     st.caption(
         f"Recorded: {plain(report['model']['name'])}, {report['facts']:,} questions with known "
-        f"answers, {report['chances']:,} with known distributions. `eab evaluate` does this with "
-        "your model and questions."
+        f"answers, {report['chances']:,} with known distributions. The command eab evaluate does "
+        "this with your model and questions."
     )
     downloads([("Report (JSON)", "evaluation.json", lambda: json.dumps(report, indent=1) + "\n")])

@@ -49,7 +49,7 @@ def evaluation_figure(report: Mapping[str, Any]) -> go.Figure:
             hovertemplate="%{y}: AUROC %{x:.3f}<extra></extra>",
         )
     figure.update_layout(
-        xaxis_title="AUROC (0.5: guessing)",
+        xaxis_title="AUROC",
         yaxis={"autorange": "reversed", "automargin": True},
         scattermode="group",
     )
