@@ -59,7 +59,7 @@ class RunFile:
         self._packed = BytesIO()  # what is not on the disk yet
         self._lines = _Lines(self._packed)
         self._problem: OSError | RecordError | None = None
-        self._append("wb")
+        self._mode: Literal["ab", "wb"] = "wb"  # a run that does not begin leaves no file
 
     def add(self, event: Event) -> None:
         """Write one more event; after that of a step, all of them are on the disk."""
@@ -84,11 +84,12 @@ class RunFile:
         except OSError as error:
             raise _cannot_be_saved(self._path, error) from error
 
-    def _append(self, mode: Literal["ab", "wb"] = "ab") -> None:
+    def _append(self) -> None:
         if self._problem is not None:
             return
         try:
-            with self._part.open(mode) as file:
+            with self._part.open(self._mode) as file:
+                self._mode = "ab"
                 file.write(self._packed.getvalue())
         except OSError as error:
             self._problem = error

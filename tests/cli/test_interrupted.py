@@ -56,6 +56,12 @@ def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
     assert run.samples
 
 
+def test_a_run_that_does_not_begin_leaves_no_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "eab", "run", "", "--record", str(tmp_path / "run.eab")]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 1
+    assert not [*tmp_path.iterdir()]
+
+
 def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
     file = tmp_path / "stopped.json"
     interrupted("compare-caches", "Once upon a time", "--json", str(file))
