@@ -46,7 +46,8 @@ def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]
     for live in reversed(list(earlier)):
         report = live.state
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
-            found = [cell for cell in report.cells if cell.made == "run"]
+            known = report.began.known if report.began is not None else 0  # perhaps of a file
+            found = [cell for cell in report.cells[known:] if cell.made == "run"]
             if found:
                 return found
     return []

@@ -50,9 +50,11 @@ def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
         return str(error.__cause__)
     words, _, place = str(error).replace("`", "").partition(" - at $")
     steps = _STEP_OF_PLACE.findall(place)
+    expected = words[0].lower() + words[1:].partition(", got ")[0]
+    if "[...]" in place:  # one of the values of a dict; msgspec does not say which
+        return f"{place.lstrip('.')}: {expected}"
     for name, index in steps:
         value = value[name or int(index)]
-    expected = words[0].lower() + words[1:].partition(", got ")[0]
     if expected.startswith("invalid enum value"):
         declared = reduce(_inner, [name for name, _ in steps], kind)
         expected = f"expected one of: {', '.join(_choices(declared))}"
@@ -98,7 +100,9 @@ def _check_texts(value: Any, surrogates: Surrogates) -> None:
         for element in value:
             _check_texts(element, surrogates)
     elif isinstance(value, dict):
-        for element in value.values():
+        for name, element in value.items():
+            if not name.isascii():
+                name.encode("utf-8", surrogates)
             _check_texts(element, surrogates)
 
 

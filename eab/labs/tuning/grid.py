@@ -2,10 +2,13 @@
 
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
@@ -13,6 +16,7 @@ from eab.formatting import quoted
 
 MAX_CONFIGS: Final = 20_000  # of a grid that is run as a whole
 MAX_SEEDS: Final = 1_000
+MAX_VALUES: Final = 1_000  # of a setting, in a file
 SAMPLE_SEED: Final = 0
 # Settings that change nothing under a policy; it is not run once per value of them.
 _OF_FORKS: Final = frozenset(
@@ -46,9 +50,11 @@ class Grid:
         ConfigError: A value is not allowed, there are too many combinations, or none.
     """
 
-    varied: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    varied: Mapping[str, Annotated[Sequence[Any], Meta(max_length=MAX_VALUES)]] = field(
+        default_factory=dict
+    )
     base: BranchingConfig = field(default_factory=BranchingConfig)
-    seeds: Sequence[int] = (0,)
+    seeds: Annotated[Sequence[int], Meta(max_length=MAX_SEEDS)] = (0,)
     sample: int = 0
 
     def __post_init__(self) -> None:
@@ -74,7 +80,8 @@ class Grid:
                 f"the sample is {quoted(self.sample)}; it must be a whole number from 0 (all "
                 "combinations)"
             )
-        if self.tried > MAX_CONFIGS:
+        # No sample can be drawn from more than fit into an index.
+        if self.tried > MAX_CONFIGS or self.combinations > sys.maxsize:
             raise ConfigError(
                 f"the grid has {self.combinations:,} combinations; at most {MAX_CONFIGS:,} are "
                 "allowed. Give fewer values, or run a sample"

@@ -38,7 +38,7 @@ def report_sweep(
                     "makes all cells"
                 )
             card, plan = model.card, plan_of(prompts, grid)
-            yield Began(card.full_name, card.dtype, machine, step.total, plan)
+            yield Began(card.full_name, card.dtype, machine, step.total, plan, len(step.cells))
         yield from step.cells
         failures += step.failures
         yield Progressed((step.done + step.failed) / step.total, _words(step))

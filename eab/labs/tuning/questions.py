@@ -68,12 +68,17 @@ def question_of(given: Any, where: str) -> Question:
         question = read(_of_question(given), Question)
     except NotDeclaredError as error:
         raise QuestionsError(f"{where} is not a question: {error}") from error
+    check_question(question, where)
+    return question
+
+
+def check_question(question: Question, where: str) -> None:
+    """Raise QuestionsError, which names `where`, for one that cannot be asked or answered."""
     if not all(text.strip() for text in (question.prompt, *question.answers)):
         raise QuestionsError(f"{where} has an empty prompt or answer; write some words")
     total = math.fsum(question.distribution.values())
     if question.distribution and not math.isclose(total, 1.0, abs_tol=1e-6):
         raise QuestionsError(f"{where}: the probabilities sum to {total:g}; they must sum to 1")
-    return question
 
 
 def _of_question(given: Any) -> Any:

@@ -8,14 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from eab.errors import EabError, RecordError
+from eab.errors import ConfigError, EabError, RecordError
 from eab.events import Progressed, RunEnded
 from eab.events.fields import Count
 from eab.formatting import counted, reason_of
 from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import check_question
 from eab.record import report as reports
+from eab.record.prompt_lines import checked_id
 from eab.record.typed_json import read
 
 MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
@@ -49,6 +51,7 @@ class Began(reports.Began):
 
     cells: Count
     plan: Plan | None = None  # None in files from before it was kept
+    known: Count = 0  # cells that a stopped sweep had already, made here or elsewhere
 
 
 ReportEvent: TypeAlias = Began | Progressed | Cell | RunEnded
@@ -69,6 +72,11 @@ class TuningReport(reports.Report[Began, Cell]):
     def model_name(self) -> str:
         """The model, as `eab.models.loading` names it; empty before the beginning."""
         return self.began.model if self.began is not None else ""
+
+    @property
+    def plan(self) -> Plan | None:
+        """What it makes, if that is known."""
+        return self.began.plan if self.began is not None else None
 
     @property
     def missing(self) -> int:
@@ -106,10 +114,10 @@ def loads(data: bytes, name: str) -> TuningReport:
         if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
             raise RecordError(f"{name} is not a sweep file of this version")
         began, columns = read(content["began"], Began), content["columns"]
-        if len(content["cells"]) > MAX_CELLS:
+        if max(began.cells, len(content["cells"])) > MAX_CELLS:
             raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
-        if began.plan is not None and not began.plan.cells == began.cells <= MAX_CELLS:
-            raise RecordError(f"the sweep {name} has a plan of another number of cells")
+        if began.plan is not None:
+            _check_plan(began.plan, began.cells, len(content["cells"]))
         cells = [cell_from_row(dict(zip(columns, row, strict=True))) for row in content["cells"]]
     except (
         OSError,
@@ -127,6 +135,17 @@ def loads(data: bytes, name: str) -> TuningReport:
         report.apply(event)
     report.apply(RunEnded(0, "stopped" if report.missing else "finished"))
     return report
+
+
+def _check_plan(plan: Plan, cells: int, made: int) -> None:
+    """Refuse a plan that no sweep can have; an EabError says why."""
+    if not 1 <= plan.cells == cells or made > cells:
+        raise ConfigError("its plan has another number of cells")
+    for prompt in plan.prompts:
+        checked_id(prompt.id)
+        check_question(prompt.question, f"the prompt {prompt.id}")
+    if len({prompt.id for prompt in plan.prompts}) < len(plan.prompts):
+        raise ConfigError("its plan has two prompts with the same id")
 
 
 def load(path: Path) -> TuningReport:

@@ -51,7 +51,7 @@ def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
 def stopped(cells: int = 1) -> TuningReport:
     """A sweep of four cells that was stopped after some."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
-    prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 0.5}, "coins"))]
+    prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
     made = TuningReport()
     made.apply(Began("tiny", "float32", "a machine", 4, plan_of(prompts, grid)))
     for seed in range(cells):
@@ -75,21 +75,48 @@ def test_a_file_without_its_plan_says_how_much_it_lacks_all_the_same() -> None:
     assert (old.made, old.began.plan) == ("1 of 4 cells", None)
 
 
+def planned(cells: int = 1, **change: object) -> dict[str, Any]:
+    """The beginning of a sweep of one cell, and what is changed in its plan."""
+    asked = [{"id": "a", "question": {"prompt": "A coin", "distribution": {"heads.": 1.0}}}]
+    return {"cells": cells, "plan": {"grid": {}, "prompts": asked} | change}
+
+
+def of_prompt(**change: object) -> dict[str, Any]:
+    return planned(prompts=[{"id": "a", "question": {"prompt": "A coin"}} | change])
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("began", "words"),
     [
-        {"cells": 5},
-        {"plan": {"grid": {}, "prompts": []}},
-        {"plan": {"grid": {"varied": {"max_paths": ["many"]}}, "prompts": []}},
-        {"plan": {"grid": {"seeds": [*range(1001)]}, "prompts": []}},
-        {"plan": {"grid": {}, "prompts": [{"id": 1, "question": {"prompt": ""}}]}},
-        {"plan": {"grid": {}, "prompts": [], "more": 1}},
+        (planned(2), "another number of cells"),
+        (planned(0, prompts=[]), "another number of cells"),
+        (planned(30_000), "more than 20,000 cells"),
+        (planned() | {"plan": None, "cells": 2**50}, "more than 20,000 cells"),
+        (planned(grid={"varied": {"max_paths": ["many"]}}), "max_paths is 'many'"),
+        (planned(grid={"varied": {"r": [1] * 100_000}}), "length <= 1000"),
+        (planned(grid={"seeds": [1] * 100_000}), "length <= 1000"),
+        (planned(more=1), "'more' is unknown"),
+        (of_prompt(id=1), "expected str"),
+        (of_prompt(id="x" * 101), "at most 100 letters"),
+        (of_prompt(question={"prompt": " "}), "empty prompt"),
+        (of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}), "sum to 0.5"),
+        (of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}), "not valid text"),
+        (planned(2, prompts=[{"id": "a", "question": {"prompt": "A"}}] * 2), "same id"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    content = json.loads(gzip.decompress(dumps(stopped())))
-    content["began"] |= change
-    with pytest.raises(RecordError, match="sweep"):
+def test_a_plan_that_cannot_be_is_refused(began: dict[str, Any], words: str) -> None:
+    content = json.loads(gzip.decompress(dumps(stopped()))) | {"cells": []}
+    content["began"] |= planned()
+    assert loads(gzip.compress(json.dumps(content).encode()), "a sweep").missing == 1
+    content["began"] |= began
+    with pytest.raises(RecordError, match=words):
+        loads(gzip.compress(json.dumps(content).encode()), "a sweep")
+
+
+def test_a_plan_has_room_for_its_cells() -> None:
+    content = json.loads(gzip.decompress(dumps(stopped(2))))
+    content["began"] |= planned()
+    with pytest.raises(RecordError, match="another number of cells"):
         loads(gzip.compress(json.dumps(content).encode()), "a sweep")
 
 
