@@ -86,7 +86,8 @@ def resume_button(place: DeltaGenerator) -> None:
 
 def resume() -> None:
     with messages.errors_as_message():
-        sweep_editor.check_cells(SWEEP.displayed().state.missing)
+        if (plan := SWEEP.displayed().state.plan) is not None:
+            sweep_editor.check_plan(plan)
         tuning.resume()
 
 
@@ -110,9 +111,9 @@ def needs() -> str:
 def sweep() -> None:
     displayed = SWEEP.displayed()
     with displayed.locked:
-        cells, began = [*displayed.state.cells], displayed.state.began
-        unfinished = displayed.state.missing > 0 and not sweeping
-    cost, gain = bar(cells, unfinished and began is not None and began.plan is not None)
+        cells = [*displayed.state.cells]
+        can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
+    cost, gain = bar(cells, can_go_on and not sweeping)
     current = SWEEP.current()
     for problem in messages.problems(current.live, current.state.ended):
         st.error(plain(problem))

@@ -17,7 +17,6 @@ from app.server.live_run import LiveTask
 from app.server.sweep_store import default_sweep_store
 from app.state import messages
 from app.state.slot import Entry, Slot, note_in_url
-from eab.engine.request import Request
 from eab.errors import ConfigError, StoreError
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
@@ -82,7 +81,7 @@ def sweep_job(
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails in their cells alone.
     base = replace(grid.base, max_new_tokens=min(config.max_new_tokens for config in configs))
-    requests = tuple(Request(prompt.question.prompt, base) for prompt in prompts)
+    requests = tuple(prompt.request(base) for prompt in prompts)
     return Job(purpose, model_name, TuningReport(), begin, requests, configs)
 
 
@@ -107,10 +106,9 @@ def predict(
 def resume() -> None:
     """Go on with the sweep on the page, if its plan is known: make the cells that it lacks."""
     entry, name = SWEEP.displayed(), displayed_name()
-    report = entry.state
-    if report.began is None or (plan := report.began.plan) is None:
+    if (plan := entry.state.plan) is None:
         return
-    known = tuple(report.cells)
+    known = tuple(entry.state.cells)
     SWEEP.start(sweep_job("sweep", plan.grid, plan.prompts, displayed_model(), known))
     st.session_state[_RESUMED] = (SWEEP.current().key, name)
 

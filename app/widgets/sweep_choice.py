@@ -54,11 +54,11 @@ def _of_this_tab(report: TuningReport) -> None:
     if current != tuning.RECORDED:
         st.session_state[_NAME] = current
         st.text_input("Name", key=_NAME, max_chars=tuning.MAX_NAME, on_change=_rename)
-    if report.began is not None and report.began.plan is not None:
+    if report.plan is not None:
         st.button(
             "Use its settings",
             on_click=sweep_editor.fill_from,
-            args=(report.began.plan,),
+            args=(report.plan,),
             icon=":material/tune:",
             key="tune_use_plan",
             help="Sets the controls of this page to the settings and prompts of this sweep.",

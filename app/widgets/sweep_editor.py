@@ -1,5 +1,6 @@
 """What the page Tune sweeps: the prompts, and which settings take which values."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from eab.lessons import bundled_runs
 OWN: Final = "Your own, one per line"
 MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
 _LOWEST, _HIGHEST, _MOST_THRESHOLDS = 0.05, 3.0, 9  # nats
+_MOST_BYTES: Final = 20_000  # of a prompt with its answers, as JSON: each cell's key is made of it
 _MOST_SEEDS, _SHORTEST, _LONGEST = 12, 4, 96  # the lengths are in tokens
 _BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
 _MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
@@ -33,6 +35,7 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "arithmetic",
     "stochastic-beam",
 )
+_VARIED: Final = frozenset({"entropy_threshold", "max_paths", "branch_factor", "policy"})
 _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
     f"tune_{name}"
     for name in (
@@ -131,6 +134,14 @@ def prompts() -> list[TuningPrompt]:
         return [*chosen]
     lines = [line.strip() for line in st.session_state[_OWN].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))
+    _check_prompts(written)
+    return [
+        TuningPrompt(str(number), Question(prompt, (), {}, ""))
+        for number, prompt in enumerate(written, start=1)
+    ]
+
+
+def _check_prompts(written: Sequence[str]) -> None:
     if not 1 <= len(written) <= MAX_PROMPTS:
         raise ConfigError(
             f"there are {counted(len(written), 'prompt')}; write 1 to {MAX_PROMPTS}, one per line"
@@ -141,10 +152,6 @@ def prompts() -> list[TuningPrompt]:
                 f"prompt {number} has {len(prompt):,} characters; at most {MAX_PROMPT:,} are "
                 "allowed. Shorten it"
             )
-    return [
-        TuningPrompt(str(number), Question(prompt, (), {}, ""))
-        for number, prompt in enumerate(written, start=1)
-    ]
 
 
 def choose_ranges() -> None:
@@ -256,6 +263,20 @@ def check_cells(cells: int) -> None:
         raise ConfigError(
             f"there are {cells:,} cells; at most {MAX_CELLS:,} are allowed here. Choose fewer "
             "values, prompts or seeds, or use eab sweep"
+        )
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse what this page could not have begun by a ConfigError: a file may plan anything, and
+    settings that vary are limited by no rule of the server.
+    """
+    check_cells(plan.cells)
+    _check_prompts([prompt.question.prompt for prompt in plan.prompts])
+    sizes = (len(json.dumps(prompt.as_json())) for prompt in plan.prompts)  # with the answers
+    if plan.grid.varied.keys() - _VARIED or max(sizes) > _MOST_BYTES:
+        raise ConfigError(
+            "this sweep was not begun on a page like this, so it cannot go on here. Press Use its "
+            "settings under Open, then Run"
         )
 
 

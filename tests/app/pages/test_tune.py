@@ -2,8 +2,10 @@
 recommender, and the ways to Explore and Compare.
 """
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from page_walk import Tab, opened
@@ -13,19 +15,24 @@ from app.server import default_sweep
 from app.server.named_store import NamedStore
 from app.server.sweep_store import default_sweep_store
 from app.state.process import worker
+from app.state.tuning import sweep_job
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
+from eab.errors import ConfigError
 from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
 from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.prompt_sets import SETS, bundled_prompts
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, bundled_prompts
 from eab.labs.tuning.quantities import COSTS, GAINS
-from eab.labs.tuning.report import TuningReport, dumps
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.report import Plan, TuningReport, dumps
 from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
 from eab.lessons import bundled_runs
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
 NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with right answers
 TWO_PROMPTS = "My favorite color is\nI tossed a coin. It"
+PLANNED = Plan(Grid(), (TuningPrompt("a", Question("A")),))
 
 
 @pytest.fixture
@@ -253,6 +260,23 @@ def test_a_downloaded_part_of_a_sweep_goes_on_with_its_own_settings(page: Tab) -
     )
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grid": Grid({"kv_limit_mib": (100_000,)}, seeds=(1,))},
+        {"prompts": (TuningPrompt("a", Question("A"), token_ids=(1,) * 9000),)},
+        {"prompts": tuple(TuningPrompt(f"{n}", Question("A")) for n in range(25))},
+        {"prompts": (TuningPrompt("a", Question("A" * 2001)),)},
+        {"grid": Grid(seeds=range(1000)), "prompts": PLANNED.prompts * 5},
+    ],
+    ids=["kv", "ids", "prompts", "prompt", "cells"],
+)
+def test_a_file_cannot_have_more_made_than_the_page_allows(change: dict[str, Any]) -> None:
+    sweep_editor.check_plan(PLANNED)
+    with pytest.raises(ConfigError):
+        sweep_editor.check_plan(replace(PLANNED, **change))
+
+
 def test_the_settings_of_the_recorded_sweep_are_at_hand(page: Tab) -> None:
     assert page.value("tune_seeds") < default_sweep.SEEDS
     listing(page).press("tune_use_plan")
@@ -319,3 +343,9 @@ def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None
     assert list(table.reset_index().columns) == list(ROW_HEADINGS)
     assert len(table) == len(report["rows"])
     assert f"{report['facts']} questions with known answers" in page.captions
+
+
+def test_a_prompt_of_token_ids_is_checked_by_its_ids() -> None:
+    prompt = TuningPrompt("a", Question("A"), token_ids=(1,) * 9000)
+    [request] = sweep_job("sweep", Grid(), [prompt], "embedded").requests
+    assert (request.prompt, request.token_ids) == ("", prompt.token_ids)
