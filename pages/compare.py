@@ -1,5 +1,7 @@
 """Compare: two runs as one tree, or a run and independent samples with the same budget."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from app.server import model_cache, rules
@@ -89,7 +91,8 @@ def out_of_date(a: Side, b: Side) -> str:
     if choices["b"] != INDEPENDENT:
         return ""
     wanted, sampled = independent_config(a.run, chosen_budget()), b.run.started.config
-    if sampled == wanted:
+    # A server may allow less KV memory, which changes no token.
+    if replace(sampled, kv_limit_mib=wanted.kv_limit_mib) == wanted:
         return ""
     texts = f"{counted(sampled.max_paths, 'text')} instead of {wanted.max_paths}"
     why = texts if sampled.max_paths != wanted.max_paths else "other settings than A"

@@ -4,6 +4,8 @@ import pytest
 from made_runs import bundled, bundled_run
 from page_walk import Tab, opened
 
+from app.server.rules import PUBLIC
+from app.state.process import worker
 from eab import record
 from eab.analysis.diff import independent_config
 from eab.figures.diff import measures_of, takeaway_sentence
@@ -94,6 +96,16 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
     )
     assert "A sent" not in page.captions, "it would speak of samples that are not shown"
     page.put(diff_budget="Tokens through the model")
+    assert not page.warning
+
+
+def test_samples_with_less_memory_than_a_may_have_are_not_out_of_date(
+    page: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker()._admission, "_rules", PUBLIC)
+    choose(page, a="market", b="independent").press("diff_run").run_to_its_end("diff_stop")
+    assert worker().remembered[-1].request.config.kv_limit_mib == PUBLIC.kv_limit_mib
+    assert page.boards
     assert not page.warning
 
 
