@@ -68,6 +68,12 @@ def excerpt(text: str, max_length: int) -> str:
     return (beginning if space < 0 else text[:space]).rstrip() + " …"
 
 
+def ending(text: str, max_length: int) -> str:
+    """'once upon a time', 8 -> 'a time': the end of a longer text, from between two words."""
+    end = text[-max_length:]
+    return end[end.find(" ", 0, max_length // 2) + 1 :]  # not every language has spaces
+
+
 def ordinal(number: int) -> str:
     """1 -> '1st', 12 -> '12th', 22 -> '22nd'."""
     endings = {1: "st", 2: "nd", 3: "rd"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.formatting import as_sentence, excerpt
+from eab.formatting import as_sentence, ending, excerpt
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,18 @@ from eab.formatting import as_sentence, excerpt
 )
 def test_an_excerpt_ends_between_two_words_if_it_can(text: str, length: int, shown: str) -> None:
     assert excerpt(text, length) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "shown"),
+    [
+        ("once upon a time", 8, "a time"),
+        ("an incomprehensibility", 10, "ensibility"),
+        (60 * "字" + " ok", 20, 17 * "字" + " ok"),
+    ],
+)
+def test_an_ending_begins_between_two_words_if_it_can(text: str, length: int, shown: str) -> None:
+    assert ending(text, length) == shown
 
 
 @given(st.text(max_size=60), st.integers(4, 50))

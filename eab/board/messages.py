@@ -22,6 +22,7 @@ from eab.board.layout import pieces
 from eab.config import AUTO
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
+from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
@@ -162,9 +163,7 @@ def _ends_of(text: str) -> str:
     """The beginning and the end of a long prompt, in whole words where it has spaces."""
     if len(text) <= _PROMPT_START + PROMPT_LONGEST:
         return text
-    start, end = text[:_PROMPT_START], text[-PROMPT_LONGEST:]
-    end = end[end.find(" ") + 1 :]
-    return f"{start[: start.rfind(' ')] if ' ' in start else start} … {end}"
+    return f"{excerpt(text, _PROMPT_START)} {ending(text, PROMPT_LONGEST)}"
 
 
 def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:

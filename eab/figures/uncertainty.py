@@ -7,7 +7,7 @@ from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
 from eab.analysis.uncertainty import Uncertainty
-from eab.formatting import counted
+from eab.formatting import counted, ending
 from eab.run import RunState
 
 _MAX_TEXT: Final = 48  # characters before a fork
@@ -78,7 +78,4 @@ def text_before(run: RunState, fork: ForkShare) -> str:
     """The end of the text before a fork, from the beginning of a word if it has spaces."""
     generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
     text = token_text.visible(token_text.join([run.started.prompt, generated])).strip()
-    if len(text) <= _MAX_TEXT:
-        return text
-    end = text[1 - _MAX_TEXT :]
-    return "…" + end[end.find(" ") + 1 :]
+    return text if len(text) <= _MAX_TEXT else "…" + ending(text, _MAX_TEXT - 1)
