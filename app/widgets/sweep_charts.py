@@ -112,8 +112,8 @@ def _heat_map(
             white,
             on_click=clicked if points else None,
         )
-    if points:
-        st.caption(tuning_words.heat_details(shown, gain))
+    if points and (details := tuning_words.heat_details(shown, gain)):
+        st.caption(details)
 
 
 def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:

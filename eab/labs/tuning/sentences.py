@@ -162,16 +162,19 @@ def pareto_details(points: Sequence[SettingPoint], cost: Quantity, gain: Quantit
     if not baseline(points):
         return front
     better, worse, alike, outside = _against(points, gain)
-    words = (
-        f"{front} Against independent sampling at equal {_cost_noun(cost)}: {better} better, "
-        f"{worse} worse; for {alike}, {NO_DIFFERENCE}."
-    )
-    costs = "costs" if outside == 1 else "cost"
-    more = (
-        f" {outside} {costs} more or less than every baseline measured; more path limits compare "
-        "more settings."
-    )
-    return words + (more if outside else "")
+    words = [front]
+    if better + worse + alike:
+        words.append(
+            f"Against independent sampling at equal {_cost_noun(cost)}: {better} better, "
+            f"{worse} worse; for {alike}, {NO_DIFFERENCE}."
+        )
+    if outside:
+        costs, it = ("costs", "it") if outside == 1 else ("cost", "them")
+        words.append(
+            f"{outside} {costs} more or less than every baseline measured; to compare {it}, too, "
+            "choose more path limits."
+        )
+    return " ".join(words)
 
 
 def _against(points: Sequence[SettingPoint], gain: Quantity) -> tuple[int, int, int, int]:

@@ -1,5 +1,7 @@
 """Charts, tables and sentences of a sweep say what its cells say, and nothing beyond their error."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from cells import cell
@@ -140,6 +142,11 @@ def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> N
     assert tuning_words.pareto_sentence([], TOKENS, ANSWERS).startswith("No setting has run")
     assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
     assert "other setting" in tuning_words.pareto_details(fair(), TOKENS, ANSWERS)
+    costly = [*fair(), replace(found[-1], costs={1: 9000.0, 2: 9000.0, 3: 9000.0})]
+    assert "so none is compared" in tuning_words.pareto_sentence(costly, TOKENS, ANSWERS)
+    more = tuning_words.pareto_details(costly, TOKENS, ANSWERS)
+    assert "equal tokens" not in more
+    assert "4 cost more or less than every baseline measured; to compare them" in more
     noisy = points(spread=20.0)
     assert "0 of 4 beat" in tuning_words.pareto_sentence(noisy, TOKENS, ANSWERS)
     more = tuning_words.pareto_details(noisy, TOKENS, ANSWERS)
