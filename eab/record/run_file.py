@@ -53,9 +53,9 @@ class RunFile:
 
     def __init__(self, path: Path | str) -> None:
         self._path, self._target = path, Path(os.path.realpath(path))
-        is_device = self._target.exists() and not self._target.is_file()
+        self._is_device = self._target.exists() and not self._target.is_file()
         part = self._target.with_name(f"{self._target.stem}.part{self._target.suffix}")
-        self._part = self._target if is_device else part
+        self._part = self._target if self._is_device else part
         self._packed = BytesIO()  # what is not on the disk yet
         self._lines = _Lines(self._packed)
         self._problem: OSError | RecordError | None = None
@@ -69,7 +69,8 @@ class RunFile:
             self._lines.add(event)
         except RecordError as error:
             self._problem = error
-        if isinstance(event, Pause):
+        # To the reader of a pipe, the first closing is the end.
+        if isinstance(event, Pause) and not self._is_device:
             self._lines.flush()
             self._append()
 

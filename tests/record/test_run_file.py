@@ -4,6 +4,8 @@ import contextlib
 import errno
 import gzip
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,20 @@ def test_a_run_file_that_is_being_written_holds_every_step_and_leaves_the_older_
     file.close()
     assert load(path) == EVENTS
     assert [one.name for one in tmp_path.iterdir()] == ["run.eab"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_gets_all_of_the_run_at_once(tmp_path):
+    path, read = tmp_path / "pipe.eab", list[bytes]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
+    reader.start()
+    file = RunFile(path)
+    for event in EVENTS:
+        file.add(event)
+    file.close()
+    reader.join(timeout=10)
+    assert [loads(data) for data in read] == [EVENTS]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
