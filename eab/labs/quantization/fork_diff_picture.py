@@ -12,10 +12,12 @@ _LENGTH: Final = 60  # characters of the text before a fork
 
 
 def share_sentence(moved: Moved, forks: int, name: str) -> str:
-    """How many of a run's forks move."""
+    """How many of the forks of the run on Explore vanish, and how many others appear."""
+    others = counted(len(moved.appeared), "other") if moved.appeared else "no others"
     return (
-        f"{name} moves {len(moved.vanished) + len(moved.appeared)} of {counted(forks, 'fork')} of "
-        "the run on Explore."
+        f"With {name}, {len(moved.vanished)} of {counted(forks, 'fork')} of the run on Explore "
+        f"{_verb(moved.vanished, 'vanish')}, and {others} "
+        f"{_verb(moved.appeared, 'appear')}."
     )
 
 

@@ -79,7 +79,8 @@ def quantization_sentences() -> list[str]:
     found, in_int4 = bundled_runs.formats(), bundled_runs.quantized().run
     assert in_int4 is not None
     return [
-        f"{weight_formats.formats_sentence(found)} int4 moves 2 of 7 forks of the run on Explore.",
+        f"{weight_formats.formats_sentence(found)} With int4, 2 of 7 forks of the run on Explore "
+        "vanish, and no others appear.",
         weight_formats.quality_sentence(found),
         weight_formats.steps_sentence(found),
         moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),

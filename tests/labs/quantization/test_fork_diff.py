@@ -9,7 +9,11 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event
 from eab.labs.quantization.fork_diff import ForkChange, Moved, moved, same_request
-from eab.labs.quantization.fork_diff_picture import moved_rows, moved_sentence
+from eab.labs.quantization.fork_diff_picture import (
+    moved_rows,
+    moved_sentence,
+    share_sentence,
+)
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import RunState, fold
@@ -83,3 +87,9 @@ def test_the_sentence_counts_what_appeared_and_vanished():
 def test_the_same_tokens_are_said_to_be_the_same():
     words = moved_sentence(Moved(None, (), (), 0.001), "int8")
     assert "the same tokens and the same forks; 0.1% of the weight moves" in words
+
+
+def test_no_more_forks_of_a_run_vanish_than_it_has() -> None:
+    new = tuple(ForkChange(text, 0.1, 0.9) for text in ("a", "b"))
+    words = share_sentence(Moved(1, new, new[:1], 0.5), 1, "int4")
+    assert words.endswith("1 of 1 fork of the run on Explore vanishes, and 2 others appear.")
