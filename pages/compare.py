@@ -12,6 +12,7 @@ from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.formatting import counted
+from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs
 
 # Whether it is only the samples that are missing.
@@ -91,8 +92,9 @@ def out_of_date(a: Side, b: Side) -> str:
     if choices["b"] != INDEPENDENT:
         return ""
     wanted, sampled = independent_config(a.run, chosen_budget()), b.run.started.config
-    # A server may allow less KV memory, which changes no token.
-    if replace(sampled, kv_limit_mib=wanted.kv_limit_mib) == wanted:
+    # Of KV memory, a server may allow less; neither that nor a setting of forks changes a sample.
+    same = (*WITHOUT_EFFECT["independent"], "kv_limit_mib")
+    if replace(sampled, **{name: getattr(wanted, name) for name in same}) == wanted:
         return ""
     texts = f"{counted(sampled.max_paths, 'text')} instead of {wanted.max_paths}"
     why = texts if sampled.max_paths != wanted.max_paths else "other settings than A"

@@ -1,5 +1,7 @@
 """The page Compare without a browser: two recordings, a file, independent samples, and a reload."""
 
+from dataclasses import replace
+
 import pytest
 from made_runs import bundled, bundled_run
 from page_walk import Tab, opened
@@ -8,6 +10,7 @@ from app.server.rules import PUBLIC
 from app.state.process import worker
 from eab import record
 from eab.analysis.diff import independent_config
+from eab.events import RunStarted
 from eab.figures.diff import measures_of, takeaway_sentence
 from eab.lessons import bundled_runs
 
@@ -107,6 +110,14 @@ def test_samples_with_less_memory_than_a_may_have_are_not_out_of_date(
     assert worker().remembered[-1].request.config.kv_limit_mib == PUBLIC.kv_limit_mib
     assert page.boards
     assert not page.warning
+
+    events = bundled("market")
+    at = next(n for n, event in enumerate(events) if isinstance(event, RunStarted))
+    for changed, is_late in ({"entropy_threshold": 0.1}, False), ({"temperature": 0.5}, True):
+        started = replace(events[at], config=replace(events[at].config, **changed))
+        other = record.dumps([*events[:at], started, *events[at + 1 :]])
+        choose(page, a="file").put(diff_upload_a=("other.eab", other, ""))
+        assert bool(page.warning) == is_late, "a threshold changes no independent sample"
 
 
 def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
