@@ -23,6 +23,7 @@ GAP: Final = 58.0
 PADDING: Final = 20.0
 LONGEST: Final = 44  # characters in a box
 PROMPT_LONGEST: Final = 34
+ENDS_AT_ONCE: Final = "(ends)"  # in the box of a path without a text
 
 _NARROW: Final = frozenset("iljtfrI.,;:!|'` ()[]")
 _WIDE: Final = frozenset("mwMW@%—…")
@@ -84,7 +85,8 @@ def pieces(path: Path) -> list[str]:
     """The visible text of a path, one piece per token.
 
     A character that is split over several tokens belongs to the last of them. The piece of a
-    control token is empty: the mark of the path shows that it has ended.
+    control token is empty: the mark of the path shows that it has ended. A path that ends at once
+    says so, as no box is empty.
     """
     pieces: list[str] = []
     incomplete = ""
@@ -97,6 +99,8 @@ def pieces(path: Path) -> list[str]:
         incomplete = ""
     if incomplete and pieces:
         pieces[-1] = _visible(incomplete)
+    if path.status == "finished" and pieces and not any(pieces):
+        pieces[-1] = ENDS_AT_ONCE
     return pieces
 
 

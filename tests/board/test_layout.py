@@ -137,6 +137,10 @@ def test_a_character_split_over_tokens_belongs_to_its_last_one(
 def test_control_tokens_are_no_part_of_the_text() -> None:
     end = Token(1, 0, "<|endoftext|>", True, -0.5, 0.4, ())
     assert pieces(Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(" word"), end])) == [" word", ""]
+    alone = Path(0, -1, [(0, 1.0)], True, 0, tokens=[end])
+    assert pieces(alone) == [""]
+    alone.status = "finished"
+    assert pieces(alone) == ["(ends)"]
 
 
 @given(st.text(max_size=200))
