@@ -2,7 +2,7 @@
 
 /** @import { PictureFrame } from "./types.d.ts" */
 import { element, set, shape } from "./elements.js";
-import { clip, FONT_SIZE, textWidth } from "./text.js";
+import { FONT_SIZE, textWidth } from "./text.js";
 
 const STYLES = [
   "display",
@@ -21,7 +21,7 @@ const STYLES = [
 ];
 const MIXED = /color\(srgb ([\d.e-]+) ([\d.e-]+) ([\d.e-]+)(?: \/ ([\d.e-]+))?\)/g;
 const PNG_SCALE = 2;
-const TITLE_HEIGHT = 44;
+const TITLE_HEIGHT = 26;
 const LINE_HEIGHT = 18;
 const MARGIN = 12;
 const NARROWEST = 420; // px; the legend needs some room
@@ -55,27 +55,42 @@ function standalone(svg, frame) {
   const { color, backgroundColor, fontFamily } = getComputedStyle(panel);
   const width = Math.max(size.width, NARROWEST);
   const legend = legendOf(frame.key, width);
-  const height = TITLE_HEIGHT + size.height + legend.height;
+  const sentence = linesOf(frame.sentence, width - 2 * MARGIN);
+  const top = TITLE_HEIGHT + sentence.length * LINE_HEIGHT;
+  const height = top + size.height + legend.height;
   copy.removeAttribute("style");
-  set(copy, { x: 0, y: TITLE_HEIGHT, width: size.width, height: size.height });
+  set(copy, { x: 0, y: top, width: size.width, height: size.height });
   const xmlns = "http://www.w3.org/2000/svg";
   const font = { "font-family": fontFamily, fill: plainColours(color) };
   const file = shape("svg", { xmlns, width, height, viewBox: `0 0 ${width} ${height}`, ...font });
-  const place = { transform: `translate(0 ${TITLE_HEIGHT + size.height})` };
+  const place = { transform: `translate(0 ${top + size.height})` };
   const below = shape("g", place, ...legend.parts);
   file.append(
     shape("title", {}, `${frame.title}. ${frame.sentence}`),
     shape("rect", { width, height, fill: plainColours(backgroundColor) }),
     shape("text", { x: MARGIN, y: 18, "font-size": 14, "font-weight": 600 }, frame.title),
-    shape(
-      "text",
-      { x: MARGIN, y: 35, "font-size": FONT_SIZE },
-      clip(frame.sentence, width - MARGIN),
+    ...sentence.map((line, index) =>
+      shape("text", { x: MARGIN, y: 35 + index * LINE_HEIGHT, "font-size": FONT_SIZE }, line),
     ),
     copy,
     below,
   );
   return { text: new XMLSerializer().serializeToString(file), width, height };
+}
+
+/**
+ * A sentence in lines of whole words.
+ * @param {string} sentence @param {number} width
+ */
+function linesOf(sentence, width) {
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of sentence.split(" ")) {
+    const longer = `${lines[lines.length - 1]} ${word}`;
+    if (lines.length && textWidth(longer) <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 /**
