@@ -1,6 +1,9 @@
 """The recommended threshold, its prediction and the check."""
 
-from collections.abc import Callable
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import pytest
 from cells import cell
@@ -16,7 +19,9 @@ from eab.labs.tuning.live_sweep import report_pilot
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.recommendation import (
+    CHECK_SEEDS,
     MOST_REFINEMENTS,
+    PILOT_SEEDS,
     THRESHOLDS,
     Prediction,
     measured_means,
@@ -177,6 +182,33 @@ def test_where_the_mean_jumps_both_sides_are_said() -> None:
     assert words.startswith("No threshold gives 1,200 paths: 1")
     assert "gives 1,500, 1.03 nats" in words
     assert words.endswith("gives 900.")
+
+
+def test_after_a_refinement_the_interval_holds_as_often_as_it_says() -> None:
+    drawn = random.Random(0)
+    entropies: defaultdict[int, list[float]] = defaultdict(
+        lambda: [drawn.expovariate(1) for _ in range(60) if drawn.random() < 0.5]
+    )
+    held = 0
+    for number in range(150):
+        seeds = range(100 * number, 100 * number + PILOT_SEEDS)
+        cells: list[Cell] = []
+        left: list[float | None] = [*THRESHOLDS]
+        while (threshold := left.pop()) is not None:
+            cells += [
+                cell(threshold, seed, paths=paths(entropies[seed], threshold)) for seed in seeds
+            ]
+            left = left or [next_threshold(cells, "paths", 8)]
+        found = recommend(cells, "paths", 8)
+        others = range(seeds.stop, seeds.stop + CHECK_SEEDS)
+        fresh = [paths(entropies[seed], found.threshold) for seed in others]
+        held += bool(found.paths.contains(statistics.mean(fresh)))
+    assert held / 150 > 0.95 - 3.3 * (0.95 * 0.05 / 150) ** 0.5
+
+
+def paths(entropies: Sequence[float], threshold: float) -> int:
+    """Of a run that forks in two at each of these."""
+    return 1 + sum(entropy > threshold for entropy in entropies)
 
 
 def test_a_pilot_that_is_near_or_brackets_nothing_is_not_refined() -> None:
