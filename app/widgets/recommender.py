@@ -61,7 +61,7 @@ def show(piloting: bool, checking: bool) -> None:
     """Draw the recommender; see `polling.watch` for when to ask what is active."""
     active = piloting or checking
     _bar(active)
-    sweep_editor.own_prompts()
+    sweep_editor.own_prompts(sweep_editor.PILOT_SET)
     failures: list[str] = []
     for slot, going_on in ((PILOT, piloting), (CHECK, checking)):
         current = slot.current()
@@ -84,7 +84,7 @@ def _bar(active: bool) -> None:
     widths = [4.1, 3, 1.9, 2.2, 1.8]  # all can be read in a window of 1024 pixels
     prompts, kind, number, predict, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
-        sweep_editor.choose_prompts()
+        sweep_editor.choose_prompts(sweep_editor.PILOT_SET)
     with kind:
         st.segmented_control("Target", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
     with number:
@@ -108,7 +108,8 @@ def _predict() -> None:
         target = _wanted()
         config = pilot_config(sweep_editor.base(), *target)
         grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
-        tuning.predict(grid, sweep_editor.prompts(), model_choice.name(), target)
+        asked = sweep_editor.prompts(sweep_editor.PILOT_SET)
+        tuning.predict(grid, asked, model_choice.name(), target)
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:

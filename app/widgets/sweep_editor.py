@@ -52,10 +52,13 @@ _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEED
     )
 )
 
+PILOT_SET: Final = "tune_pilot_set"  # the key of the set that a threshold is wanted for
+
 
 def _defaults() -> dict[str, Any]:
     return {
         _SETS: default_sweep.KNOWN,
+        PILOT_SET: default_sweep.FREE,
         _NUMBER: default_sweep.START_PROMPTS,
         _OWN: "",
         _RANGE: default_sweep.THRESHOLD_RANGE,
@@ -104,20 +107,20 @@ def _prompts_from(asked: tuple[TuningPrompt, ...]) -> dict[str, Any]:
     return {_SETS: OWN, _OWN: "\n".join(one.question.prompt for one in asked)}
 
 
-def choose_prompts() -> None:
-    """Draw the choice of a set of prompts."""
+def choose_prompts(key: str = _SETS) -> None:
+    """Draw the choice of a set of prompts: of the sweep, or of another widget's key."""
     st.selectbox(
         "Prompts",
         [*default_sweep.SET_LABELS, OWN],
         format_func=lambda name: default_sweep.SET_LABELS.get(name, name),
-        key=_SETS,
+        key=key,
         **KEPT,
     )
 
 
-def own_prompts() -> None:
+def own_prompts(key: str = _SETS) -> None:
     """Draw the box for own prompts, if these are chosen."""
-    if st.session_state[_SETS] == OWN:
+    if st.session_state[key] == OWN:
         st.text_area(
             "Prompts, one per line",
             key=_OWN,
@@ -127,10 +130,10 @@ def own_prompts() -> None:
         )
 
 
-def prompts() -> list[TuningPrompt]:
+def prompts(key: str = _SETS) -> list[TuningPrompt]:
     """The chosen prompts, with known answers; ConfigError if there are none or too many."""
-    if st.session_state[_SETS] != OWN:
-        chosen = default_sweep.some_prompts(st.session_state[_SETS], st.session_state[_NUMBER])
+    if st.session_state[key] != OWN:
+        chosen = default_sweep.some_prompts(st.session_state[key], st.session_state[_NUMBER])
         return [*chosen]
     lines = [line.strip() for line in st.session_state[_OWN].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))

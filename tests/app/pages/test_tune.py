@@ -323,7 +323,7 @@ def test_two_cells_are_compared_as_one_tree(page: Tab) -> None:
 
 
 def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
-    page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_set=OWN)
+    page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_pilot_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
     [sentence] = [one for one in page.words if " nat" in one]
