@@ -54,6 +54,9 @@ def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
     assert run.ended is None
     assert len(run.steps) == 5
     assert run.samples
+    replay = [sys.executable, "-m", "eab", "replay", str(tmp_path / "run.part.eab")]
+    out = subprocess.run(replay, capture_output=True, text=True, timeout=120, check=True)
+    assert out.stdout.endswith("Unfinished.\nThe file breaks off after 5 steps.\n")
 
 
 def test_a_run_that_does_not_begin_leaves_no_file(tmp_path: Path) -> None:

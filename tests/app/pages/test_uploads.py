@@ -48,3 +48,13 @@ def test_the_longest_prompt_that_a_file_may_hold_is_shown(page: Tab) -> None:
     page.put(upload=("long.eab", data, ""))
     assert not page.error
     assert len(page.value("prompt")) == 200_000
+
+
+def test_a_file_that_breaks_off_is_shown_up_to_its_last_step_and_says_so(page: Tab) -> None:
+    whole = gzip.compress("\n".join(LINES).encode("ascii"))
+    page.put(upload=("whole.eab", whole, ""))
+    assert "breaks off" not in page.captions
+    page.remember(open_run=True).put(upload=("cut.eab", whole[: len(whole) * 2 // 3], ""))
+    assert not page.error
+    assert page.boards
+    assert "Opened from a file; it breaks off before the end of the run." in page.captions
