@@ -34,8 +34,10 @@ export class Sizes {
 
   /** @param {Element} element @returns {Size | undefined} */
   ofLaidOut(element) {
+    const known = this.known.get(element);
+    if (known) return known;
     const { clientWidth: width, clientHeight: height } = element;
-    if (width && !this.known.has(element)) this.known.set(element, { width, height });
+    if (width) this.known.set(element, { width, height });
     return this.known.get(element);
   }
 }
