@@ -23,6 +23,7 @@ In the prompt, Enter starts the run and Shift+Enter adds a line break. Space pla
 keys move the cursor. **Help** above the tree explains the views and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
+STYLES = ("page.css", "single_pages.css")
 
 # Without an icon here, Streamlit fetches the one of the page for the browser's tab from elsewhere.
 # That of the project comes last: Streamlit imports numpy for it, and the board should not wait.
@@ -38,7 +39,7 @@ st.set_page_config(
 # components, which the board needs too, while this process imports the page.
 st.components.v2.component(
     "eab_page",
-    css=(STATIC / "page.css").read_text(encoding="utf-8"),
+    css="".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES),
     js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )(key="eab_page")

@@ -198,7 +198,7 @@ def _difference(a: float | None, b: float | None, written: Callable[[Any], str])
         return _NO_VALUE
     size = written(abs(b - a))
     if a == b or size == written(0):
-        return _SAME
+        return _SAME if written(a) == written(b) else "about the same"
     word = "more" if b > a else "fewer" if written is _COUNT else "less"
     ratio = f" ({times(b / a)})" if a and b else ""
     return f"{size} {word}{ratio}"

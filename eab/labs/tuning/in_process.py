@@ -26,7 +26,7 @@ from eab.run.threshold import threshold_in_nats
 from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
-MOST_EVENTS = 500_000  # of remembered runs
+MOST_EVENTS = 100_000  # of remembered runs, about 60 MiB
 
 
 @dataclass(slots=True)

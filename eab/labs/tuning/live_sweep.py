@@ -70,7 +70,7 @@ def report_pilot(
             share = (step.done + step.failed) / step.total
             yield Progressed(1.0 if number else share, shown or _words(step))
         threshold = next_threshold(cells, *target)
-        if threshold is None:
+        if threshold is None or threshold in varied["entropy_threshold"]:  # it has failed
             break
         varied, shown = {"entropy_threshold": [threshold]}, f"Refining: {threshold:g} nats"
     yield _end(failures)
