@@ -50,9 +50,10 @@ def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
         return str(error.__cause__)
     words, _, place = str(error).replace("`", "").partition(" - at $")
     steps = _STEP_OF_PLACE.findall(place)
-    expected = words[0].lower() + words[1:].partition(", got ")[0]
+    words = words[0].lower() + words[1:]
     if "[...]" in place:  # one of the values of a dict; msgspec does not say which
-        return f"{place.lstrip('.')}: {expected}"
+        return f"{place.lstrip('.')}: {words}"
+    expected = words.partition(", got ")[0]
     for name, index in steps:
         value = value[name or int(index)]
     if expected.startswith("invalid enum value"):

@@ -212,7 +212,7 @@ def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> 
     run = run_of(chain(3, 3, 3, 3, 3, 3), "0", GREEDY, stop="bbbbbb")
     [path] = board_message(run, since_step=5)["paths"]
     assert path["first_token"] == 0
-    assert [piece for piece, *_ in path["tokens"]] == [""] * 6
+    assert [piece for piece, *_ in path["tokens"]] == [*[""] * 5, "(ends)"]
 
 
 @pytest.mark.parametrize("count", range(1, 6))
