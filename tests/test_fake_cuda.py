@@ -240,7 +240,13 @@ def test_all_runs_together_stay_within_the_free_memory_of_the_device(waits):
     assert scheduler._kv_limit == int(GPU_SHARE * FREE_BYTES) < KV_LIMIT_MIB * 2**20
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "llama",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2", "gpt2", "gpt_neox")),
+    ],
+)
 def test_a_pass_that_is_captured_never_waits_for_the_device(waits, monkeypatch, family):
     """A CUDA graph cannot contain a copy from the host's memory, or a number that the host reads."""
     captures = []

@@ -26,7 +26,7 @@ OPENED = {
 STORY = fold(invented_run(5, 20, 8))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_grave_on_the_offline_page(
     browser: Browser, tmp_path: Path, scheme: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_nothing_is_joined_while_a_run_grows(board: Boards) -> None:
     expect(shown.button("Same answers")).to_be_disabled()
 
 
+@pytest.mark.slow
 def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) -> None:
     shown = still(REAL)
     shown.keys("End", "ArrowDown")

@@ -14,6 +14,7 @@ STORY = fold(EVENTS)
 RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
 
 
+@pytest.mark.slow
 def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until_touched(
     board: Boards,
 ) -> None:

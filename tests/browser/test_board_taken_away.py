@@ -92,6 +92,7 @@ def test_a_board_is_made_anew_in_the_same_place(shown: BoardPage) -> None:
     shown.expect_cursor(19)
 
 
+@pytest.mark.slow
 def test_a_change_of_page_ends_the_board(open_page: OpenPage) -> None:
     page = open_page()
     page.wait_for_function(f"() => Number({_IN_APP}?.dataset.cursor) > 0")

@@ -57,7 +57,7 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
     open_page: OpenPage, scheme: str
 ) -> None:
@@ -90,6 +90,7 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
     page = open_page("?prompt=The+reloaded+cat&max_new_tokens=12")
     wait_for_board(page)
@@ -102,6 +103,7 @@ def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
 
+@pytest.mark.slow
 def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     market = next(one for one in bundled_runs.recordings() if one.file == "market.eab")
     page = open_page(f"?example={market.file}", reduced_motion="reduce")
@@ -172,6 +174,7 @@ def _hostile(event: Event) -> Event:
             return event
 
 
+@pytest.mark.slow
 def test_downloads_hold_the_run(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page()
     wait_for_board(page)

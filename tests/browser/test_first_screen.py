@@ -192,6 +192,7 @@ def test_a_double_click_on_run_does_not_stop_the_run(open_page: OpenPage) -> Non
     expect(page.get_by_text("Done after").first).to_be_visible(timeout=120 * SECONDS)
 
 
+@pytest.mark.slow
 def test_the_theme_can_be_chosen_in_the_menu(open_page: OpenPage) -> None:
     page = opened(open_page, color_scheme="light")
     for name, dark in (("Dark", True), ("Light", False)):

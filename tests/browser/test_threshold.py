@@ -31,6 +31,7 @@ def tokens(page: Page) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+@pytest.mark.slow
 def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to(
     page: Page,
 ) -> None:

@@ -214,6 +214,7 @@ commands.main()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: Path) -> None:
     command = sweep_command(prompts, tmp_path / "out")
     out = subprocess.run(

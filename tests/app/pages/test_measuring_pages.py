@@ -240,6 +240,7 @@ def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
 # Memory
 
 
+@pytest.mark.slow
 def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
     page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
     assert not page.error
@@ -306,6 +307,7 @@ def test_a_real_matrix_of_the_embedded_model_is_rounded(quantization: Tab) -> No
     assert page.put(set_model_other="/no/such/model").error
 
 
+@pytest.mark.slow
 def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
     fables = held_out.texts()[:1]
     monkeypatch.setattr(held_out, "texts", lambda: fables)

@@ -121,6 +121,7 @@ def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page:
     assert f"{len(tree.leaves())} path" in shown
 
 
+@pytest.mark.slow
 def test_every_policy_can_be_weighed_against_independent_sampling(page: Tab) -> None:
     small(page).put(tune_prompts=1).remember(tune_policy=[*sweep_editor.POLICIES])
     settings = [*swept(page).table[0].value.reset_index()["Setting"]]
@@ -225,6 +226,7 @@ def test_stop_keeps_what_is_there(page: Tab) -> None:
     assert page.charts
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_the_same_sweep_whatever_the_controls_say(page: Tab) -> None:
     small(page).put(tune_prompts=3, tune_seeds=12).press("tune_start")
     stopped = worker().remembered[-1]

@@ -89,6 +89,7 @@ def test_a_tree_that_explores_everything_has_no_entropy_error() -> None:
     assert questions[0].entropy == pytest.approx(entropy(list(truth.values())))
 
 
+@pytest.mark.slow
 def test_the_embedded_model_knows_france_and_not_every_capital() -> None:
     model = load_model("embedded", "cpu", "float32")
     questions = [
