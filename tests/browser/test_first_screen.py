@@ -121,6 +121,7 @@ def test_on_a_phone_on_its_side_the_sidebar_leaves_the_width_to_the_texts(
     assert page.evaluate(shown)
 
 
+@pytest.mark.slow
 def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) -> None:
     page = opened(open_page, query="?example=ball.eab&max_new_tokens=100")
     page.wait_for_timeout(1000)  # all is drawn

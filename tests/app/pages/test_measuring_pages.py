@@ -213,6 +213,7 @@ def test_moving_r_recomputes_the_run_without_running_anything() -> None:
     assert "At r = auto" in page.put(bmc_r="auto").said
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_here_whatever_the_settings_of_a_run_and_a_reload_finds_it() -> None:
     page = opened().put(set_chat=True, set_max_new_tokens=256)  # it has no chat template
     bmc_at("memory", page.go_to("bmc")).press("run_memory").run_to_its_end("bmc_stop")

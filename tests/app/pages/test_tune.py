@@ -132,6 +132,7 @@ def test_every_policy_can_be_weighed_against_independent_sampling(page: Tab) -> 
     assert "of 14 settings" in page.said
 
 
+@pytest.mark.slow
 def test_where_right_answers_are_known_calibration_can_be_weighed(page: Tab) -> None:
     labels = {GAINS[name].label for name in NEED_ANSWERS}
     assert not labels & {*page.selectbox(key="tune_gain").options}, "chances have no right one"
@@ -173,6 +174,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedStore[TuningR
     return found
 
 
+@pytest.mark.slow
 def test_a_sweep_is_saved_and_opened_in_another_tab(store: NamedStore[TuningReport]) -> None:
     listing(opened("tune")).press("save_sweep", name_sweep="kept coins")
     [saved] = store.all()
