@@ -16,7 +16,7 @@ SET_LABELS: Final[Mapping[str, str]] = {
     "stories": "Stories",
 }
 KNOWN: Final = "chances"
-FREE: Final = "stories"  # long texts, so that the number of paths follows the threshold
+PILOT_PROMPTS: Final = "stories"  # long texts, so that the number of paths follows the threshold
 PROMPTS: Final = 6
 THRESHOLD_RANGE: Final = (0.3, 1.2)  # nats
 THRESHOLDS: Final = (0.3, 0.48, 0.76, 1.2)  # of that range, at equal ratios

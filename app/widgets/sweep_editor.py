@@ -58,7 +58,7 @@ PILOT_SET: Final = "tune_pilot_set"  # the key of the set that a threshold is wa
 def _defaults() -> dict[str, Any]:
     return {
         _SETS: default_sweep.KNOWN,
-        PILOT_SET: default_sweep.FREE,
+        PILOT_SET: default_sweep.PILOT_PROMPTS,
         _NUMBER: default_sweep.START_PROMPTS,
         _OWN: "",
         _RANGE: default_sweep.THRESHOLD_RANGE,

@@ -185,7 +185,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
                 with self._lock:
                     self.events.append(event)
                     self._fold.apply(event)
-                if self._is_cut_off():
+                if isinstance(event, StepTimed) and self._is_cut_off():
                     self.stop()
                 if isinstance(event, StepTimed) and time.monotonic() - sent >= SEND_SECONDS:
                     sent = time.monotonic()
