@@ -77,12 +77,12 @@ def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: B
     shown.keys("a", "End")
     heaviest = group_answers(run, "sentence").ranked[0].leaves[0]
     first = run.lineage(heaviest)[1]
-    shown.box(first).locator(".tick").last.click(force=True)
+    shown.point_at(first, -1, clicks=True)
     assert shown.selected()["path"] == heaviest
     expect(shown.find(".reading-head")).to_contain_text("of 3, weight")
     words = "".join(shown.find(".reading-text > [data-path]").all_text_contents())
     assert words == run.text(heaviest)
-    shown.box(first).locator(".tick").first.click(force=True)
+    shown.point_at(first, 0, clicks=True)
     assert shown.selected() == {"path": first, "token": 0}
     shown.keys("ArrowDown")
     assert heaviest != shown.selected()["path"]

@@ -265,14 +265,14 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> N
     }
     prompt = float(shown.find(".prompt .decides").get_attribute("r") or 0)
     assert prompt > max(radii.values()) >= min(radii.values()) > 0
-    shown.box(1).locator(".tick").first.hover()
+    shown.point_at(1, 0)
     tip = shown.find(".tooltip")
     expect(tip).to_contain_text(
         "This fork decides the first sentence: it causes 60% of the semantic"
     )
-    shown.box(1).locator(".tick").first.click()
+    shown.point_at(1, 0, clicks=True)
     expect(shown.find(".inspector .why")).to_contain_text("This fork decides the first sentence")
-    shown.box(1).locator(".tick").last.click()
+    shown.point_at(1, -1, clicks=True)
     expect(shown.find(".inspector .why")).to_contain_text("The fork after it decides")
 
 

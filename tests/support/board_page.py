@@ -75,6 +75,21 @@ class BoardPage:
     def box(self, path: int) -> Locator:
         return self.page.locator(f'.box.path[data-path="{path}"]')
 
+    def point_at(self, path: int, token: int, clicks: bool = False) -> None:
+        """Move the pointer to a token in the box of a path, the last for -1, and maybe click."""
+        x, y = self.page.evaluate(
+            f"""([path, token]) => {{
+            const box = {BOARD}.getRootNode().__board.tree.boxes.get(path);
+            const {{ line, left, right }} = box.cells.at(token);
+            const place = new DOMPoint((left + right) / 2, box.strip.top(line) + 1);
+            const {{ x, y }} = place.matrixTransform(box.group.getScreenCTM());
+            return [x, y]; }}""",
+            [path, token],
+        )
+        self.page.mouse.move(x, y)
+        if clicks:
+            self.page.mouse.click(x, y)
+
     def drawn_paths(self) -> set[int]:
         boxes = self.page.locator(".box.path:not(.hidden)").all()
         return {int(box.get_attribute("data-path") or -1) for box in boxes}

@@ -31,6 +31,11 @@ export class Branches {
     this.folded = new Set();
     /** Texts that may be one box, by the path that they grew from. @type {Map<number, Path[]>} */
     this.agreeing = new Map();
+    /** The paths in view, and their boxes; null until they are asked for. */
+    this.lookedAt = /** @type {Path[] | null} */ (null);
+    this.drawnBoxes = /** @type {Path[] | null} */ (null);
+    /** Counts the changes of which branches are drawn, and of the paths. */
+    this.changes = 0;
   }
 
   clear() {
@@ -41,6 +46,8 @@ export class Branches {
 
   forget() {
     for (const map of [this.byFork, this.boxes, this.folded, this.agreeing]) map.clear();
+    this.lookedAt = this.drawnBoxes = null;
+    this.changes += 1;
   }
 
   /** Find the branches to fold and the texts to join; paths or weights may have changed. */
@@ -92,11 +99,19 @@ export class Branches {
     return !this.hidden.size && !this.folded.size;
   }
 
-  /** The paths that have a box, as it shows them. */
+  /** All paths in view, also those that are folded or joined, until `update`. */
+  inView() {
+    const { paths } = this.store;
+    this.lookedAt ??= [...paths.values()].filter(({ id }) => this.view.isLookedAt(id));
+    return this.lookedAt;
+  }
+
+  /** The paths that have a box, as it shows them, until `update`. */
   drawn() {
-    return [...this.store.paths.values()]
-      .filter(({ id }) => this.view.isLookedAt(id) && !this.folded.has(id))
+    this.drawnBoxes ??= this.inView()
+      .filter(({ id }) => !this.folded.has(id))
       .map((path) => this.boxOf(path));
+    return this.drawnBoxes;
   }
 
   /** The box of a path, or of the texts that it is joined with. @param {Path} path */

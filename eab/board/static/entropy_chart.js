@@ -3,7 +3,7 @@
 // of all tokens.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Path, Send, Token } from "./types.d.ts" */
+/** @import { Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import {
   axisTitle,
@@ -18,15 +18,14 @@ import {
   ticks,
 } from "./chart_frame.js";
 import { diamond, set, shape } from "./elements.js";
-import { pathsWithLines, spreadBands } from "./entropy_spread.js";
-import { missedFork } from "./fork_reasons.js";
-import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+import { EntropyLines } from "./entropy_lines.js";
+import { isSpread, pathsWithLines, spreadBands } from "./entropy_spread.js";
+import { Marks } from "./so_far.js";
 import { ThresholdDrag } from "./threshold_drag.js";
 import { WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
 const FORK_SIZE = 5;
-const CIRCLE = "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z";
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
@@ -35,12 +34,12 @@ function isGrip(event) {
   return /** @type {Element} */ (event.target).classList.contains("grip");
 }
 
-/** @param {number[][]} points */
-function pointList(points) {
-  return points.map((point) => point.map((value) => value.toFixed(1)).join()).join(" ");
-}
-
 export class EntropyChart {
+  // The scales, as they were drawn.
+  band = 1; // px, of a step
+  innerHeight = 1; // px
+  top = 1; // nats
+
   /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
     this.store = store;
@@ -48,6 +47,20 @@ export class EntropyChart {
     this.send = send;
     this.svg = shape("svg", { class: "chart entropy", role: "img" });
     this.scrubs = false; // whether the pointer moves the cursor
+    this.axes = shape("g");
+    this.spread = shape("g");
+    this.lines = new EntropyLines(this);
+    /** Its right edge is the cursor. */
+    this.soFar = shape("svg", {}, this.spread, this.lines.bands, this.lines.traces);
+    this.forks = shape("path", { class: "fork" });
+    this.unknowns = shape("path", { class: "unknown" });
+    this.limit = shape("g"); // the threshold
+    this.cursor = shape("line", { class: "cursor" });
+    const { axes, soFar, lines, forks, unknowns, limit, cursor } = this;
+    this.svg.append(axes, soFar, lines.dots, lines.missed, forks, unknowns, limit, cursor);
+    this.drawnWith = ""; // what the parts that do not move with the cursor show
+    this.limitDrawnWith = "";
+    this.forkMarks = this.unknownMarks = new Marks([]);
     this.drag = new ThresholdDrag(this, store, view, send);
     this.bar = new WhatIfBar(this.drag, store, send);
     this.listen();
@@ -108,37 +121,50 @@ export class EntropyChart {
     return Math.max(run.threshold * 1.4, highestEntropy, 0.1) * 1.06;
   }
 
+  /** The middle of a step's band. @param {number} step */
+  x = (step) => LEFT + (step + 0.5) * this.band;
+
+  /** @param {number} entropy */
+  y = (entropy) => TOP + this.innerHeight * (1 - entropy / this.top);
+
   // ---- drawing
 
   render() {
-    const { innerWidth, innerHeight } = frameOf(this.view, this.svg);
-    const band = innerWidth / (lastStepOf(this.store) + 1);
+    const { store, view } = this;
+    const { width, height, innerHeight } = frameOf(view, this.svg);
     const highest = this.highest();
-    const x = (/** @type {number} */ step) => LEFT + (step + 0.5) * band;
-    const y = (/** @type {number} */ entropy) => TOP + innerHeight * (1 - entropy / highest);
-    const at = { x1: x(this.view.cursor), x2: x(this.view.cursor), y1: TOP, y2: TOP + innerHeight };
-    const lines = pathsWithLines(this.store, this.view);
-    fitUnits(this.view, this.svg);
-    this.svg.replaceChildren(
-      ...this.axes(x, y),
-      ...spreadBands(this.store, this.view, x, y),
-      ...this.bands(lines, x, y),
-      ...this.traces(lines, x, y),
-      ...this.missed(lines, x, y),
-      ...this.forks(x, y),
-      ...this.unknowns(x, y),
-      ...this.threshold(y),
-      shape("line", { class: "cursor", ...at }),
-    );
-    set(this.svg, {
-      "aria-label": this.store.sentencesAt(this.view.cursor).entropy || "Entropy per step",
-    });
-    const { height } = this.view.sizes.of(this.svg);
-    this.bar.place(y(this.store.run.threshold) * this.view.chartScale, height);
+    const size = [view.branches.changes, width, height, lastStepOf(store), highest].join();
+    if (this.drawnWith !== size) {
+      this.drawnWith = size;
+      this.drawAll();
+    }
+    const at = this.x(view.cursor);
+    set(this.soFar, { width: at.toFixed(1), height: height.toFixed(1) });
+    this.drawSpread();
+    this.lines.render(pathsWithLines(store, view));
+    set(this.forks, { d: this.forkMarks.upTo(view.cursor) });
+    set(this.unknowns, { d: this.unknownMarks.upTo(view.cursor) });
+    this.drawThreshold();
+    set(this.cursor, { x1: at, x2: at, y1: TOP, y2: TOP + innerHeight });
+    set(this.svg, { "aria-label": store.sentencesAt(view.cursor).entropy || "Entropy per step" });
+    this.bar.place(this.y(store.run.threshold) * view.chartScale, view.sizes.of(this.svg).height);
   }
 
-  /** @param {Scale} x @param {Scale} y */
-  axes(x, y) {
+  /** What does not move with the cursor. */
+  drawAll() {
+    const { innerWidth, innerHeight } = frameOf(this.view, this.svg);
+    this.band = innerWidth / (lastStepOf(this.store) + 1);
+    this.innerHeight = innerHeight;
+    this.top = this.highest();
+    fitUnits(this.view, this.svg);
+    this.axes.replaceChildren(...this.axesOf());
+    this.spread.replaceChildren();
+    this.lines.clear();
+    this.forkMarks = this.marksOfForks();
+    this.unknownMarks = this.marksOfUnknowns();
+  }
+
+  axesOf() {
     const { width, height, bottom, isLow, innerWidth } = frameOf(this.view, this.svg);
     const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90)).filter(
       Number.isInteger,
@@ -146,29 +172,43 @@ export class EntropyChart {
     const title = { x: LEFT + innerWidth / 2, y: height - 4 };
     return [
       ...ticks(this.highest()).flatMap((value) =>
-        gridLine(String(value), y(value), LEFT, width - RIGHT),
+        gridLine(String(value), this.y(value), LEFT, width - RIGHT),
       ),
       ...steps.map((step) =>
-        shape("text", { class: "tick-label middle", x: x(step), y: bottom + 15 }, String(step)),
+        shape(
+          "text",
+          { class: "tick-label middle", x: this.x(step), y: bottom + 15 },
+          String(step),
+        ),
       ),
       ...(isLow ? [] : [axisTitle("step (token of the path)", title)]),
       shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
   }
 
-  /** @param {Scale} y */
-  threshold(y) {
+  /** The band of many paths, once there are many. */
+  drawSpread() {
+    const isDrawn = this.spread.childElementCount > 0;
+    const isWanted = isSpread(this.store, this.view);
+    if (isWanted && !isDrawn) this.spread.append(...spreadBands(this.view, this.x, this.y));
+    this.spread.classList.toggle("hidden", !isWanted);
+  }
+
+  drawThreshold() {
     const { width, innerWidth } = frameOf(this.view, this.svg);
     const value = this.drag.active ? this.drag.threshold : this.store.run.threshold;
-    const [at, right] = [y(value), width - RIGHT];
+    const [at, right] = [this.y(value), width - RIGHT];
     const draggable = this.store.canMoveThreshold;
     const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
-    return [
+    const drawnWith = [this.drawnWith, value, draggable].join();
+    if (this.limitDrawnWith === drawnWith) return;
+    this.limitDrawnWith = drawnWith;
+    this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
       ...(draggable ? [this.grip(grip)] : []),
       shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text),
-    ];
+    );
   }
 
   /** @param {{ x: number, y: number, width: number, height: number }} place */
@@ -177,94 +217,32 @@ export class EntropyChart {
     return shape("rect", { class: "grip", ...place }, help);
   }
 
-  /**
-   * @param {Path[]} lines paths that have one
-   * @param {Scale} x @param {Scale} y
-   */
-  bands(lines, x, y) {
-    return lines.flatMap((path) => {
-      const known = this.points(path).filter(([, token]) => token.whole);
-      if (!known.length) return [];
-      const edge = (/** @type {"low" | "high"} */ side) =>
-        known.map(([step, { whole }]) => [x(step), y(whole?.[side] ?? 0)]);
-      const highlight = this.view.classOf(path.id);
-      const points = [...edge("low"), ...edge("high").reverse()];
-      return [shape("polygon", { class: `band${highlight}`, points: pointList(points) })];
-    });
+  /** A mark where paths forked. */
+  marksOfForks() {
+    const { paths } = this.store;
+    const first = this.view.branches
+      .inView()
+      .filter(({ id, parent, tokens }) => tokens.length && paths.get(parent)?.firstChild === id);
+    return new Marks(first.map(({ born, tokens: [{ entropy }] }) => this.markAt(born, entropy)));
   }
 
-  /**
-   * @param {Path[]} lines paths that have one
-   * @param {Scale} x @param {Scale} y
-   */
-  traces(lines, x, y) {
-    return lines.flatMap((path) => {
-      const points = this.points(path).map(([step, { entropy }]) => [x(step), y(entropy)]);
-      const highlight = this.view.classOf(path.id);
-      const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.view.cursor));
-      const trace = shape("polyline", {
-        class: `trace ${statusAt(path, this.view.cursor)}${highlight}`,
-        points: pointList(points),
-        "stroke-opacity": opacity.toFixed(2),
-      });
-      if (points.length !== 1) return [trace];
-      const [cx, cy] = points[0]; // a line of one point cannot be seen
-      return [trace, shape("circle", { class: `trace-dot${highlight}`, cx, cy, r: 2 })];
-    });
+  /** A mark where only a run could tell what would happen. */
+  marksOfUnknowns() {
+    const { unknowns } = this.store;
+    const marks = !unknowns.size
+      ? []
+      : this.view.branches
+          .inView()
+          .flatMap(({ id, born, tokens }) =>
+            tokens.flatMap(({ entropy }, index) =>
+              this.store.unknownAt(id, index) ? [this.markAt(born + index, entropy)] : [],
+            ),
+          );
+    return new Marks(marks);
   }
 
-  /**
-   * Steps and tokens of a path, from the last token of its parent on.
-   * @param {Path} path @returns {[step: number, token: Token][]}
-   */
-  points(path) {
-    const before = this.store.paths.get(path.parent)?.tokens.at(-1);
-    const tokens = path.tokens.slice(0, tokenCountAt(path, this.view.cursor));
-    /** @type {[number, Token][]} */
-    const points = tokens.map((token, index) => [path.born + index, token]);
-    return before ? [[path.born - 1, before], ...points] : points;
-  }
-
-  /** A mark where paths forked. @param {Scale} x @param {Scale} y */
-  forks(x, y) {
-    const isFirst = (/** @type {Path} */ path) =>
-      this.store.paths.get(path.parent)?.firstChild === path.id;
-    return this.view
-      .begunPaths()
-      .filter(isFirst)
-      .map(({ born, tokens: [token] }) => {
-        const d = diamond(x(born), y(token.entropy), FORK_SIZE);
-        return shape("path", { class: "fork", d });
-      });
-  }
-
-  /**
-   * A circle where a path was unsure and did not fork; the tree says why. One shape for all, as a
-   * long run has thousands.
-   * @param {Path[]} lines paths that have one
-   * @param {Scale} x @param {Scale} y
-   */
-  missed(lines, x, y) {
-    let d = "";
-    for (const path of lines) {
-      for (const [index, token] of path.tokens
-        .slice(0, tokenCountAt(path, this.view.cursor))
-        .entries()) {
-        if (!missedFork(this.store, path, index) || this.store.unknownAt(path.id, index)) continue;
-        d += `M${(x(path.born + index) - 2.5).toFixed(1)} ${y(token.entropy).toFixed(1)}${CIRCLE}`;
-      }
-    }
-    return d ? [shape("path", { class: "missed", d })] : [];
-  }
-
-  /** A mark where only a run could tell what would happen. @param {Scale} x @param {Scale} y */
-  unknowns(x, y) {
-    return this.view.begunPaths().flatMap((path) =>
-      path.tokens.slice(0, tokenCountAt(path, this.view.cursor)).flatMap((token, index) => {
-        if (!this.store.unknownAt(path.id, index)) return [];
-        const d = diamond(x(path.born + index), y(token.entropy), FORK_SIZE);
-        return [shape("path", { class: "unknown", d })];
-      }),
-    );
+  /** @param {number} step @param {number} entropy */
+  markAt(step, entropy) {
+    return { step, d: diamond(this.x(step), this.y(entropy), FORK_SIZE) };
   }
 }

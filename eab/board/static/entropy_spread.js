@@ -5,50 +5,45 @@
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { shape } from "./elements.js";
-import { textsAt, tokenCountAt, weightAt } from "./path_state.js";
+import { weightAt } from "./path_state.js";
+import { binned, pointList } from "./so_far.js";
 
 const MOST_LINES = 8;
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
-
-/** @param {ViewState} view */
-function textsOf(view) {
-  return view.shownPaths().flatMap((path) => textsAt(path, view.cursor));
-}
 
 /**
  * Whether there are too many paths for a line each.
  * @param {RunStore} store @param {ViewState} view
  */
 export function isSpread(store, view) {
-  return store.sides === null && textsOf(view).length > MOST_LINES;
+  return store.sides === null && view.shownTexts().length > MOST_LINES;
 }
 
 /** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */
 export function pathsWithLines(store, view) {
   if (!isSpread(store, view)) return view.begunPaths();
-  const heaviest = textsOf(view).reduce((a, b) =>
-    weightAt(b, view.cursor) > weightAt(a, view.cursor) ? b : a,
-  );
+  const heaviest = view
+    .shownTexts()
+    .reduce((a, b) => (weightAt(b, view.cursor) > weightAt(a, view.cursor) ? b : a));
   const chosen = store.paths.get(view.highlighted ?? -1) ?? heaviest;
   const begun = new Set(view.begunPaths());
   return store.lineThrough(chosen).filter((path) => begun.has(path));
 }
 
 /**
- * The band of all paths, and of the middle half of them.
- * @param {RunStore} store @param {ViewState} view @param {Scale} x @param {Scale} y
+ * The band of all paths, and of the middle half of them, at all steps.
+ * @param {ViewState} view @param {Scale} x @param {Scale} y
  */
-export function spreadBands(store, view, x, y) {
-  if (!isSpread(store, view)) return [];
+export function spreadBands(view, x, y) {
   const steps = entropiesByStep(view);
   return [
     { low: 0, high: 1, name: "spread" },
     { low: 0.25, high: 0.75, name: "spread half" },
   ].map(({ low, high, name }) => {
     const edge = (/** @type {number} */ share) =>
-      steps.map((entropies, step) => point(x(step), y(quantile(entropies, share))));
-    const points = [...edge(high), ...edge(low).reverse()].join(" ");
+      binned(steps.map((entropies, step) => ({ x: x(step), y: y(quantile(entropies, share)) })));
+    const points = pointList([...edge(high), ...edge(low).reverse()]);
     return shape("polygon", { class: name, points });
   });
 }
@@ -59,13 +54,14 @@ export function spreadBands(store, view, x, y) {
  */
 function entropiesByStep(view) {
   /** @type {number[][]} */
-  const steps = Array.from({ length: view.cursor + 1 }, () => []);
-  for (const path of view.begunPaths()) {
-    const tokens = path.tokens.slice(0, tokenCountAt(path, view.cursor));
-    for (const [index, { entropy }] of tokens.entries()) steps[path.born + index]?.push(entropy);
+  const steps = [];
+  for (const { born, tokens } of view.branches.inView()) {
+    for (const [index, { entropy }] of tokens.entries()) {
+      steps[born + index] ??= [];
+      steps[born + index].push(entropy);
+    }
   }
-  const last = steps.findLastIndex(({ length }) => length > 0);
-  return steps.slice(0, last + 1).map((entropies) => entropies.sort((a, b) => a - b));
+  return Array.from(steps, (entropies) => (entropies ?? []).sort((a, b) => a - b));
 }
 
 /**
@@ -77,9 +73,4 @@ function quantile(ordered, share) {
   const below = ordered[Math.floor(place)] ?? 0;
   const above = ordered[Math.ceil(place)] ?? below;
   return below + (above - below) * (place % 1);
-}
-
-/** @param {number} x @param {number} y */
-function point(x, y) {
-  return `${x.toFixed(1)},${y.toFixed(1)}`;
 }

@@ -49,7 +49,7 @@ const SMALLER_PRESENTED = [
 /** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
 export function arrange({ paths, run }, { aligned, branches }, camera) {
   const rank = treeOrder([...paths.values()]);
-  const kept = branches.drawn().sort((a, b) => rank[a.id] - rank[b.id]);
+  const kept = [...branches.drawn()].sort((a, b) => rank[a.id] - rank[b.id]);
   return { ...fittest(kept, run.prompt, camera, aligned), rank };
 }
 

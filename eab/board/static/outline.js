@@ -152,9 +152,8 @@ export class Outline {
     const { rank, only } = this.view.layout;
     /** @type {Map<number, number>} */
     const depths = new Map();
-    for (const { id, parent } of this.view.branches
-      .drawn()
-      .sort((a, b) => rank[a.id] - rank[b.id])) {
+    const drawn = [...this.view.branches.drawn()].sort((a, b) => rank[a.id] - rank[b.id]);
+    for (const { id, parent } of drawn) {
       const under = depths.get(parent);
       depths.set(id, under === undefined ? 0 : under + (only[id] ? 0 : 1));
     }

@@ -2,14 +2,14 @@
 
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
-import { entropyClass, markOf, nameOf, weightWords } from "./box_words.js";
-import { diamond, set, shape } from "./elements.js";
+import { markOf, nameOf, weightWords } from "./box_words.js";
+import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
-import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
-import { lineOf, placeIn } from "./same_answer.js";
+import { lineOf } from "./same_answer.js";
+import { Strip } from "./strip.js";
 import { clip } from "./text.js";
 import { labelToCome, markToCome } from "./text_to_come.js";
 
@@ -58,7 +58,7 @@ export class PathBox {
     this.group = group;
     this.frame = frame;
     this.text = text;
-    this.strip = shape("g", { class: "strip" });
+    this.strip = new Strip(this);
     this.mark = shape("text", { class: "mark", y: 4 });
     this.weight = shape("text", { class: "weight" });
     this.tip = shape("circle", { class: "tip", r: 3.5 });
@@ -68,7 +68,7 @@ export class PathBox {
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.view, path.id);
     const { mark, weight, tip, ring, share, fold, number } = this;
-    group.append(this.strip, mark, weight, tip, ring, share, fold.node, number);
+    group.append(this.strip.node, mark, weight, tip, ring, share, fold.node, number);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => tree.send("hover", path.id));
     group.addEventListener("pointerleave", () => tree.send("hover", null));
@@ -165,7 +165,7 @@ export class PathBox {
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
       this.fill(path, count, status);
-      this.fillStrip(path, selected);
+      this.strip.render(path, selected);
     }
     if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
   }
@@ -253,55 +253,6 @@ export class PathBox {
    */
   heightOf(height) {
     return this.view.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
-  }
-
-  /**
-   * Under each token its entropy as a colour. Over it a mark where the path was unsure and did not
-   * fork, or where only a run could tell.
-   * @param {Path} path @param {number} selected
-   */
-  fillStrip(path, selected) {
-    const last = { line: 0, missed: -100 };
-    const marks = this.cells.flatMap(({ line, left, right }, index) => {
-      const [x, top] = [(left + right) / 2, line * LINE - this.height / 2];
-      const place = placeIn(path, index);
-      if (this.store.unknownAt(place.path.id, place.index)) {
-        return [shape("path", { class: "unknown", d: diamond(x, top, 4.5) })];
-      }
-      // Tokens behind the ellipsis would put their circles on top of each other.
-      const crowded = line === last.line && x - last.missed < 5;
-      if (crowded || !missedFork(this.store, place.path, place.index)) return [];
-      [last.line, last.missed] = [line, x];
-      return [shape("circle", { class: "missed", cx: x.toFixed(1), cy: top, r: 2.5 })];
-    });
-    this.strip.replaceChildren(...this.entropyTicks(path, selected), ...marks);
-  }
-
-  /** @param {Path} path @param {number} selected */
-  entropyTicks(path, selected) {
-    const ticks = [];
-    let [begin, highest, isSelected] = [-1, 0, false];
-    for (const [index, { line, left, right }] of this.cells.entries()) {
-      if (begin < 0) begin = left;
-      highest = Math.max(highest, path.tokens[index].entropy);
-      isSelected ||= selected === index;
-      const narrow = right - begin < 2; // tokens behind the ellipsis share a tick
-      if (narrow && this.cells[index + 1]?.line === line) continue;
-      const level = entropyClass(highest, this.store.run.threshold);
-      const width = Math.max(1, right - begin - 1).toFixed(1);
-      const place = { x: begin.toFixed(1), y: this.tickTop(line), height: 3.5, width, rx: 1 };
-      ticks.push(
-        shape("rect", { class: `tick ${level}${isSelected ? " selected" : ""}`, ...place }),
-      );
-      [begin, highest, isSelected] = [-1, 0, false];
-    }
-    return ticks;
-  }
-
-  /** @param {number} line */
-  tickTop(line) {
-    const oneLine = this.height <= BOX;
-    return oneLine ? this.height / 2 - 5 : line * LINE + BOX - 5 - this.height / 2;
   }
 
   /**

@@ -101,6 +101,8 @@ export class RunStore {
   paths = new Map();
   /** @type {Map<number, Step>} */
   steps = new Map();
+  /** The children of each path; null until they are asked for. @type {Map<number, Path[]> | null} */
+  families = null;
   highestEntropy = 0;
   highestBytes = 1;
   lastStep = 0;
@@ -123,6 +125,7 @@ export class RunStore {
   clear() {
     this.version = -1;
     this.paths.clear();
+    this.families = null;
     this.steps.clear();
     this.highestEntropy = 0;
     this.highestBytes = 1;
@@ -171,6 +174,7 @@ export class RunStore {
     if (message.first_token > (before?.tokens.length ?? 0)) return false;
     const path = decodePath(message, before);
     this.paths.set(path.id, path);
+    this.families = null;
     const parent = this.paths.get(path.parent);
     if (parent) parent.firstChild = Math.min(parent.firstChild ?? path.id, path.id);
     for (const { entropy, whole } of path.tokens.slice(message.first_token)) {
@@ -218,7 +222,15 @@ export class RunStore {
 
   /** @param {number} id */
   childrenOf(id) {
-    return [...this.paths.values()].filter((path) => path.parent === id);
+    if (!this.families) {
+      this.families = new Map();
+      for (const path of this.paths.values()) {
+        const siblings = this.families.get(path.parent);
+        if (siblings) siblings.push(path);
+        else this.families.set(path.parent, [path]);
+      }
+    }
+    return [...(this.families.get(id) ?? [])];
   }
 
   /** The ids of the paths that were pruned, and of those of which no branch is left. */

@@ -7,6 +7,7 @@
 /** @import { Layout, Path } from "./types.d.ts" */
 import { Branches } from "./branches.js";
 import { EMPTY_LAYOUT } from "./layout.js";
+import { textsAt } from "./path_state.js";
 import { lineOf } from "./same_answer.js";
 
 const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
@@ -45,6 +46,8 @@ export class ViewState {
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   /** Where the boxes of the paths in view stand. @type {Layout} */
   layout = EMPTY_LAYOUT;
+  /** @type {{ cursor: number, changes: number, shown: Path[], begun: Path[], texts: Path[] | null }} */
+  begun = { cursor: -1, changes: -1, shown: [], begun: [], texts: null };
 
   /**
    * @param {RunStore} store
@@ -85,14 +88,31 @@ export class ViewState {
 
   /** The paths that are drawn; several texts in one box are one path. */
   shownPaths() {
-    return this.branches.drawn().filter((path) => this.hasBegun(path));
+    return [...this.atCursor().shown];
   }
 
   /** All paths in view, also those that are folded or joined. */
   begunPaths() {
-    return [...this.store.paths.values()].filter(
-      (path) => this.hasBegun(path) && this.isLookedAt(path.id),
-    );
+    return [...this.atCursor().begun];
+  }
+
+  /** The texts of the boxes that are drawn. */
+  shownTexts() {
+    const found = this.atCursor();
+    found.texts ??= found.shown.flatMap((path) => textsAt(path, found.cursor));
+    return found.texts;
+  }
+
+  /** What has begun at the cursor: every picture asks for it in every frame. */
+  atCursor() {
+    const { branches, cursor } = this;
+    if (this.begun.cursor !== cursor || this.begun.changes !== branches.changes) {
+      const [shown, begun] = [branches.drawn(), branches.inView()].map((paths) =>
+        paths.filter((path) => this.hasBegun(path)),
+      );
+      this.begun = { cursor, changes: branches.changes, shown, begun, texts: null };
+    }
+    return this.begun;
   }
 
   /** @param {Path} path */
