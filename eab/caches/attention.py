@@ -6,6 +6,7 @@ heads of a group become query rows, so K and V are not expanded per query head.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from eab.caches.cascade import SuffixQueries
+from eab.caches.layers import ORDINARY, LayerAttention
 
 # CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers;
 # otherwise PyTorch copies the mask in every layer.
@@ -67,7 +69,12 @@ def fill_mask(mask: Tensor, visible: Tensor) -> Tensor:
 
 
 def masked_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    layer: LayerAttention = ORDINARY,
 ) -> Tensor:
     """Attention of all queries over all rows, under a mask.
 
@@ -76,9 +83,42 @@ def masked_attention(
         keys, values: (G, C, D).
         mask: Added to the scores, (g * T, C); None if every query sees every row.
     """
+    if not layer.is_fused:
+        return _scored_attention(query, keys, values, mask, scale, layer)
     return functional.scaled_dot_product_attention(
         query[None], keys[None], values[None], attn_mask=mask, scale=scale
     )[0]
+
+
+def _scored_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    layer: LayerAttention,
+) -> Tensor:
+    """The same with scores of its own, which the fused kernels cannot change on their way."""
+    groups, queries, _ = query.shape
+    scores = query @ keys.transpose(1, 2) * scale
+    if layer.soft_cap:
+        scores = (scores / layer.soft_cap).tanh() * layer.soft_cap
+    if mask is not None:
+        scores = scores + mask
+    if layer.sinks:
+        sinks = _constants(layer.sinks, scores.dtype, scores.device).view(groups, -1, 1)
+        column = sinks.expand(-1, -1, queries // sinks.shape[1]).reshape(groups, queries, 1)
+        scores = torch.cat([scores, column], dim=-1)
+    precise = torch.float32 if scores.dtype.itemsize < 4 else scores.dtype
+    weights = scores.softmax(dim=-1, dtype=precise).to(values.dtype)
+    return weights[..., : keys.shape[1]] @ values
+
+
+@lru_cache(maxsize=4096)
+def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Once on the device, because CUDA graphs must not copy from the host."""
+    with torch.inference_mode():
+        return torch.tensor(numbers, dtype=torch.float64).to(device, dtype)
 
 
 def cascade_attention(
@@ -88,20 +128,22 @@ def cascade_attention(
     mask: Tensor | None,
     scale: float,
     suffixes: Sequence[SuffixIndex],
+    first: int = 0,
 ) -> Tensor:
-    """The same over all rows up to the end of the last suffix block (see eab.caches.cascade).
+    """The same over all rows from `first` to the end of the last suffix block (see
+    eab.caches.cascade).
 
     The softmax over rows A and B together is the average of the softmax over A and over B,
     weighted by their sums of exponentials.
 
     Args:
-        mask: For the rows before the first suffix block.
+        mask: For the rows from `first` on, before the first suffix block.
         suffixes: The suffix blocks, in the order of their rows.
     """
     groups, _, size = query.shape
     prefix = suffixes[0].block.start
     out, lse = _attention_with_lse(
-        query[None], keys[None, :, :prefix], values[None, :, :prefix], mask, scale
+        query[None], keys[None, :, first:prefix], values[None, :, first:prefix], mask, scale
     )
     for suffix in suffixes:
         own, own_lse = _suffix_attention(query, keys, values, scale, suffix)

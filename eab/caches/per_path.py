@@ -8,11 +8,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eab.caches.attention import attention_mask, masked_attention
 from eab.caches.base import ForwardBatch, KVCache, logits_indices
+from eab.caches.layers import ORDINARY, LayerAttention
 from eab.caches.ledger import Ledger
 from eab.caches.shape import KVShape, to_device
 from eab.events import Growth
@@ -84,8 +87,10 @@ class PerPathCache(KVCache):
         paths, counts = zip(*self._batch, strict=True)
         queries, new_keys = query.split(counts, 2), key[0].split(counts, 1)
         parts = zip(paths, queries, new_keys, value[0].split(counts, 1), strict=True)
+        kind = self.shape.layer(layer)
         outs = [
-            causal_attention(q, *self._update(path, layer, k, v), scale) for path, q, k, v in parts
+            causal_attention(q, *self._update(path, layer, k, v), scale, kind)
+            for path, q, k, v in parts
         ]
         return torch.cat(outs, dim=1)
 
@@ -109,25 +114,30 @@ class PerPathCache(KVCache):
         return ForwardBatch(self, batch_ids, at, kept, growths=())
 
 
-def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def causal_attention(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention = ORDINARY
+) -> Tensor:
     """Causal attention of the last T of C tokens: query (1, H, T, D), keys and values (G, C, D) of
     all tokens, output (1, T, H, D).
     """
     _, heads, new, size = query.shape
     groups, length, _ = keys.shape
-    if new == length > 1:
+    limited = not layer.reach.sees_all_up_to(length - 1)
+    if new == length > 1 and not limited and layer.is_fused:
         gqa = heads > groups
         out = functional.scaled_dot_product_attention(
             query, keys[None], values[None], is_causal=True, scale=scale, enable_gqa=gqa
         )
         return out.transpose(1, 2)
-    mask = None  # a single new token sees everything
+    positions = np.arange(length - new, length)
+    first = int(layer.reach.first(positions[:1])[0]) if limited else 0
+    mask = None  # a single new token sees everything from `first` on
     if new > 1:
-        seen = torch.ones(new, length, dtype=torch.bool, device=query.device).tril(length - new)
-        mask = seen.repeat(heads // groups, 1)
+        rows = np.arange(first, length)
+        seen = (rows <= positions[:, None]) & layer.reach.sees(positions, rows)
+        shown = torch.from_numpy(seen).to(query.device)
+        mask = attention_mask(shown, heads // groups, query.dtype)
     # Query heads of a group become query rows; otherwise K and V would be expanded per query head.
-    folded = query.reshape(1, groups, heads // groups * new, size)
-    out = functional.scaled_dot_product_attention(
-        folded, keys[None], values[None], attn_mask=mask, scale=scale
-    )
+    folded = query.reshape(groups, heads // groups * new, size)
+    out = masked_attention(folded, keys[:, first:], values[:, first:], mask, scale, layer)
     return out.reshape(1, heads, new, size).transpose(1, 2)

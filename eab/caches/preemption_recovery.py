@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import attention_mask, masked_attention
 from eab.caches.base import ForwardBatch
+from eab.caches.reading import Reading, plan_readings, seen_by_reach
 from eab.caches.shape import KVShape, to_device
 
 
@@ -46,7 +46,8 @@ class PreemptionRecovery:
             self._tokens[own], self._paths[own] = np.asarray(text)[positions[own]], path
         used = np.flatnonzero(self._paths >= 0)
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
-        self._rows = self._mask = torch.empty(0)
+        self._rows = torch.empty(0)
+        self._readings: list[Reading] = []  # one for each reach of the layers
 
     @property
     def rows_left(self) -> int:
@@ -62,8 +63,9 @@ class PreemptionRecovery:
         now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
-        shown = torch.from_numpy(visible).to(device)
-        self._mask = attention_mask(shown, self._shape.group, self._shape.dtype)
+        reaches = self._shape.reaches
+        seen = seen_by_reach(reaches, visible, positions, self._positions)
+        self._readings = plan_readings(self._shape, seen, visible, (), padded=True)
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
         )
@@ -74,5 +76,7 @@ class PreemptionRecovery:
         keys.index_copy_(1, self._rows, key[0])
         values.index_copy_(1, self._rows, value[0])
         folded = query.reshape(self._shape.kv_heads, -1, query.shape[-1])
-        out = masked_attention(folded, keys, values, self._mask, scale)
+        kind = self._shape.layer(layer)
+        reading = self._readings[self._shape.reaches.index(kind.reach)]
+        out = reading.attend(folded, keys, values, scale, kind)
         return out.reshape(query.shape).transpose(1, 2)

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from eab.caches.layers import EVERYTHING, ORDINARY, LayerAttention, Reach
+
 
 @dataclass(frozen=True, slots=True)
 class ServerBlocks:
@@ -32,11 +34,25 @@ class KVShape:
     simulated_device: str = ""
     # The blocks of the server that holds K and V; None if they are on this machine
     blocks: ServerBlocks | None = None
+    # What the attention of each layer is like; empty if all are ordinary
+    attention: tuple[LayerAttention, ...] = ()
+
+    def layer(self, index: int) -> LayerAttention:
+        """The attention of a layer."""
+        return self.attention[index] if self.attention else ORDINARY
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """The reaches of the layers, each once."""
+        return tuple(dict.fromkeys(layer.reach for layer in self.attention)) or (EVERYTHING,)
 
     @property
     def uses_cascade_attention(self) -> bool:
-        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only."""
-        return (self.simulated_device or self.device.type) == "cpu"
+        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only, with
+        attention that is fused.
+        """
+        fused = all(layer.is_fused for layer in self.attention)
+        return fused and (self.simulated_device or self.device.type) == "cpu"
 
     @property
     def uses_static_buffers(self) -> bool:

@@ -25,7 +25,8 @@ class BufferEpoch:
 
 class StaticBuffers:
     """Input buffers for batches of one size over a cache with a fixed number of rows: `ids`,
-    `positions`, `rows`, (T,) int64, `logits_indices`, (K,) int64, and the mask.
+    `positions`, `rows`, (T,) int64, `logits_indices`, (K,) int64, and a mask for each reach
+    of the layers.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class StaticBuffers:
         self.ids, self.positions, self.rows, self.logits_indices = self._numbers.split(
             [tokens, tokens, tokens, logits]
         )
-        self._visible_staging = torch.empty(
-            (tokens, rows), dtype=torch.bool, device="cpu", pin_memory=pinned
-        )
-        self._visible = torch.empty((tokens, rows), dtype=torch.bool, device=device)
-        self.mask = empty_mask(shape.group * tokens, rows, shape.dtype, device)
+        size = (len(shape.reaches), tokens, rows)
+        self._seen_staging = torch.empty(size, dtype=torch.bool, device="cpu", pin_memory=pinned)
+        self._seen = torch.empty(size, dtype=torch.bool, device=device)
+        self.masks = [
+            empty_mask(shape.group * tokens, rows, shape.dtype, device) for _ in shape.reaches
+        ]
         # Recorded when the pinned staging buffers have been copied to the device.
         self._copied = torch.cuda.Event() if pinned else None
 
@@ -56,9 +58,10 @@ class StaticBuffers:
         positions: NDArray[np.int64],
         rows: NDArray[np.int64],
         logits_indices: Sequence[int],
-        visible: NDArray[np.bool_],
+        seen: Sequence[NDArray[np.bool_]],
     ) -> None:
-        """Write the next batch, in two transfers to the device.
+        """Write the next batch, in two transfers to the device; `seen` says for each reach which
+        rows each token sees, (T, C).
 
         Must be called in inference mode if the buffers were allocated in it.
         """
@@ -66,12 +69,14 @@ class StaticBuffers:
             self._copied.synchronize()
         numbers = np.concatenate([ids, positions, rows, logits_indices])
         self._staging.copy_(torch.from_numpy(numbers))
-        self._visible_staging.copy_(torch.from_numpy(visible))
+        for staging, rows_seen in zip(self._seen_staging, seen, strict=True):
+            staging.copy_(torch.from_numpy(rows_seen))
         self._numbers.copy_(self._staging, non_blocking=True)
-        self._visible.copy_(self._visible_staging, non_blocking=True)
+        self._seen.copy_(self._seen_staging, non_blocking=True)
         if self._copied is not None:
             self._copied.record(torch.cuda.current_stream(self._device))
-        fill_mask(self.mask, self._visible)
+        for mask, own in zip(self.masks, self._seen, strict=True):
+            fill_mask(mask, own)
 
 
 class StaticBufferPool:

@@ -23,12 +23,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import SuffixIndex, attention_mask, cascade_attention, masked_attention
+from eab.caches.attention import SuffixIndex, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.preemption_recovery import PreemptionRecovery
+from eab.caches.reading import Reading, plan_readings, seen_by_reach
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.events import Growth, KVUsage, PathRows
@@ -56,6 +57,11 @@ class TreeCache:
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
         self._steps_left: int | None = None  # None: unknown
+        self._reaches = shape.reaches
+        # Which of them a layer has
+        self._reach_of = [
+            self._reaches.index(shape.layer(layer).reach) for layer in range(shape.layers)
+        ]
         self._ledger = Ledger()
         self._keys = [self._empty(0) for _ in range(shape.layers)]  # (G, C, D) each
         self._values = [self._empty(0) for _ in range(shape.layers)]
@@ -77,9 +83,7 @@ class TreeCache:
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
-        # (T, rows before the first suffix block), in host memory
-        self._batch_visible = torch.empty(0, dtype=torch.bool)
-        self._mask: Tensor | None = None  # (H / G * T, the same), added to the scores
+        self._readings: list[Reading] = []  # one for each reach
         self._suffixes: list[SuffixIndex] = []
 
     @property
@@ -120,11 +124,13 @@ class TreeCache:
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         self._buffers = buffers
+        seen = seen_by_reach(self._reaches, visible, positions, self._positions[: self._attended])
         if buffers is not None:
-            buffers.fill(ids, positions, rows, indices, visible)
+            buffers.fill(ids, positions, rows, indices, seen)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, tuple(growths), buffers)
-        self._choose_attention(visible, rows, tuple(paths) if counts.max() == 1 else ())
+        self._choose_suffixes(visible, rows, tuple(paths) if counts.max() == 1 else ())
+        self._readings = plan_readings(self.shape, seen, visible, self._suffixes, self.padded)
         self._rows, batch_ids, at, kept = to_device(
             self.shape.device, rows, ids, positions, indices
         )
@@ -179,10 +185,10 @@ class TreeCache:
         at_the_limit = (self._end + count) * self.shape.row_bytes > self.byte_limit
         return holes > (self._end - holes) / 4 or (holes > 0 and at_the_limit)
 
-    def _choose_attention(
+    def _choose_suffixes(
         self, visible: NDArray[np.bool_], rows: NDArray[np.int64], writers: tuple[int, ...]
     ) -> None:
-        """Choose which rows the batch reads under a mask, and which as private suffixes.
+        """Choose which rows the batch reads as private suffixes, and not under a mask.
 
         Args:
             visible: Which rows each token sees, (T, C).
@@ -197,9 +203,6 @@ class TreeCache:
         cascades = self.shape.uses_cascade_attention and not self.padded
         chosen = choose_blocks(self._blocks, visible) if cascades else []
         self._suffixes = [SuffixIndex(part, self.shape.device) for part in chosen]
-        prefix = chosen[0].block.start if chosen else self._attended
-        self._batch_visible = torch.from_numpy(visible[:, :prefix])
-        self._mask = self._make_mask()
 
     def _assign_rows(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
@@ -234,13 +237,11 @@ class TreeCache:
             keys.index_copy_(1, rows, key[0])
             values.index_copy_(1, rows, value[0])
         folded = query.reshape(self.shape.kv_heads, -1, size)
-        mask = self._mask if self._buffers is None else self._buffers.mask
-        if self._suffixes:
-            out = cascade_attention(folded, keys, values, mask, scale, self._suffixes)
+        reach, kind = self._reach_of[layer], self.shape.layer(layer)
+        if self._buffers is None:
+            out = self._readings[reach].attend(folded, keys, values, scale, kind)
         else:
-            out = masked_attention(
-                folded, keys[:, : self._attended], values[:, : self._attended], mask, scale
-            )
+            out = masked_attention(folded, keys, values, self._buffers.masks[reach], scale, kind)
         # CUDA's kernels return a layout that has no such view.
         return out.reshape(1, heads, length, size).transpose(1, 2)
 
@@ -250,16 +251,9 @@ class TreeCache:
         Attending again with another end shows what the rows between them cost.
         """
         self._attended = row
-        self._mask = self._make_mask()
-
-    def _make_mask(self) -> Tensor | None:
-        """The mask of the batch, for all layers; None if every token sees every row, but not for
-        padded attention, whose shapes must not change.
-        """
-        visible = self._batch_visible[:, : self._attended]
-        if not self.padded and bool(visible.all()):
-            return None
-        return attention_mask(visible.to(self.shape.device), self.shape.group, self.shape.dtype)
+        for reading in dict.fromkeys(self._readings):
+            reading.end_at(row)
+            reading.make_mask(self.shape, self.padded)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Only bookkeeping, no K or V is touched."""

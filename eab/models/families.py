@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from eab.errors import ModelError
 
 ADVICE: Final = "Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
-_LAYER_TYPES: Final = {"full_attention", "sliding_attention"}
+_LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 def refuse_by_config(model: PreTrainedModel) -> None:
@@ -24,8 +24,6 @@ def refuse_by_config(model: PreTrainedModel) -> None:
         )
     elif others:
         reason = f"has layers of kind {', '.join(sorted(others))}"
-    elif getattr(config, "attn_logit_softcapping", None) is not None:
-        reason = "caps its attention scores, which the fused attention kernels do not support"
     if reason:
         raise ModelError(f"the model family {family!r} {reason}. {ADVICE}")
 

@@ -8,8 +8,9 @@ own SDPA, so the model stays usable elsewhere.
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
@@ -31,11 +30,13 @@ from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
-from eab.models.causality import AttentionRecord, refuse_other_attention
+from eab.models.causality import AttentionRecord, read_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.machine import is_out_of_memory
+from eab.models.masks import cache_mask
+from eab.models.plain_attention import plain_attention
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.recommended import recommended_settings
@@ -45,7 +46,8 @@ from eab.models.weight_matrices import matrix_modules
 from eab.weight_formats import AS_LOADED
 
 ATTENTION = "eab_cache"
-_NO_LIMIT = 2**40
+MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads beyond these
+_NO_LIMIT: Final = 2**40
 
 
 class HuggingFaceModel:
@@ -71,7 +73,7 @@ class HuggingFaceModel:
         self.stored = stored
         text_config = model.config.get_text_config()
         self.kv_shape = kv_shape(model.config, model.dtype, model.device)
-        self.context = full_context(model, text_config)
+        self.context = full_context(text_config)
         self.recommended = recommended_settings(name, model.generation_config)
         self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
         self.card = ModelCard(
@@ -90,10 +92,13 @@ class HuggingFaceModel:
         )
         captures = self.kv_shape.uses_static_buffers
         self._graph_runner = self._make_graph_runner() if captures else None
+        self._plain_last = torch.empty(0)  # logits at the end of the text to check, without a cache
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
-            refuse_other_attention(model, self._tokens_to_check, self.kv_shape)
+            layers = read_attention(model, self._tokens_to_check, self.kv_shape, self.context)
+            self.kv_shape = replace(self.kv_shape, attention=layers)
+            self._plain_last = self._logits_without_cache(before)
             self._check_against_plain_forward()
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
@@ -177,7 +182,11 @@ class HuggingFaceModel:
 
     @property
     def _tokens_to_check(self) -> list[int]:
-        return [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
+        """Of a text that is longer than a short window."""
+        limits = {limit for reach in self.kv_shape.reaches for limit in (reach.window, reach.chunk)}
+        short = max((limit for limit in limits if limit <= MAX_LIMIT_TO_CHECK), default=0)
+        length = min(max(12, short + 5), self.context)
+        return [(7 + 31 * index) % self.card.vocab_size for index in range(length)]
 
     @property
     def _max_error(self) -> float:
@@ -191,6 +200,16 @@ class HuggingFaceModel:
         return 1e-3 if precise and not rounded else 0.1
 
     @torch.inference_mode()
+    def _logits_without_cache(self, implementation: str) -> Tensor:
+        """The last logits of the text to check, with an attention of transformers."""
+        self._model.set_attn_implementation(implementation)
+        ids = torch.tensor([self._tokens_to_check], device=self.kv_shape.device)
+        with attention_kernels(self.kv_shape.device):
+            logits: Tensor = self._model(ids, use_cache=False).logits[0, -1].float()
+        self._model.set_attn_implementation(ATTENTION)
+        return logits
+
+    @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:
         """The relative error of the last logits of a text that our cache processes in parts; its
         end token by token if `padded`, in batches of fixed shape, as CUDA graphs if possible.
@@ -202,9 +221,7 @@ class HuggingFaceModel:
             parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
         ours = outputs[-1][-1].float()
-        ids = torch.tensor([tokens], device=self.kv_shape.device)
-        with attention_kernels(self.kv_shape.device):
-            plain = self._model(ids, use_cache=False).logits[0, -1].float()
+        plain = self._plain_last
         error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
         return error
 
@@ -234,15 +251,11 @@ def cache_attention(
     Returns:
         The attention output, (1, T, H, D), and no attention weights.
     """
-    if kwargs.get("s_aux") is not None:
-        raise ModelError("this model's attention has sinks, which the tree cache does not support")
     if eab_batches is None:
         if eab_record is not None:
             eab_record.add(module, key, value, attention_mask, kwargs)
-        plain: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-        return plain
+        kwargs |= {"dropout": dropout, "scaling": scaling}
+        return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = [len(batch.ids) for batch in eab_batches]
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
@@ -254,7 +267,7 @@ def cache_attention(
 
 
 AttentionInterface.register(ATTENTION, cache_attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+AttentionMaskInterface.register(ATTENTION, cache_mask)
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

@@ -27,6 +27,7 @@ from eab.caches.base import KVCache
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.factory import make_cache
+from eab.caches.layers import EVERYTHING, LayerAttention, Reach
 from eab.caches.recompute import Recompute
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
@@ -37,7 +38,16 @@ from eab.events import KVUsage
 EXACT = 1e-12
 ROOM = 2**30
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 4, 12, 30
-SHAPE = KVShape(LAYERS, GROUPS, SIZE, torch.float64, torch.device("cpu"), group=HEADS // GROUPS)
+REACHES = (EVERYTHING, Reach(window=4, chunk=6))  # of the layers
+SHAPE = KVShape(
+    LAYERS,
+    GROUPS,
+    SIZE,
+    torch.float64,
+    torch.device("cpu"),
+    group=HEADS // GROUPS,
+    attention=tuple(map(LayerAttention, REACHES)),
+)
 SCALE = SIZE**-0.5
 Text = list[tuple[int, int]]  # (token, number of its batch); forks copy the list
 
@@ -62,7 +72,13 @@ def reference(layer: int, text: Sequence[int], new: int) -> Tensor:
     query, key, value = (table[layer][position, text] for table in (QUERIES, KEYS, VALUES))
     key, value = (rows.repeat_interleave(HEADS // GROUPS, dim=1) for rows in (key, value))
     scores = torch.einsum("thd,chd->htc", query, key) * SCALE
-    scores = scores.masked_fill(position[None, :] > position[:, None], float("-inf"))
+    distance, reach = position[:, None] - position, REACHES[layer]
+    hidden = distance < 0
+    if reach.window:
+        hidden |= distance >= reach.window
+    if reach.chunk:
+        hidden |= position[:, None] // reach.chunk != position // reach.chunk
+    scores = scores.masked_fill(hidden, float("-inf"))
     return torch.einsum("htc,chd->thd", scores.softmax(-1), value)[-new:]
 
 

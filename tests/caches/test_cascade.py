@@ -146,13 +146,13 @@ def test_a_run_decides_the_same_with_and_without_suffix_blocks(twins, monkeypatc
     monkeypatch.setattr(cascade, "CALL_COST", 0)
     monkeypatch.setattr(cascade, "SUFFIX_ROW_COST", 0)
     used = []
-    choose = TreeCache._choose_attention
+    choose = TreeCache._choose_suffixes
 
     def choose_and_note(self, *given) -> None:
         choose(self, *given)
         used.append(self._suffixes)
 
-    monkeypatch.setattr(TreeCache, "_choose_attention", choose_and_note)
+    monkeypatch.setattr(TreeCache, "_choose_suffixes", choose_and_note)
     assert texts() == plain
     assert len(plain) > 1
     assert sum(map(bool, used)) > 10

@@ -13,7 +13,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-NOT_CAUSAL = "lets a token attend to later tokens, or adds to its attention scores"
+NOT_CAUSAL = "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its at"
 OTHER_LAYERS = "does not call the attention of transformers exactly once per layer"
 OTHER_POSITIONS = "does not number the positions of a text from 0"
 OTHER_ROWS = "has keys and values whose sizes differ from its configuration"
@@ -71,7 +71,7 @@ def test_the_families_of_the_other_tests_are_taken(family, dtype, make_model, wo
 
 
 def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
-    monkeypatch.setattr("eab.models.huggingface.refuse_other_attention", lambda *_: None)
+    monkeypatch.setattr("eab.models.huggingface.read_attention", lambda *_: ())
     encoder = wrap_model(causal("BertConfig", **MHA).bfloat16(), words)
     assert encoder._cache_error() < 0.01
 
@@ -90,7 +90,7 @@ def test_latent_attention_is_refused_in_words(words):
     sizes = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
     with pytest.raises(ModelError, match=r"'deepseek_v3' .*\(latent attention\)"):
-        wrap_model(causal("DeepseekV3Config", v_head_dim=8, **sizes, **experts), words)
+        wrap_model(causal("DeepseekV3Config", v_head_dim=8, **MHA, **sizes, **experts), words)
 
 
 def test_a_data_type_that_the_model_itself_cannot_use_is_said_in_words(words):

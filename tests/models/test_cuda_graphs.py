@@ -350,6 +350,6 @@ def test_static_buffers_hold_what_a_batch_without_them_holds(capturing, tracer):
         assert torch.equal(one.positions, other.positions)
         assert torch.equal(one.logits_indices, other.logits_indices)
         assert torch.equal(one.static_buffers.rows, plain._rows)
-        mask = plain._mask
-        assert torch.equal(one.static_buffers.mask, mask)
-        assert one.static_buffers.mask.stride(0) % MASK_ALIGNMENT == 0
+        (own,), (reading,) = one.static_buffers.masks, plain._readings
+        assert torch.equal(own, reading.mask)
+        assert own.stride(0) % MASK_ALIGNMENT == 0

@@ -119,7 +119,7 @@ def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
             query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 2, tokens, 8)
             cache.prepare([0], [[0] * tokens])
             found += [cache.attend(layer, query, key, key, 0.3) for layer in range(2)]
-            assert cache._batch_visible.shape[1] == (cache.rows if padded else cache.end)
+            assert cache._readings[0].end == (cache.rows if padded else cache.end)
             cache.trim(0, cache._lengths[0] - trimmed % 2)
         answers.append(found)
     for sliced, padded_answer in zip(*answers, strict=True):

@@ -1,0 +1,104 @@
+"""Which rows the layers of one reach read in a prepared batch of the tree cache."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from eab.caches.attention import (
+    SuffixIndex,
+    attention_mask,
+    cascade_attention,
+    masked_attention,
+)
+from eab.caches.layers import LayerAttention, Reach
+from eab.caches.shape import KVShape
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """The rows from `first` to `end` under a mask, then those of the suffixes."""
+
+    first: int
+    end: int
+    seen: NDArray[np.bool_]  # by each token, from `first` on, (T, rows)
+    suffixes: Sequence[SuffixIndex] = ()
+    mask: Tensor | None = field(default=None, init=False)  # (H / G * T, rows), added to the scores
+
+    def make_mask(self, shape: KVShape, padded: bool) -> None:
+        """None if every token sees every row, but not for padded attention, whose shapes must not
+        change.
+        """
+        seen = torch.from_numpy(self.seen[:, : self.end - self.first])
+        needed = padded or not bool(seen.all())
+        self.mask = (
+            attention_mask(seen.to(shape.device), shape.group, shape.dtype) if needed else None
+        )
+
+    def end_at(self, row: int) -> None:
+        """Let the part under the mask end before this row; the mask must be made again."""
+        self.end = row
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
+    ) -> Tensor:
+        """Attention of query rows (see eab.caches.attention) over the rows of a layer."""
+        if self.suffixes:
+            return cascade_attention(
+                query, keys, values, self.mask, scale, self.suffixes, self.first
+            )
+        rows = slice(self.first, self.end)
+        return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
+
+
+def seen_by_reach(
+    reaches: Sequence[Reach],
+    visible: NDArray[np.bool_],
+    positions: NDArray[np.int64],
+    row_positions: NDArray[np.int64],
+) -> list[NDArray[np.bool_]]:
+    """What each token sees in the layers of each reach, (T, C); `visible` itself, where that is
+    all that its path sees.
+
+    Args:
+        visible: Which rows each path sees, (T, C).
+        positions: Of the tokens, (T,).
+        row_positions: Of the rows, (C,).
+    """
+    last = int(positions.max())
+    return [
+        visible if reach.sees_all_up_to(last) else visible & reach.sees(positions, row_positions)
+        for reach in reaches
+    ]
+
+
+def plan_readings(
+    shape: KVShape,
+    seen: Sequence[NDArray[np.bool_]],
+    visible: NDArray[np.bool_],
+    suffixes: Sequence[SuffixIndex],
+    padded: bool,
+) -> list[Reading]:
+    """What the layers of each reach read, from `seen_by_reach`.
+
+    A layer that reads less begins at the first row that some token sees, and leaves the suffixes
+    aside unless each token sees the whole suffix of its path, and a row before it.
+    """
+    prefix = suffixes[0].block.start if suffixes else visible.shape[1]
+    everything = Reading(0, prefix, visible[:, :prefix], suffixes)
+    readings = []
+    for rows in seen:
+        if rows is visible:
+            readings.append(everything)
+            continue
+        whole = bool((rows[:, prefix:] == visible[:, prefix:]).all())
+        cascades = bool(suffixes) and whole and bool(rows[:, :prefix].any(axis=1).all())
+        end = prefix if cascades else rows.shape[1]
+        first = 0 if padded else int(rows.any(axis=0).argmax())
+        readings.append(Reading(first, end, rows[:, first:end], suffixes if cascades else ()))
+    for reading in dict.fromkeys(readings):
+        reading.make_mask(shape, padded)
+    return readings
