@@ -69,18 +69,22 @@ class ConcatCowCache(PerPathCache):
         starts = [self._chains[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             chain = self._chains[path]
-            chain.own = chain.own or _Segment(self._no_rows(), self._no_rows())
+            chain.own = chain.own or _Segment(*self.shape.empty_tensors())
             chain.own.rows += len(new)
         return self._make_batch(paths, tokens, starts, logits_to_keep)
 
-    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        own = self._chains[path].own
+        assert own is not None
+        self._append(own, slot, key, value)
+
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         chain = self._chains[path]
         assert chain.own is not None
-        self._append(chain.own, layer, key, value)
         if not chain.shared:
-            return chain.own.keys[layer], chain.own.values[layer]
-        keys = torch.cat([part.keys[layer][:, :rows] for part, rows in chain.parts], dim=1)
-        values = torch.cat([part.values[layer][:, :rows] for part, rows in chain.parts], dim=1)
+            return chain.own.keys[slot], chain.own.values[slot]
+        keys = torch.cat([part.keys[slot][:, :rows] for part, rows in chain.parts], dim=1)
+        values = torch.cat([part.values[slot][:, :rows] for part, rows in chain.parts], dim=1)
         for temporary in (keys, values):
             self._ledger.allocated(temporary, copied=temporary.nbytes)
         self._ledger.freed(keys, values)  # after the attention of this path

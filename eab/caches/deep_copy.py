@@ -20,7 +20,7 @@ class DeepCopyCache(PerPathCache):
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
-        self._paths = {0: KVTensors(self._no_rows(), self._no_rows())}
+        self._paths = {0: KVTensors(*shape.empty_tensors())}
 
     @property
     def bytes_held(self) -> int:
@@ -39,10 +39,12 @@ class DeepCopyCache(PerPathCache):
             self._paths[path].rows += len(new)
         return self._make_batch(paths, tokens, starts, logits_to_keep)
 
-    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        self._append(self._paths[path], slot, key, value)
+
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         own = self._paths[path]
-        self._append(own, layer, key, value)
-        return own.keys[layer], own.values[layer]
+        return own.keys[slot], own.values[slot]
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         copied = (len(children) - 1) * _bytes_of(self._paths[path])

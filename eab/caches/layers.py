@@ -1,7 +1,7 @@
 """What the attention of a layer is like, as values: caches know no model families."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,29 @@ EVERYTHING: Final = Reach()
 
 
 @dataclass(frozen=True, slots=True)
+class RowShape:
+    """What one layer stores of a token, and how many query heads read each of its KV heads."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    group: int = 1  # query heads per KV head (grouped-query attention)
+
+    @property
+    def numbers(self) -> int:
+        """The numbers in its K and V."""
+        return self.kv_heads * (self.key_dim + self.value_dim)
+
+
+class MaskKind(NamedTuple):
+    """Layers that are alike in this share a mask."""
+
+    reach: Reach
+    group: int
+    cascades: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LayerAttention:
     """The attention of one layer."""
 
@@ -46,11 +69,18 @@ class LayerAttention:
     soft_cap: float = 0.0  # scores end below this value, through tanh; 0: no cap
     # A score for each query head that takes part in its softmax, but has no value
     sinks: tuple[float, ...] = ()
+    rows: RowShape | None = None  # None: as in most models, all layers alike (see KVShape)
+    source: int = -1  # the earlier layer whose K and V it reads; -1: it has its own
 
     @property
     def is_fused(self) -> bool:
         """Whether the attention kernels of PyTorch can compute it."""
         return not (self.soft_cap or self.sinks)
+
+    @property
+    def cascades(self) -> bool:
+        """Whether the kernel that returns sums of exponentials can compute it."""
+        return self.is_fused and (self.rows is None or self.rows.key_dim == self.rows.value_dim)
 
 
 ORDINARY: Final = LayerAttention()

@@ -23,7 +23,7 @@ from eab.events import Growth
 
 @dataclass(slots=True, eq=False)
 class KVTensors:
-    """K and V of consecutive tokens, (G, C, D) per layer."""
+    """K and V of consecutive tokens, (G, C, D) for each layer that has its own."""
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -44,29 +44,22 @@ class PerPathCache(KVCache):
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
 
-    def _no_rows(self) -> list[Tensor]:
-        """K or V without rows, for each layer."""
-        size = (self.shape.kv_heads, 0, self.shape.head_dim)
-        return [torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)] * (
-            self.shape.layers
-        )
-
-    def _append(self, own: KVTensors, layer: int, key: Tensor, value: Tensor) -> None:
+    def _append(self, own: KVTensors, slot: int, key: Tensor, value: Tensor) -> None:
         """Store the last of `own.rows` rows of a layer, (G, T, D) each."""
         for tensors, new in ((own.keys, key), (own.values, value)):
             # If a pass failed and is repeated, its rows may be here already.
-            old, before = tensors[layer], own.rows - new.shape[1]
+            old, before = tensors[slot], own.rows - new.shape[1]
             kept = old[:, :before]
-            tensors[layer] = torch.cat([kept, new], dim=1)
-            self._ledger.replaced(old, tensors[layer], copied=kept.nbytes)
+            tensors[slot] = torch.cat([kept, new], dim=1)
+            self._ledger.replaced(old, tensors[slot], copied=kept.nbytes)
 
     def _truncate(self, own: KVTensors, rows: int) -> None:
         """Keep the first rows, as copies, so that the memory of the others is freed."""
         own.rows = rows
         for tensors in (own.keys, own.values):
-            for layer, old in enumerate(tensors):
-                tensors[layer] = old[:, :rows].clone()
-                self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
+            for slot, old in enumerate(tensors):
+                tensors[slot] = old[:, :rows].clone()
+                self._ledger.replaced(old, tensors[slot], copied=tensors[slot].nbytes)
 
     @property
     @abstractmethod
@@ -74,10 +67,12 @@ class PerPathCache(KVCache):
         """Bytes of all K and V tensors that are kept until the next step (measured)."""
 
     @abstractmethod
-    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new K and V of a path, (G, T, D) each; returns all that the path sees, (G, C, D)
-        each, the new rows last.
-        """
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        """Store new K and V of a path, (G, T, D) each."""
+
+    @abstractmethod
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """All that a path sees, (G, C, D) each, the new rows last, which are given."""
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """Nothing is allocated ahead."""
@@ -87,11 +82,12 @@ class PerPathCache(KVCache):
         paths, counts = zip(*self._batch, strict=True)
         queries, new_keys = query.split(counts, 2), key[0].split(counts, 1)
         parts = zip(paths, queries, new_keys, value[0].split(counts, 1), strict=True)
-        kind = self.shape.layer(layer)
-        outs = [
-            causal_attention(q, *self._update(path, layer, k, v), scale, kind)
-            for path, q, k, v in parts
-        ]
+        kind, slot = self.shape.layer(layer), self.shape.slots[layer]
+        outs = []
+        for path, q, k, v in parts:
+            if kind.source < 0:
+                self._store(path, slot, k, v)
+            outs.append(causal_attention(q, *self._seen(path, slot, k, v), scale, kind))
         return torch.cat(outs, dim=1)
 
     def _make_batch(
@@ -140,4 +136,4 @@ def causal_attention(
     # Query heads of a group become query rows; otherwise K and V would be expanded per query head.
     folded = query.reshape(groups, heads // groups * new, size)
     out = masked_attention(folded, keys[:, first:], values[:, first:], mask, scale, layer)
-    return out.reshape(1, heads, new, size).transpose(1, 2)
+    return out.reshape(1, heads, new, -1).transpose(1, 2)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.caches.reading import Reading, plan_readings, seen_by_reach
+from eab.caches.reading import Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 
 
@@ -21,7 +21,7 @@ class PreemptionRecovery:
     """Serves the passes that compute the rows again; until the last one, the cache is not usable.
 
     Args:
-        keys: K of each layer of the cache, (G, C, D); replaced in the list when the passes begin.
+        keys: K of each layer that has its own, (G, C, D); replaced when the passes begin.
         values: V, likewise.
         visible: Which rows each path sees, (path indices, C).
         positions: The position of each row in its paths, (C,).
@@ -47,7 +47,7 @@ class PreemptionRecovery:
         used = np.flatnonzero(self._paths >= 0)
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
         self._rows = torch.empty(0)
-        self._readings: list[Reading] = []  # one for each reach of the layers
+        self._readings: list[Reading] = []  # one for each kind of mask
 
     @property
     def rows_left(self) -> int:
@@ -57,14 +57,14 @@ class PreemptionRecovery:
     def prepare(self, limit: int) -> ForwardBatch:
         """The batch of the next rows, at most `limit` of them."""
         if not self._tensors[0][0].shape[1]:
-            shape = (self._shape.kv_heads, len(self._positions), self._shape.head_dim)
+            rows = len(self._positions)
             for tensors in self._tensors:  # zeroed, because 0 x NaN = NaN would leak through a mask
-                tensors[:] = [tensor.new_zeros(shape) for tensor in tensors]
+                tensors[:] = [old.new_zeros((old.shape[0], rows, old.shape[2])) for old in tensors]
         now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
-        reaches = self._shape.reaches
-        seen = seen_by_reach(reaches, visible, positions, self._positions)
+        kinds = self._shape.mask_kinds
+        seen = seen_by_kind(kinds, visible, positions, self._positions)
         self._readings = plan_readings(self._shape, seen, visible, (), padded=True)
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
@@ -72,11 +72,13 @@ class PreemptionRecovery:
         return ForwardBatch(self, ids, at, last, ())
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        keys, values = (tensors[layer] for tensors in self._tensors)
-        keys.index_copy_(1, self._rows, key[0])
-        values.index_copy_(1, self._rows, value[0])
-        folded = query.reshape(self._shape.kv_heads, -1, query.shape[-1])
-        kind = self._shape.layer(layer)
-        reading = self._readings[self._shape.reaches.index(kind.reach)]
-        out = reading.attend(folded, keys, values, scale, kind)
-        return out.reshape(query.shape).transpose(1, 2)
+        shape, kind = self._shape, self._shape.layer(layer)
+        keys, values = (tensors[shape.slots[layer]] for tensors in self._tensors)
+        if kind.source < 0:
+            keys.index_copy_(1, self._rows, key[0])
+            values.index_copy_(1, self._rows, value[0])
+        reading = self._readings[shape.mask_kinds.index(shape.mask_kind(layer))]
+        out = reading.attend(
+            query.reshape(len(keys), -1, query.shape[-1]), keys, values, scale, kind
+        )
+        return out.reshape(*query.shape[:3], -1).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Which rows the layers of one reach read in a prepared batch of the tree cache."""
+"""Which rows the layers of one kind read in a prepared batch of the tree cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from eab.caches.attention import (
     cascade_attention,
     masked_attention,
 )
-from eab.caches.layers import LayerAttention, Reach
+from eab.caches.layers import LayerAttention, MaskKind
 from eab.caches.shape import KVShape
 
 
@@ -24,6 +24,7 @@ class Reading:
 
     first: int
     end: int
+    group: int  # query heads per KV head
     seen: NDArray[np.bool_]  # by each token, from `first` on, (T, rows)
     suffixes: Sequence[SuffixIndex] = ()
     mask: Tensor | None = field(default=None, init=False)  # (H / G * T, rows), added to the scores
@@ -35,7 +36,7 @@ class Reading:
         seen = torch.from_numpy(self.seen[:, : self.end - self.first])
         needed = padded or not bool(seen.all())
         self.mask = (
-            attention_mask(seen.to(shape.device), shape.group, shape.dtype) if needed else None
+            attention_mask(seen.to(shape.device), self.group, shape.dtype) if needed else None
         )
 
     def end_at(self, row: int) -> None:
@@ -54,13 +55,13 @@ class Reading:
         return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
 
 
-def seen_by_reach(
-    reaches: Sequence[Reach],
+def seen_by_kind(
+    kinds: Sequence[MaskKind],
     visible: NDArray[np.bool_],
     positions: NDArray[np.int64],
     row_positions: NDArray[np.int64],
 ) -> list[NDArray[np.bool_]]:
-    """What each token sees in the layers of each reach, (T, C); `visible` itself, where that is
+    """What each token sees in the layers of each kind, (T, C); `visible` itself, where that is
     all that its path sees.
 
     Args:
@@ -71,7 +72,7 @@ def seen_by_reach(
     last = int(positions.max())
     return [
         visible if reach.sees_all_up_to(last) else visible & reach.sees(positions, row_positions)
-        for reach in reaches
+        for reach, _, _ in kinds
     ]
 
 
@@ -82,23 +83,28 @@ def plan_readings(
     suffixes: Sequence[SuffixIndex],
     padded: bool,
 ) -> list[Reading]:
-    """What the layers of each reach read, from `seen_by_reach`.
+    """What the layers of each kind of mask read, from `seen_by_kind`.
 
     A layer that reads less begins at the first row that some token sees, and leaves the suffixes
     aside unless each token sees the whole suffix of its path, and a row before it.
     """
     prefix = suffixes[0].block.start if suffixes else visible.shape[1]
-    everything = Reading(0, prefix, visible[:, :prefix], suffixes)
+    everything: dict[tuple[int, bool], Reading] = {}
     readings = []
-    for rows in seen:
+    for rows, (_, group, cascades) in zip(seen, shape.mask_kinds, strict=True):
+        cascades = cascades and bool(suffixes)
         if rows is visible:
-            readings.append(everything)
+            end = prefix if cascades else rows.shape[1]
+            all_rows = Reading(0, end, group, rows[:, :end], suffixes if cascades else ())
+            readings.append(everything.setdefault((group, cascades), all_rows))
             continue
-        whole = bool((rows[:, prefix:] == visible[:, prefix:]).all())
-        cascades = bool(suffixes) and whole and bool(rows[:, :prefix].any(axis=1).all())
+        whole = cascades and bool((rows[:, prefix:] == visible[:, prefix:]).all())
+        cascades = whole and bool(rows[:, :prefix].any(axis=1).all())
         end = prefix if cascades else rows.shape[1]
         first = 0 if padded else int(rows.any(axis=0).argmax())
-        readings.append(Reading(first, end, rows[:, first:end], suffixes if cascades else ()))
+        readings.append(
+            Reading(first, end, group, rows[:, first:end], suffixes if cascades else ())
+        )
     for reading in dict.fromkeys(readings):
         reading.make_mask(shape, padded)
     return readings

@@ -50,7 +50,10 @@ class Recompute(PerPathCache):
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, key.nbytes + value.nbytes)
         return super().attend(layer, query, key, value, scale)
 
-    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        """Nothing is kept."""
+
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
 
     def fork(self, path: int, children: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.layers import EVERYTHING, ORDINARY, LayerAttention, Reach
+from eab.caches.layers import ORDINARY, LayerAttention, MaskKind, RowShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,55 @@ class KVShape:
         """The attention of a layer."""
         return self.attention[index] if self.attention else ORDINARY
 
+    def row(self, index: int) -> RowShape:
+        """What a layer stores, or reads of the layer whose K and V it shares."""
+        usual = RowShape(self.kv_heads, self.head_dim, self.head_dim, self.group)
+        return self.layer(index).rows or usual
+
+    def mask_kind(self, index: int) -> MaskKind:
+        """The mask that a layer needs."""
+        layer = self.layer(index)
+        return MaskKind(layer.reach, self.row(index).group, layer.cascades)
+
     @property
-    def reaches(self) -> tuple[Reach, ...]:
-        """The reaches of the layers, each once."""
-        return tuple(dict.fromkeys(layer.reach for layer in self.attention)) or (EVERYTHING,)
+    def mask_kinds(self) -> tuple[MaskKind, ...]:
+        """The masks that the layers need, each once."""
+        return tuple(dict.fromkeys(map(self.mask_kind, range(self.layers))))
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """For each layer, which of the stored K and V it reads: its own, in the order of layers, or
+        those of an earlier layer.
+        """
+        slots: list[int] = []
+        for index in range(self.layers):
+            source = self.layer(index).source
+            slots.append(max(slots, default=-1) + 1 if source < 0 else slots[source])
+        return tuple(slots)
+
+    @property
+    def stored(self) -> tuple[RowShape, ...]:
+        """What the layers store that have K and V of their own."""
+        return tuple(self.row(i) for i in range(self.layers) if self.layer(i).source < 0)
+
+    def empty_tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+        """K and V without rows, (G, 0, D), for each layer that has its own."""
+        keys, values = (
+            [
+                torch.empty((row.kv_heads, 0, size), dtype=self.dtype, device=self.device)
+                for row, size in zip(self.stored, sizes, strict=True)
+            ]
+            for sizes in (
+                [row.key_dim for row in self.stored],
+                [row.value_dim for row in self.stored],
+            )
+        )
+        return keys, values
 
     @property
     def uses_cascade_attention(self) -> bool:
-        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only, with
-        attention that is fused.
-        """
-        fused = all(layer.is_fused for layer in self.attention)
-        return fused and (self.simulated_device or self.device.type) == "cpu"
+        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only."""
+        return (self.simulated_device or self.device.type) == "cpu"
 
     @property
     def uses_static_buffers(self) -> bool:
@@ -62,7 +99,7 @@ class KVShape:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row: K and V of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return sum(row.numbers for row in self.stored) * self.dtype.itemsize
 
 
 def to_device(

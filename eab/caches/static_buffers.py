@@ -25,8 +25,8 @@ class BufferEpoch:
 
 class StaticBuffers:
     """Input buffers for batches of one size over a cache with a fixed number of rows: `ids`,
-    `positions`, `rows`, (T,) int64, `logits_indices`, (K,) int64, and a mask for each reach
-    of the layers.
+    `positions`, `rows`, (T,) int64, `logits_indices`, (K,) int64, and a mask for each kind
+    that the layers need.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class StaticBuffers:
         self.ids, self.positions, self.rows, self.logits_indices = self._numbers.split(
             [tokens, tokens, tokens, logits]
         )
-        size = (len(shape.reaches), tokens, rows)
+        size = (len(shape.mask_kinds), tokens, rows)
         self._seen_staging = torch.empty(size, dtype=torch.bool, device="cpu", pin_memory=pinned)
         self._seen = torch.empty(size, dtype=torch.bool, device=device)
         self.masks = [
-            empty_mask(shape.group * tokens, rows, shape.dtype, device) for _ in shape.reaches
+            empty_mask(kind.group * tokens, rows, shape.dtype, device) for kind in shape.mask_kinds
         ]
         # Recorded when the pinned staging buffers have been copied to the device.
         self._copied = torch.cuda.Event() if pinned else None
@@ -60,7 +60,7 @@ class StaticBuffers:
         logits_indices: Sequence[int],
         seen: Sequence[NDArray[np.bool_]],
     ) -> None:
-        """Write the next batch, in two transfers to the device; `seen` says for each reach which
+        """Write the next batch, in two transfers to the device; `seen` says for each kind which
         rows each token sees, (T, C).
 
         Must be called in inference mode if the buffers were allocated in it.

@@ -15,6 +15,7 @@ from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import ROW_BLOCK, GrowthRule
+from eab.caches.layers import RowShape
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.events import Growth
@@ -65,21 +66,25 @@ def now(device: torch.device) -> float:
 
 def attention_alone(shape: KVShape) -> RunBatch:
     """Runs the KV part of a step: every layer stores the new rows and computes attention."""
-    groups, size, scale = shape.kv_heads, shape.head_dim, shape.head_dim**-0.5
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    rows = [shape.row(layer) for layer in range(shape.layers)]
+    made: dict[tuple[int, RowShape], list[torch.Tensor]] = {}
 
     def run(batch: ForwardBatch) -> None:
         tokens = len(batch.ids)
-        if tokens not in made:
-            query, key = (
-                torch.randn((1, heads, tokens, size), dtype=shape.dtype, device=shape.device)
-                for heads in (groups * shape.group, groups)
-            )
-            made[tokens] = query, key
-        query, key = made[tokens]
+        for row in set(rows):
+            if (tokens, row) not in made:
+                made[tokens, row] = [
+                    torch.randn((1, heads, tokens, size), dtype=shape.dtype, device=shape.device)
+                    for heads, size in (
+                        (row.kv_heads * row.group, row.key_dim),
+                        (row.kv_heads, row.key_dim),
+                        (row.kv_heads, row.value_dim),
+                    )
+                ]
         with attention_kernels(shape.device):
-            for layer in range(shape.layers):
-                batch.cache.attend(layer, query, key, key, scale)
+            for layer, row in enumerate(rows):
+                query, key, value = made[tokens, row]
+                batch.cache.attend(layer, query, key, value, row.key_dim**-0.5)
 
     return run
 

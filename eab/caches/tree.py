@@ -29,10 +29,19 @@ from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, exten
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.preemption_recovery import PreemptionRecovery
-from eab.caches.reading import Reading, plan_readings, seen_by_reach
+from eab.caches.reading import Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.events import Growth, KVUsage, PathRows
+
+
+class _Layer:
+    """Where a layer finds its K and V, and which of the masks is its own."""
+
+    def __init__(self, shape: KVShape, index: int) -> None:
+        self.kind = shape.layer(index)
+        self.slot, self.stores = shape.slots[index], self.kind.source < 0
+        self.mask = shape.mask_kinds.index(shape.mask_kind(index))
 
 
 class TreeCache:
@@ -57,14 +66,10 @@ class TreeCache:
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
         self._steps_left: int | None = None  # None: unknown
-        self._reaches = shape.reaches
-        # Which of them a layer has
-        self._reach_of = [
-            self._reaches.index(shape.layer(layer).reach) for layer in range(shape.layers)
-        ]
+        self._layers = [_Layer(shape, index) for index in range(shape.layers)]
         self._ledger = Ledger()
-        self._keys = [self._empty(0) for _ in range(shape.layers)]  # (G, C, D) each
-        self._values = [self._empty(0) for _ in range(shape.layers)]
+        # (G, C, D) each, for each layer that has its own
+        self._keys, self._values = shape.empty_tensors()
         # (path indices, C): which rows a path sees
         self._visible = np.zeros((1, 0), dtype=np.bool_)
         self._positions = np.zeros(0, dtype=np.int64)  # (C,): of the row's token in its path
@@ -83,7 +88,7 @@ class TreeCache:
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
-        self._readings: list[Reading] = []  # one for each reach
+        self._readings: list[Reading] = []  # one for each kind of mask
         self._suffixes: list[SuffixIndex] = []
 
     @property
@@ -124,7 +129,8 @@ class TreeCache:
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         self._buffers = buffers
-        seen = seen_by_reach(self._reaches, visible, positions, self._positions[: self._attended])
+        kinds = self.shape.mask_kinds
+        seen = seen_by_kind(kinds, visible, positions, self._positions[: self._attended])
         if buffers is not None:
             buffers.fill(ids, positions, rows, indices, seen)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
@@ -147,7 +153,7 @@ class TreeCache:
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free K and V of all rows until they are computed again."""
         for tensors in (self._keys, self._values):
-            tensors[:] = [self._empty(0) for _ in tensors]
+            tensors[:] = [old[:, :0].clone() for old in tensors]
         self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
         by_index = {self._path_index[path]: text for path, text in texts.items()}
         return PreemptionRecovery(
@@ -227,23 +233,26 @@ class TreeCache:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Query heads of a group become query rows, so K and V are not expanded per query head."""
-        keys, values = self._keys[layer], self._values[layer]
+        own = self._layers[layer]
+        keys, values = self._keys[own.slot], self._values[own.slot]
         _, heads, length, size = query.shape
-        if self._buffers is None and self._first_row is not None:
+        if not own.stores:
+            pass
+        elif self._buffers is None and self._first_row is not None:
             keys[:, self._first_row : self._first_row + length] = key[0]
             values[:, self._first_row : self._first_row + length] = value[0]
         else:
             rows = self._rows if self._buffers is None else self._buffers.rows
             keys.index_copy_(1, rows, key[0])
             values.index_copy_(1, rows, value[0])
-        folded = query.reshape(self.shape.kv_heads, -1, size)
-        reach, kind = self._reach_of[layer], self.shape.layer(layer)
+        folded = query.reshape(len(keys), -1, size)
         if self._buffers is None:
-            out = self._readings[reach].attend(folded, keys, values, scale, kind)
+            out = self._readings[own.mask].attend(folded, keys, values, scale, own.kind)
         else:
-            out = masked_attention(folded, keys, values, self._buffers.masks[reach], scale, kind)
+            mask = self._buffers.masks[own.mask]
+            out = masked_attention(folded, keys, values, mask, scale, own.kind)
         # CUDA's kernels return a layout that has no such view.
-        return out.reshape(1, heads, length, size).transpose(1, 2)
+        return out.reshape(1, heads, length, -1).transpose(1, 2)
 
     def end_attention_at(self, row: int) -> None:
         """Let attention of the prepared batch, without static buffers, end before `row`.
@@ -330,8 +339,8 @@ class TreeCache:
         before, rows, held = self.bytes_held, self.rows + more, self.rows
         check_limit(rows * self.shape.row_bytes, self.byte_limit, "a smaller r")
         for tensors in (self._keys, self._values):
-            for layer, old in enumerate(tensors):
-                tensors[layer] = new = self._empty(rows)
+            for slot, old in enumerate(tensors):
+                tensors[slot] = new = old.new_empty((old.shape[0], rows, old.shape[2]))
                 new[:, :held] = old
                 new[:, held:].zero_()
                 self._ledger.replaced(old, new, copied=old.nbytes)
@@ -340,7 +349,3 @@ class TreeCache:
         self._ref_counts = np.pad(self._ref_counts, (0, more))
         self._buffer_pool = StaticBufferPool(self.shape, rows)
         return Growth(rows, held, before, self._ledger.peak_bytes)
-
-    def _empty(self, rows: int) -> Tensor:
-        shape = (self.shape.kv_heads, rows, self.shape.head_dim)
-        return torch.empty(shape, dtype=self.shape.dtype, device=self.shape.device)

@@ -18,6 +18,7 @@ MAX_CANDIDATES: Final = 16
 MAX_MESSAGES: Final = 256
 MAX_ROLE: Final = 32  # characters
 MAX_PROCESSORS: Final = 64
+MAX_LAYERS: Final = 1024  # of a model
 
 
 Whole = Annotated[int, Meta(ge=-MAX_SEED, le=MAX_SEED)]
@@ -42,6 +43,7 @@ Message = Annotated[str, Meta(max_length=10_000)]
 # For tuples: Annotated[tuple[TokenId, ...], PER_PROMPT]
 PER_PROMPT: Final = Meta(max_length=MAX_PROMPT_TOKENS)
 PER_CHAT: Final = Meta(max_length=MAX_MESSAGES)
+PER_MODEL: Final = Meta(max_length=MAX_LAYERS)
 PER_PROCESSOR: Final = Meta(max_length=MAX_PROCESSORS)
 PER_STEP: Final = Meta(max_length=MAX_PATHS)
 PER_DRAFT: Final = Meta(max_length=MAX_DRAFT)

@@ -81,6 +81,14 @@ class KVUsage:
     tokens_cached: fields.Count = 0
 
 
+class LayerRow(NamedTuple):
+    """What one layer stores of a token."""
+
+    kv_heads: fields.Size
+    key_dim: fields.Size
+    value_dim: fields.Size
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """What a reader of the run needs to know about the model."""
@@ -99,6 +107,8 @@ class ModelCard:
     # Of the files of its weights, one after the other; empty if they are on a server, were loaded
     # by the caller, or are very large
     sha256: fields.Word = ""
+    # Of the layers that have K and V of their own, where these are not all as said above
+    layer_rows: Annotated[tuple[LayerRow, ...], fields.PER_MODEL] = ()
 
     @property
     def full_name(self) -> str:

@@ -131,7 +131,9 @@ def _sharing(run: RunState) -> float | None:
 def _bytes_by_formula(run: RunState) -> float | None:
     card = run.started.model
     width = _BYTES.get(card.dtype)
-    return None if width is None else 2.0 * card.layers * card.kv_heads * card.head_dim * width
+    numbers = sum(row.kv_heads * (row.key_dim + row.value_dim) for row in card.layer_rows)
+    numbers = numbers or 2 * card.layers * card.kv_heads * card.head_dim
+    return None if width is None else float(numbers * width)
 
 
 def _bytes_held(run: RunState) -> int | None:

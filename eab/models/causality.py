@@ -6,6 +6,7 @@ a model asks of its attention function is exact in every data type.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from eab.caches.attention import attention_kernels
-from eab.caches.layers import EVERYTHING, ORDINARY, LayerAttention, Reach
+from eab.caches.layers import EVERYTHING, ORDINARY, LayerAttention, Reach, RowShape
 from eab.caches.shape import KVShape
 from eab.errors import ModelError
 from eab.formatting import reason_of
@@ -37,12 +38,13 @@ class AttentionRecord:
         self._rules, self._context = rules, context
         self._known: dict[int, Reach | None] = {}  # by the mask's rule
         self.layers: list[int] = []  # of each call
-        self.rows: set[tuple[int, int]] = set()  # KV heads and head sizes
         self.attention: list[LayerAttention | None] = []  # of each call; None if no cache serves it
+        self._stored: list[tuple[Tensor, Tensor]] = []  # K and V of each call
 
     def add(
         self,
         module: nn.Module,
+        query: Tensor,
         key: Tensor,
         value: Tensor,
         mask: Tensor | None,
@@ -50,11 +52,16 @@ class AttentionRecord:
     ) -> None:
         """Note one call."""
         self.layers.append(int(module.layer_idx))  # type: ignore[arg-type]
-        self.rows |= {(tensor.shape[1], tensor.shape[3]) for tensor in (key, value)}
+        groups = key.shape[1]
+        rows = RowShape(groups, key.shape[3], value.shape[3], query.shape[1] // groups)
+        source = next((i for i, (k, v) in enumerate(self._stored) if k is key and v is value), -1)
+        self._stored.append((key, value))
         reach = self._reach(module, key.shape[2], mask, arguments)
         cap, sinks = arguments.get("softcap"), arguments.get("s_aux")
         scores = (float(cap or 0.0), () if sinks is None else tuple(sinks.double().tolist()))
-        self.attention.append(None if reach is None else LayerAttention(reach, *scores))
+        self.attention.append(
+            None if reach is None else LayerAttention(reach, *scores, rows, source)
+        )
 
     def _reach(
         self, module: nn.Module, length: int, mask: Tensor | None, arguments: Mapping[str, Any]
@@ -84,26 +91,27 @@ def _is_mask_of(reach: Reach, length: int, mask: Tensor) -> bool:
 
 
 @torch.inference_mode()
-def read_attention(
-    model: PreTrainedModel, tokens: list[int], shape: KVShape, context: int
-) -> tuple[LayerAttention, ...]:
-    """The attention of each layer; none if all layers have the ordinary one.
+def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> KVShape:
+    """The rows that a cache of this model stores, and the attention of each layer.
 
     Raises:
-        ModelError: The layers do not each ask once for an attention that the caches know, of the
-            rows that the model's configuration describes, or positions do not begin at 0.
+        ModelError: The layers do not each ask once for an attention that the caches know, or
+            positions do not begin at 0.
     """
     with noting_masks() as rules:
         record = AttentionRecord(rules, context)
         plain = _plain_logits(model, tokens, eab_record=record)
     positions = torch.arange(len(tokens), device=model.device)[None]
     placed = _plain_logits(model, tokens, position_ids=positions)
-    reason = None
-    if not record.layers or record.layers != list(range(shape.layers)):
+    layers = [layer for layer in record.attention if layer is not None]
+    config, reason = model.config.get_text_config(), None
+    if not record.layers:
+        reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
+    elif record.layers != list(range(len(record.layers))) or len(record.layers) not in _depths(
+        config
+    ):
         reason = "does not call the attention of transformers exactly once per layer"
-    elif record.rows != {(shape.kv_heads, shape.head_dim)}:
-        reason = "has keys and values whose sizes differ from its configuration (latent attention)"
-    elif None in record.attention:
+    elif len(layers) < len(record.layers):
         reason = (
             "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its "
             "attention scores"
@@ -112,11 +120,32 @@ def read_attention(
         reason = "does not number the positions of a text from 0"
     if reason:
         raise ModelError(
-            f"the model family {model.config.get_text_config().model_type!r} {reason}, which the "
-            f"caches cannot serve. {ADVICE}"
+            f"the model family {config.model_type!r} {reason}, which the caches cannot serve. "
+            f"{ADVICE}"
         )
-    layers = tuple(layer for layer in record.attention if layer is not None)
-    return layers if set(layers) != {ORDINARY} else ()
+    return _shape_of(layers, model)
+
+
+def _depths(config: Any) -> set[int]:
+    """How many layers the configuration may mean; that of an encoder-decoder has two numbers."""
+    names = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")
+    return {int(getattr(config, name, None) or 0) for name in names} - {0}
+
+
+def _shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShape:
+    rows = layers[0].rows
+    assert rows is not None
+    if rows.key_dim == rows.value_dim and {layer.rows for layer in layers} == {rows}:
+        layers = [replace(layer, rows=None) for layer in layers]
+    return KVShape(
+        layers=len(layers),
+        kv_heads=rows.kv_heads,
+        head_dim=rows.key_dim,
+        dtype=model.dtype,
+        device=model.device,
+        group=rows.group,
+        attention=() if set(layers) == {ORDINARY} else tuple(layers),
+    )
 
 
 def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -> Tensor:

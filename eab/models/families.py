@@ -13,15 +13,12 @@ _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention
 def refuse_by_config(model: PreTrainedModel) -> None:
     """Refuse model families that a cache of K and V rows under a mask cannot serve."""
     config = model.config.get_text_config()
-    refuse_uneven_layers(config)
     family, reason = config.model_type, None
     others = set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"
-    elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
-        reason = (
-            "has no attention that accepts another cache (it is recurrent, or has its own kernel)"
-        )
+    elif not model.can_generate():
+        reason = "does not generate text"
     elif others:
         reason = f"has layers of kind {', '.join(sorted(others))}"
     if reason:

@@ -8,7 +8,7 @@ own SDPA, so the model stays usable elsewhere.
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from inspect import signature
 from itertools import accumulate
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
-from eab.events import ModelCard
+from eab.events import LayerRow, ModelCard
 from eab.events.chat import Prompt
 from eab.models.causality import AttentionRecord, read_attention
 from eab.models.context import full_context
@@ -70,34 +70,37 @@ class HuggingFaceModel:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
+        # Whether it computes logits only where they are wanted
+        self._keeps_logits = "logits_to_keep" in signature(model.forward).parameters
         self.stored = stored
         text_config = model.config.get_text_config()
-        self.kv_shape = kv_shape(model.config, model.dtype, model.device)
         self.context = full_context(text_config)
         self.recommended = recommended_settings(name, model.generation_config)
         self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
-        self.card = ModelCard(
-            name=name,
-            family=str(text_config.model_type),
-            vocab_size=int(text_config.vocab_size),
-            layers=self.kv_shape.layers,
-            kv_heads=self.kv_shape.kv_heads,
-            head_dim=self.kv_shape.head_dim,
-            dtype=str(self.kv_shape.dtype).removeprefix("torch."),
-            device=str(self.kv_shape.device),
-            row_bytes=self.kv_shape.row_bytes,
-            weights=stored.weights,
-            layout=stored.layout,
-            sha256=sha256,
-        )
-        captures = self.kv_shape.uses_static_buffers
-        self._graph_runner = self._make_graph_runner() if captures else None
+        self._graph_runner: CudaGraphRunner | None = None
         self._plain_last = torch.empty(0)  # logits at the end of the text to check, without a cache
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
-            layers = read_attention(model, self._tokens_to_check, self.kv_shape, self.context)
-            self.kv_shape = replace(self.kv_shape, attention=layers)
+            tokens = _some_tokens(min(12, self.context), int(text_config.vocab_size))
+            self.kv_shape = read_attention(model, tokens, self.context)
+            self.card = ModelCard(
+                name=name,
+                family=str(text_config.model_type),
+                vocab_size=int(text_config.vocab_size),
+                dtype=str(self.kv_shape.dtype).removeprefix("torch."),
+                device=str(self.kv_shape.device),
+                weights=stored.weights,
+                layout=stored.layout,
+                sha256=sha256,
+                layers=self.kv_shape.layers,
+                kv_heads=self.kv_shape.kv_heads,
+                head_dim=self.kv_shape.head_dim,
+                row_bytes=self.kv_shape.row_bytes,
+                layer_rows=layer_rows(self.kv_shape),
+            )
+            if self.kv_shape.uses_static_buffers:
+                self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
             self._check_against_plain_forward()
             if method := quantized_by(model):
@@ -107,7 +110,7 @@ class HuggingFaceModel:
             if isinstance(error, ModelError) or is_out_of_memory(error):
                 raise
             raise ModelError(
-                f"{name} ({self.card.family}) does not work with a tree cache: {error}"
+                f"{name} ({text_config.model_type}) does not work with a tree cache: {error}"
             ) from error
 
     @property
@@ -130,16 +133,17 @@ class HuggingFaceModel:
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
         )
+        kept = {"logits_to_keep": logits_indices} if self._keeps_logits else {}
         with attention_kernels(self.kv_shape.device):
             logits: Tensor = self._model(
                 input_ids=torch.cat([batch.ids for batch in batches])[None],
                 position_ids=torch.cat([batch.positions for batch in batches])[None],
                 attention_mask=self._no_mask,
                 use_cache=False,
-                logits_to_keep=logits_indices,
                 eab_batches=batches,
+                **kept,
             ).logits
-        return logits[0]
+        return logits[0] if kept else logits[0, logits_indices]
 
     @property
     def _no_mask(self) -> Tensor:
@@ -183,10 +187,11 @@ class HuggingFaceModel:
     @property
     def _tokens_to_check(self) -> list[int]:
         """Of a text that is longer than a short window."""
-        limits = {limit for reach in self.kv_shape.reaches for limit in (reach.window, reach.chunk)}
+        reaches = (kind.reach for kind in self.kv_shape.mask_kinds)
+        limits = {limit for reach in reaches for limit in (reach.window, reach.chunk)}
         short = max((limit for limit in limits if limit <= MAX_LIMIT_TO_CHECK), default=0)
         length = min(max(12, short + 5), self.context)
-        return [(7 + 31 * index) % self.card.vocab_size for index in range(length)]
+        return _some_tokens(length, self.card.vocab_size)
 
     @property
     def _max_error(self) -> float:
@@ -253,7 +258,7 @@ def cache_attention(
     """
     if eab_batches is None:
         if eab_record is not None:
-            eab_record.add(module, key, value, attention_mask, kwargs)
+            eab_record.add(module, query, key, value, attention_mask, kwargs)
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -263,11 +268,23 @@ def cache_attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     # Run by run: one call for all would have to stack their K and V in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+    together = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+    return together.contiguous(), None  # some families take a view of it
 
 
 AttentionInterface.register(ATTENTION, cache_attention)
 AttentionMaskInterface.register(ATTENTION, cache_mask)
+
+
+def layer_rows(shape: KVShape) -> tuple[LayerRow, ...]:
+    """What each layer stores, for the card of a model; nothing if the other numbers say it."""
+    if all(layer.rows is None and layer.source < 0 for layer in shape.attention):
+        return ()
+    return tuple(LayerRow(row.kv_heads, row.key_dim, row.value_dim) for row in shape.stored)
+
+
+def _some_tokens(count: int, vocab_size: int) -> list[int]:
+    return [(7 + 31 * index) % vocab_size for index in range(count)]
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

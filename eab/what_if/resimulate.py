@@ -22,6 +22,7 @@ import torch
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
+from eab.caches.layers import LayerAttention, RowShape
 from eab.caches.shape import KVShape
 from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
@@ -36,6 +37,7 @@ from eab.events import (
     RunStarted,
     StepTimed,
     TokenAppended,
+    fields,
 )
 from eab.events.chat import Prompt
 from eab.what_if.trace import Decision, Trace, Unknown, Why
@@ -43,7 +45,6 @@ from eab.what_if.trace import Decision, Trace, Unknown, Why
 DTYPES: Final = {
     name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")
 }
-MAX_LAYERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +139,20 @@ class RecordedModel:
 
 def _kv_shape(card: ModelCard) -> KVShape:
     sizes = (card.layers, card.kv_heads, card.head_dim)
-    if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MAX_LAYERS:
+    if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > fields.MAX_LAYERS:
         raise RecordError(
             f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has "
             "rows of this size"
         )
+    rows = tuple(LayerAttention(rows=RowShape(*row)) for row in card.layer_rows)
     shape = KVShape(
-        *sizes,
+        len(rows) or card.layers,
+        card.kv_heads,
+        card.head_dim,
         DTYPES[card.dtype],
         torch.device("meta"),
         simulated_device=card.device.partition(":")[0],
+        attention=rows,
     )
     if shape.row_bytes != card.row_bytes:
         raise RecordError(

@@ -285,7 +285,7 @@ class ForgetsToTrim(ConcatCowCache):
 class ReadsBackwards(Recompute):
     """Broken on purpose: the order of the visible tokens is reversed."""
 
-    def _update(self, path, layer, key, value):
+    def _seen(self, path, slot, key, value):
         return key.flip(1), value.flip(1)
 
 

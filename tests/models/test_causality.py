@@ -8,15 +8,16 @@ import pytest
 import torch
 from tiny_models import CONFIGS, causal
 
+from eab.caches.layers import RowShape
 from eab.errors import ModelError
-from eab.models.huggingface import HuggingFaceModel
+from eab.models.huggingface import HuggingFaceModel, kv_shape
 from eab.models.loading import wrap_model
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 NOT_CAUSAL = "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its at"
 OTHER_LAYERS = "does not call the attention of transformers exactly once per layer"
+NO_LAYERS = "has no attention that accepts another cache"
 OTHER_POSITIONS = "does not number the positions of a text from 0"
-OTHER_ROWS = "has keys and values whose sizes differ from its configuration"
 MHA = {"num_key_value_heads": 4}
 REFUSED = {
     "an encoder": ("BertConfig", MHA, NOT_CAUSAL),
@@ -27,9 +28,8 @@ REFUSED = {
         OTHER_POSITIONS,
     ),
     "a mask that depends on the text": ("DogeConfig", {}, NOT_CAUSAL),
-    "heads that its configuration does not have": ("OPTConfig", {}, OTHER_ROWS),
     "attention of its own": ("DiffLlamaConfig", {}, OTHER_LAYERS),
-    "another attention of its own": ("NemotronConfig", {"head_dim": 8}, OTHER_LAYERS),
+    "another attention of its own": ("NemotronConfig", {"head_dim": 8}, NO_LAYERS),
 }
 TAKEN = {
     "BertConfig": MHA | {"is_decoder": True},
@@ -71,26 +71,33 @@ def test_the_families_of_the_other_tests_are_taken(family, dtype, make_model, wo
 
 
 def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
-    monkeypatch.setattr("eab.models.huggingface.read_attention", lambda *_: ())
+    monkeypatch.setattr(
+        "eab.models.huggingface.read_attention",
+        lambda model, *_: kv_shape(model.config, model.dtype, model.device),
+    )
     encoder = wrap_model(causal("BertConfig", **MHA).bfloat16(), words)
     assert encoder._cache_error() < 0.01
 
 
-@pytest.mark.parametrize("kind", ["Gemma4TextConfig", "Gemma4UnifiedTextConfig"])
-def test_layers_that_differ_in_the_size_of_their_heads_are_refused_in_words(kind, words):
-    sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
-    sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
-    with pytest.raises(
-        ModelError, match="has layers that differ, for example in the size of their h"
-    ):
-        wrap_model(causal(kind, **sizes), words)
-
-
-def test_latent_attention_is_refused_in_words(words):
+def test_the_rows_are_those_that_the_model_stores_whatever_its_configuration_says(words):
+    shape = wrap_model(causal("OPTConfig", num_key_value_heads=2), words).kv_shape
+    assert (shape.kv_heads, shape.group, shape.attention) == (4, 1, ())
     sizes = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
-    with pytest.raises(ModelError, match=r"'deepseek_v3' .*\(latent attention\)"):
-        wrap_model(causal("DeepseekV3Config", v_head_dim=8, **MHA, **sizes, **experts), words)
+    latent = wrap_model(causal("DeepseekV3Config", v_head_dim=6, **MHA, **sizes, **experts), words)
+    assert latent.kv_shape.row(0) == RowShape(4, 8, 6)
+    assert latent.card.layer_rows == ((4, 8, 6), (4, 8, 6))
+    assert latent.card.row_bytes == 2 * 4 * (8 + 6) * 4
+
+
+def test_layers_may_store_rows_of_different_sizes_or_read_those_of_another_layer(words):
+    sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
+    sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
+    sizes |= {"layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 8}
+    model = wrap_model(causal("Gemma4TextConfig", num_kv_shared_layers=2, **sizes), words)
+    assert model.kv_shape.slots == (0, 1, 2, 3, 2, 3)
+    assert model.card.layer_rows == ((2, 8, 8), (2, 16, 16)) * 2
+    assert model.card.row_bytes == 4 * (4 * 2 * 8 + 4 * 2 * 16)
 
 
 def test_a_data_type_that_the_model_itself_cannot_use_is_said_in_words(words):

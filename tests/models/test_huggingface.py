@@ -37,7 +37,10 @@ def t5() -> PreTrainedModel:
     ("make", "reason"),
     [
         (t5, "'t5' is an encoder-decoder model"),
-        (lambda: transformers.MambaForCausalLM(MAMBA), "'mamba' has no attention that accepts"),
+        (
+            lambda: transformers.MambaForCausalLM(MAMBA),
+            "'mamba' has layers of kind linear_attention",
+        ),
         (lambda: transformers.BloomForCausalLM(BLOOM), "'bloom' has no attention"),
     ],
     ids=["encoder-decoder", "recurrent", "alibi"],
