@@ -6,6 +6,7 @@ a model asks of its attention function is exact in every data type.
 """
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from eab.models.families import ADVICE
 from eab.models.machine import is_out_of_memory
 from eab.models.masks import MaskRule, noting_masks
 
+_record: ContextVar["AttentionRecord | None"] = ContextVar("record", default=None)
 _POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
 
 
@@ -84,6 +86,11 @@ class AttentionRecord:
         return reach if reach is not None and _is_mask_of(reach, length, mask) else None
 
 
+def current_record() -> AttentionRecord | None:
+    """What notes the calls of attention, while a model is checked."""
+    return _record.get()
+
+
 def _is_mask_of(reach: Reach, length: int, mask: Tensor) -> bool:
     positions = np.arange(length)
     seen = (positions <= positions[:, None]) & reach.sees(positions, positions)
@@ -100,7 +107,11 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
     """
     with noting_masks() as rules:
         record = AttentionRecord(rules, context)
-        plain = _plain_logits(model, tokens, eab_record=record)
+        token = _record.set(record)
+        try:
+            plain = _plain_logits(model, tokens)
+        finally:
+            _record.reset(token)
     positions = torch.arange(len(tokens), device=model.device)[None]
     placed = _plain_logits(model, tokens, position_ids=positions)
     layers = [layer for layer in record.attention if layer is not None]

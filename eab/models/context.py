@@ -8,13 +8,10 @@ def full_context(config: Any) -> int:
 
     That is the trained length. With the rotary embedding `longrope` it is the original length:
     beyond it transformers rotates all positions by other factors, and the K that a cache holds
-    would keep the old ones. Llama 4 scales the queries of layers without rotary embedding from
-    position `floor_scale` - 1 on, and counts positions from the beginning of the pass.
+    would keep the old ones.
     """
     lengths = [int(getattr(config, "max_position_embeddings", None) or 2**20)]
     lengths += _original_lengths(config)
-    if getattr(config, "attn_temperature_tuning", False):
-        lengths.append(int(config.floor_scale) - 1)
     return min(lengths)
 
 

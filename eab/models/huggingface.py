@@ -1,9 +1,8 @@
 """A decoder-only transformers model, driven through the caches of this project.
 
-Our attention function is registered with transformers' AttentionInterface. The batches of a forward
-pass are a keyword argument, which the model passes on to every attention layer; there the cache
-stores the new K and V and computes attention. Without this argument the function is transformers'
-own SDPA, so the model stays usable elsewhere.
+Our attention function is registered with transformers' AttentionInterface. It finds the batches of
+the forward pass (see eab.models.passing); their caches store the new K and V and compute attention.
+Outside of such a pass the function is transformers' own, so the model stays usable elsewhere.
 """
 
 import weakref
@@ -30,12 +29,13 @@ from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import LayerRow, ModelCard
 from eab.events.chat import Prompt
-from eab.models.causality import AttentionRecord, read_attention
+from eab.models.causality import current_record, read_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.machine import is_out_of_memory
 from eab.models.masks import cache_mask
+from eab.models.passing import PositionsAsPast, running, running_batches
 from eab.models.plain_attention import plain_attention
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
@@ -70,11 +70,14 @@ class HuggingFaceModel:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
+        self._parameters = signature(model.forward).parameters
         # Whether it computes logits only where they are wanted
-        self._keeps_logits = "logits_to_keep" in signature(model.forward).parameters
+        self._keeps_logits = "logits_to_keep" in self._parameters
         self.stored = stored
         text_config = model.config.get_text_config()
         self.context = full_context(text_config)
+        # Whether it counts positions from what transformers' cache holds
+        self._counts_from_past = bool(getattr(text_config, "attn_temperature_tuning", False))
         self.recommended = recommended_settings(name, model.generation_config)
         self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
         self._graph_runner: CudaGraphRunner | None = None
@@ -133,17 +136,19 @@ class HuggingFaceModel:
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
         )
-        kept = {"logits_to_keep": logits_indices} if self._keeps_logits else {}
-        with attention_kernels(self.kv_shape.device):
+        positions = torch.cat([batch.positions for batch in batches])
+        more: dict[str, Any] = {"logits_to_keep": logits_indices} if self._keeps_logits else {}
+        if self._counts_from_past:
+            more["past_key_values"] = PositionsAsPast(positions)
+        with attention_kernels(self.kv_shape.device), running(batches):
             logits: Tensor = self._model(
                 input_ids=torch.cat([batch.ids for batch in batches])[None],
-                position_ids=torch.cat([batch.positions for batch in batches])[None],
+                position_ids=positions[None],
                 attention_mask=self._no_mask,
                 use_cache=False,
-                eab_batches=batches,
-                **kept,
+                **more,
             ).logits
-        return logits[0] if kept else logits[0, logits_indices]
+        return logits[0] if self._keeps_logits else logits[0, logits_indices]
 
     @property
     def _no_mask(self) -> Tensor:
@@ -179,6 +184,9 @@ class HuggingFaceModel:
     def _check_against_plain_forward(self) -> None:
         """Compare logits through our cache with those of plain SDPA."""
         if not (error := self._cache_error()) < self._max_error:
+            if not self._counts_from_past and "past_key_values" in self._parameters:
+                self._counts_from_past = True
+                return self._check_against_plain_forward()
             raise ModelError(
                 f"{self.card.name} ({self.card.family}) computes different logits with a tree "
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
@@ -239,8 +247,6 @@ def cache_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    eab_batches: Sequence[ForwardBatch] | None = None,
-    eab_record: AttentionRecord | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention function for transformers.
@@ -248,23 +254,22 @@ def cache_attention(
     Args:
         query: (1, H, T, D).
         key, value: Of the new tokens, (1, G, T, D).
-        attention_mask: Used only without `eab_batches`.
+        attention_mask: Used only outside of a forward pass of this project.
         scaling: Factor of the scores; by default 1 / sqrt(D).
-        eab_batches: The batches of this forward pass; None outside this project.
-        eab_record: Notes the call without `eab_batches`, while a model is checked.
 
     Returns:
         The attention output, (1, T, H, D), and no attention weights.
     """
-    if eab_batches is None:
-        if eab_record is not None:
-            eab_record.add(module, query, key, value, attention_mask, kwargs)
+    batches = running_batches()
+    if batches is None:
+        if (record := current_record()) is not None:
+            record.add(module, query, key, value, attention_mask, kwargs)
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    lengths = [len(batch.ids) for batch in eab_batches]
+    lengths = [len(batch.ids) for batch in batches]
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
-    parts = zip(eab_batches, *tensors, strict=True)
+    parts = zip(batches, *tensors, strict=True)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     # Run by run: one call for all would have to stack their K and V in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]

@@ -29,7 +29,11 @@ REFUSED = {
     ),
     "a mask that depends on the text": ("DogeConfig", {}, NOT_CAUSAL),
     "attention of its own": ("DiffLlamaConfig", {}, OTHER_LAYERS),
-    "another attention of its own": ("NemotronConfig", {"head_dim": 8}, NO_LAYERS),
+    "another attention of its own": (
+        "RoFormerConfig",
+        MHA | {"is_decoder": True, "embedding_size": 32},
+        NO_LAYERS,
+    ),
 }
 TAKEN = {
     "BertConfig": MHA | {"is_decoder": True},
@@ -38,6 +42,8 @@ TAKEN = {
     "Gemma3TextConfig": {"head_dim": 8},
     "GPTBigCodeConfig": {"num_key_value_heads": 1},
     "GraniteConfig": {},
+    "NemotronConfig": {"head_dim": 8},
+    "BartConfig": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4},
     "Olmo2Config": {"pad_token_id": 0},
 }
 

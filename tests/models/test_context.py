@@ -68,7 +68,7 @@ def made(kind, **more):
         ("Qwen2Config", QWEN_WINDOW | {"max_window_layers": 2}, 128),
         ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}, 32),
         ("SmolLM3Config", SLIDING_MASK, 128),
-        ("Llama4TextConfig", TEMPERATURE, 19),
+        ("Llama4TextConfig", TEMPERATURE, 128),
         ("LlamaConfig", {}, 128),
         ("LlamaConfig", {"max_position_embeddings": 64}, 64),
         ("MistralConfig", {"sliding_window": 16}, 128),

@@ -1,0 +1,51 @@
+"""What a forward pass brings to the attention of every layer, whatever the model's own code passes
+on.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from eab.caches.base import ForwardBatch
+
+_running: ContextVar[Sequence[ForwardBatch] | None] = ContextVar("running", default=None)
+
+
+@contextmanager
+def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
+    """Within it, attention serves these batches."""
+    token = _running.set(batches)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def running_batches() -> Sequence[ForwardBatch] | None:
+    """The batches of this forward pass; None outside this project."""
+    return _running.get()
+
+
+class PositionsAsPast:
+    """Stands in for transformers' cache in models that count positions from what it holds, and not
+    from the positions that they are given.
+    """
+
+    is_compileable = False
+
+    def __init__(self, positions: Tensor) -> None:
+        counted = torch.arange(len(positions), device=positions.device)
+        self._before = positions - counted
+
+    def get_seq_length(self, layer_idx: int = 0) -> Tensor:
+        """For each token, so that counting on from it gives its position."""
+        return self._before
+
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Our caches store K and V later, in the attention function."""
+        return key, value
