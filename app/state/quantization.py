@@ -16,7 +16,7 @@ from eab.run import RunFold, RunState
 from eab.weight_formats import AS_LOADED, full_name, split_name
 
 if TYPE_CHECKING:
-    from eab.models.huggingface import HuggingFaceModel
+    from eab.models.transformers_model import TransformersModel
 
 
 FORMATS: Final = Slot(
@@ -51,16 +51,18 @@ def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.quantization.measure import measure_formats
+        from eab.models.base import refuse_own_memory
         from eab.models.loading import load_model
 
         if ready.model.kv_shape.blocks is not None:
             raise ModelError(
                 f"the weights of {model_name} are on a server; choose a model on this machine"
             )
+        refuse_own_memory(ready.model)
 
-        def load(weights: str) -> "HuggingFaceModel":
+        def load(weights: str) -> "TransformersModel":
             if weights == AS_LOADED:
-                return cast("HuggingFaceModel", ready.model)
+                return cast("TransformersModel", ready.model)
             return load_model(model_name, weights=weights)
 
         return measure_formats(load, prompt)

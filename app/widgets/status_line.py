@@ -55,7 +55,8 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
         return
     elif current.live is not None:
         why = f" {offered[0].why}" if offered else ""
-        st.caption(plain(f"{status.progress(current.live)[1]}.{why}"))
+        own = f" {current.started.model.own_memory}" if current.started is not None else ""
+        st.caption(plain(f"{status.progress(current.live)[1]}.{why}{own}".rstrip()))
     else:
         st.caption(f"**{plain(current.details.title)}.** {plain(current.details.description)}")
     for suggestion in offered[:1]:

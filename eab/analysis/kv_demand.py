@@ -67,15 +67,17 @@ class Demand:
 
 
 def demand_of(run: RunState) -> Demand | None:
-    """What a run demanded of the tree cache; None with drafts, whose rows come and go in a pass."""
-    if run.started.config.cache != "tree" or run.started.config.drafter != "none":
+    """What a run demanded of the tree cache; None with drafts, whose rows come and go in a pass,
+    and for a model without rows.
+    """
+    config = run.started.config
+    if config.cache != "tree" or config.drafter != "none" or run.started.model.own_memory:
         return None
     needs = tuple(
         Need(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
         for step in run.steps
         if step.kv is not None
     )
-    config = run.started.config
     return (
         Demand(needs, config.max_new_tokens, config.max_paths, run.started.model.row_bytes)
         if needs

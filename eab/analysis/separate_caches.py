@@ -17,6 +17,8 @@ from eab.events import KVUsage, RunStarted
 def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
     """Bytes that separate caches would hold (computed): one for each live path of `kv`."""
     config, prompt = started.config, len(started.prompt_tokens)
+    if kv.own_bytes:
+        return sum(kv.own_bytes)
     lengths = path_lengths(kv)
     if kv.block_size:
         lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]

@@ -112,7 +112,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,
         "min_fork_weight": started.config.min_fork_weight,
-        "cache": started.config.cache,
+        "cache": "own" if started.model.own_memory else started.config.cache,
         "row_bytes": started.model.row_bytes,
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
@@ -224,11 +224,12 @@ def _step_record(run: RunState, step: Step) -> dict[str, Any]:
     """
     assert step.kv is not None
     row = run.started.model.row_bytes
+    shared, private, spare = step.kv.bytes_by_use(row)
     return {
         "step": step.step,
-        "shared": step.kv.rows_shared * row,
-        "private": step.kv.rows_private * row,
-        "spare": step.kv.rows_spare * row,
+        "shared": shared,
+        "private": private,
+        "spare": spare,
         "independent": separate_bytes(run.started, step.kv),
-        "paths": [[path, shared * row, private * row] for path, shared, private in step.kv.paths],
+        "paths": [list(path) for path in step.kv.bytes_by_path(row)],
     }

@@ -6,11 +6,13 @@ from eab.caches.base import KVCache
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import GrowthRule
+from eab.caches.own import OwnCache
 from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import CacheName
+from eab.errors import ConfigError
 
 
 def make_cache(
@@ -24,14 +26,25 @@ def make_cache(
     """Make an empty cache for one run.
 
     Args:
-        name: Which cache. A server has one of its own, whatever the name.
+        name: Which cache. A server has one of its own, whatever the name. A model that keeps its
+            memory in its own way has it for `tree`, and can `recompute`.
         r: Growth step of the tree cache; the other caches never allocate ahead.
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
         top_k: How many of the most likely tokens a server shall name.
+
+    Raises:
+        ConfigError: The model cannot have this cache.
     """
     if shape.blocks is not None:
         return ServerCache(shape, shape.blocks, byte_limit, top_k)
+    if shape.own is not None:
+        if name not in ("tree", "recompute"):
+            raise ConfigError(
+                f"the cache is {name!r}, but this model keeps its memory in its own way, with a "
+                "copy for each path; choose tree, which means that here, or recompute"
+            )
+        return OwnCache(shape, byte_limit, keeps=name == "tree")
     match name:
         case "tree":
             return TreeCache(shape, r, byte_limit, padded)

@@ -20,6 +20,15 @@ class ServerBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnMemory:
+    """What a model keeps of a text where it keeps it in its own way (measured at loading)."""
+
+    row_bytes: int  # of one more token
+    state_bytes: int  # whatever the length of the text
+    whole_prompts: bool = False  # going on with several tokens at once is as slow as one by one
+
+
+@dataclass(frozen=True, slots=True)
 class KVShape:
     """What one KV row is made of, and where it is stored."""
 
@@ -34,6 +43,8 @@ class KVShape:
     simulated_device: str = ""
     # The blocks of the server that holds K and V; None if they are on this machine
     blocks: ServerBlocks | None = None
+    # The memory of a model that no cache of this project can serve
+    own: OwnMemory | None = None
     # What the attention of each layer is like; empty if all are ordinary
     attention: tuple[LayerAttention, ...] = ()
 
@@ -99,7 +110,14 @@ class KVShape:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row: K and V of one token in all layers."""
+        if self.own is not None:
+            return self.own.row_bytes
         return sum(row.numbers for row in self.stored) * self.dtype.itemsize
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that each path takes whatever the length of its text."""
+        return 0 if self.own is None else self.own.state_bytes
 
 
 def to_device(

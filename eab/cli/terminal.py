@@ -85,12 +85,12 @@ def kv_bytes(run: RunState) -> dict[str, int]:
     kv, last = run.peak_kv(), run.last_kv()
     if kv is None or last is None:
         return dict.fromkeys(KV_NAMES, 0)
-    row = run.started.model.row_bytes
+    shared, private, spare = kv.bytes_by_use(run.started.model.row_bytes)
     return {
         "bytes_held": kv.bytes_held,
-        "bytes_shared": kv.rows_shared * row,
-        "bytes_private": kv.rows_private * row,
-        "bytes_spare": kv.rows_spare * row,
+        "bytes_shared": shared,
+        "bytes_private": private,
+        "bytes_spare": spare,
         "bytes_independent": separate_bytes(run.started, kv),
         "bytes_copied": last.bytes_copied,
         "allocations": last.allocations,
@@ -117,7 +117,8 @@ def summary(
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
     stops = "itself or at a stop string" if run.started.config.stop else "itself"
     legend = _LEGEND.format(stops=stops)
-    notes = Text("\n".join(filter(None, (legend, limit_sentence(run)))), style="dim")
+    words = (legend, limit_sentence(run), run.started.model.own_memory)
+    notes = Text("\n".join(filter(None, words)), style="dim")
     return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 
 

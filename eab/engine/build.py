@@ -90,7 +90,8 @@ def _growth_rule(
     """
     if config.r != "auto":
         return config.r
-    if config.attention == "sliced" or config.cache != "tree" or model.kv_shape.blocks:
+    others = model.kv_shape.blocks or model.kv_shape.own
+    if config.attention == "sliced" or config.cache != "tree" or others:
         return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
     if config.max_paths == 1 and not model.stop_ids and not config.stop:

@@ -137,6 +137,9 @@ class Generation:
         """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
         chunks: what they report as copied must not depend on the other runs in the pass.
         """
+        own = self._model.kv_shape.own
+        if own is not None and own.whole_prompts:
+            return self.paths.prompt_length
         cells = MAX_MASK_CELLS // self.paths.prompt_length
         chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, cells))
         return min(chunk, limit) if self.config.cache == "tree" else chunk

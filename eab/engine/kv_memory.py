@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from eab.config import AUTO
+from eab.config import AUTO, BranchingConfig
 from eab.engine.build import encode
 from eab.engine.request import Request
 from eab.models.base import LanguageModel
@@ -65,12 +65,19 @@ def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request)
     """What a run needs, from its settings."""
     config, prompt = request.config, len(encode(model, request))
     limit = config.kv_limit_mib * 2**20
-    shared = config.cache in ("tree", "concat-cow")
-    most = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
-    freed = config.cache == "tree"
+    has_rows = model.kv_shape.own is None
+    freed = config.cache == "tree" and has_rows
     models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
-    fixed = sum(min(most * llm.kv_shape.row_bytes, limit) for llm in models if llm is not None)
+    fixed = sum(min(_most(llm, config, prompt), limit) for llm in models if llm is not None)
     at_once = config.r != AUTO and config.r >= config.max_new_tokens
-    rows = most if at_once else prompt + config.max_paths
+    rows = prompt + config.max_paths * (config.max_new_tokens if at_once else 1)
     own = min(rows * model.kv_shape.row_bytes, limit) if freed else 0
     return KVNeed(fixed + own, fixed)
+
+
+def _most(model: LanguageModel, config: BranchingConfig, prompt: int) -> int:
+    """Bytes that a cache holds at its largest."""
+    shape = model.kv_shape
+    shared = config.cache in ("tree", "concat-cow") and shape.own is None
+    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
+    return rows * shape.row_bytes + config.max_paths * shape.state_bytes

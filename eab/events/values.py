@@ -79,6 +79,25 @@ class KVUsage:
     tokens_sent: fields.Count = 0  # tokens of all texts that were sent to the server
     # How many of them it did not have to compute (measured by the server; 0 where it does not say)
     tokens_cached: fields.Count = 0
+    # Bytes of each live path where the model keeps its memory in its own way, without rows: all of
+    # them are private
+    own_bytes: Annotated[tuple[fields.Count, ...], fields.PER_STEP] = ()
+
+    def bytes_by_use(self, row_bytes: int) -> tuple[int, int, int]:
+        """Shared, private and spare bytes, with this many in a row."""
+        if self.own_bytes:
+            private = sum(self.own_bytes)
+            return 0, private, max(0, self.bytes_held - private)
+        rows = self.rows_shared, self.rows_private, self.rows_spare
+        return rows[0] * row_bytes, rows[1] * row_bytes, rows[2] * row_bytes
+
+    def bytes_by_path(self, row_bytes: int) -> list[tuple[int, int, int]]:
+        """Each live path with its shared and private bytes."""
+        own = self.own_bytes or (0,) * len(self.paths)
+        return [
+            (path, shared * row_bytes, private * row_bytes + more)
+            for (path, shared, private), more in zip(self.paths, own, strict=False)
+        ]
 
 
 class LayerRow(NamedTuple):
@@ -101,7 +120,7 @@ class ModelCard:
     head_dim: fields.Whole
     dtype: fields.Word  # of K and V, and of weights that are as loaded
     device: fields.Word
-    row_bytes: fields.Size  # K and V of one token in all layers
+    row_bytes: fields.Count  # K and V of one token in all layers; 0 if only states are kept
     weights: fields.Word = AS_LOADED  # their format (see eab.weight_formats)
     layout: fields.Word = PLAIN  # of weights that are as loaded
     # Of the files of its weights, one after the other; empty if they are on a server, were loaded
@@ -109,6 +128,10 @@ class ModelCard:
     sha256: fields.Word = ""
     # Of the layers that have K and V of their own, where these are not all as said above
     layer_rows: Annotated[tuple[LayerRow, ...], fields.PER_MODEL] = ()
+    # Why its paths share nothing, in a sentence, and the bytes that each takes whatever its length;
+    # empty if KV rows are shared
+    own_memory: fields.Message = ""
+    state_bytes: fields.Count = 0
 
     @property
     def full_name(self) -> str:

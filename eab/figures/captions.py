@@ -194,13 +194,18 @@ def speculation_sentence(run: RunState) -> str:
     )
 
 
+def cache_name(run: RunState) -> str:
+    """Its name in the settings, unless the model brings its own."""
+    return "of the model itself" if run.started.model.own_memory else run.started.config.cache
+
+
 def traffic_sentence(run: RunState) -> str:
     """What the cache copied, and its peak; empty for runs recorded before that was measured."""
     kv = run.last_kv()
     if kv is None or not kv.peak_bytes or kv.block_size:
         return ""  # a server says nothing of its copies
     return (
-        f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
+        f" Cache {cache_name(run)}: {human_bytes(kv.bytes_copied)} copied in "
         f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
         f"({source(run)})."
     )

@@ -31,7 +31,7 @@ def _peak_words(run: RunState, step: int, peak: int) -> str:
     kv, most = run.steps[step].kv, run.steps[peak].kv
     if kv is None or most is None or len(kv.paths) == len(most.paths):
         return ""
-    if not most.bytes_held or most.block_size:
+    if not most.bytes_held or most.block_size or most.own_bytes:
         return ""
     ratio = separate_bytes(run.started, most) / most.bytes_held
     return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
@@ -45,6 +45,9 @@ def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
     if not kv.bytes_held:
         return f"No KV cache: every step processes the whole text of {paths} again."
     held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
+    if kv.own_bytes:
+        each = "each with a copy of its own; nothing is shared" if len(kv.paths) > 1 else "alone"
+        return f"{when}{paths} in {held} of the model's own memory, {each}."
     if kv.block_size:
         saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
         return (
@@ -98,6 +101,10 @@ def memory_detail(run: RunState) -> str:
     kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
     if kv is None or not kv.bytes_held:
         return ""
+    if kv.own_bytes:
+        _, private, spare = kv.bytes_by_use(row)
+        ended = f" and {human_bytes(spare)} of paths that ended" if spare else ""
+        return f" {human_bytes(private)} of live paths{ended} ({source(run)})."
     used = human_bytes((kv.rows_shared + kv.rows_private) * row)
     own_r = config.cache == "tree" and not kv.block_size
     grows = f", each growing by the same r = {config.r}" if own_r else ""

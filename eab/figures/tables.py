@@ -182,14 +182,12 @@ def tokens_table(run: RunState) -> pd.DataFrame:
 
 def steps_table(run: RunState) -> pd.DataFrame:
     """A row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
-    row_bytes = run.started.model.row_bytes
+    row_bytes, uses = run.started.model.row_bytes, ("shared_bytes", "private_bytes", "spare_bytes")
     rows = [
         {
             "step": step.step,
             "live_paths": len(step.kv.paths),
-            "shared_bytes": step.kv.rows_shared * row_bytes,
-            "private_bytes": step.kv.rows_private * row_bytes,
-            "spare_bytes": step.kv.rows_spare * row_bytes,
+            **dict(zip(uses, step.kv.bytes_by_use(row_bytes), strict=True)),
             "held_bytes": step.kv.bytes_held,
             "independent_bytes": separate_bytes(run.started, step.kv),
             "rows_copied": step.growth.rows_copied if step.growth else 0,

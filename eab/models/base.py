@@ -8,8 +8,18 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
+from eab.errors import ModelError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
+
+
+def refuse_own_memory(model: "LanguageModel") -> None:
+    """Refuse, for a measurement of KV rows, a model that has none."""
+    if model.kv_shape.own is not None:
+        raise ModelError(
+            f"{model.card.name} keeps its memory in its own way, without the KV rows that are "
+            "measured here; choose a model whose paths share rows"
+        )
 
 
 class Stopped(Exception):

@@ -15,6 +15,14 @@ def full_context(config: Any) -> int:
     return min(lengths)
 
 
+def own_context(config: Any) -> int:
+    """Positions that a model with its own memory can tell apart: there, too, `longrope` changes
+    what is kept beyond the original length.
+    """
+    trained = int(getattr(config, "max_position_embeddings", None) or 2**20)
+    return min(trained, *_original_lengths(config), 2**20)
+
+
 def _original_lengths(config: Any) -> list[int]:
     """The original lengths of rotary embeddings that change beyond them."""
     rope = getattr(config, "rope_parameters", None) or {}

@@ -6,7 +6,7 @@ Outside of such a pass the function is transformers' own, so the model stays usa
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from itertools import accumulate
 from typing import Any, Final
@@ -25,10 +25,8 @@ from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.config import BranchingConfig
 from eab.errors import ModelError
-from eab.events import LayerRow, ModelCard
-from eab.events.chat import Prompt
+from eab.events import LayerRow
 from eab.models.causality import current_record, read_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
@@ -37,21 +35,17 @@ from eab.models.machine import is_out_of_memory
 from eab.models.masks import cache_mask
 from eab.models.passing import PositionsAsPast, running, running_batches
 from eab.models.plain_attention import plain_attention
-from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
-from eab.models.recommended import recommended_settings
-from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
-from eab.models.token_bytes import TokenTexts
-from eab.models.weight_matrices import matrix_modules
-from eab.weight_formats import AS_LOADED
+from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
+from eab.models.transformers_model import TransformersModel
 
 ATTENTION = "eab_cache"
 MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads beyond these
 _NO_LIMIT: Final = 2**40
 
 
-class HuggingFaceModel:
-    """A LanguageModel of transformers."""
+class HuggingFaceModel(TransformersModel):
+    """A LanguageModel of transformers whose attention reads KV rows from our caches."""
 
     def __init__(
         self,
@@ -67,41 +61,21 @@ class HuggingFaceModel:
             ModelError: The model does not work with a tree cache. It is left as it was.
         """
         refuse_by_config(model)
-        self._model = model.eval()
-        self._tokenizer = tokenizer
-        self._texts = TokenTexts(tokenizer)
+        text_config = model.config.get_text_config()
+        super().__init__(model, tokenizer, name, full_context(text_config), stored)
         self._parameters = signature(model.forward).parameters
         # Whether it computes logits only where they are wanted
         self._keeps_logits = "logits_to_keep" in self._parameters
-        self.stored = stored
-        text_config = model.config.get_text_config()
-        self.context = full_context(text_config)
         # Whether it counts positions from what transformers' cache holds
         self._counts_from_past = bool(getattr(text_config, "attn_temperature_tuning", False))
-        self.recommended = recommended_settings(name, model.generation_config)
-        self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
         self._graph_runner: CudaGraphRunner | None = None
         self._plain_last = torch.empty(0)  # logits at the end of the text to check, without a cache
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
             tokens = _some_tokens(min(12, self.context), int(text_config.vocab_size))
-            self.kv_shape = read_attention(model, tokens, self.context)
-            self.card = ModelCard(
-                name=name,
-                family=str(text_config.model_type),
-                vocab_size=int(text_config.vocab_size),
-                dtype=str(self.kv_shape.dtype).removeprefix("torch."),
-                device=str(self.kv_shape.device),
-                weights=stored.weights,
-                layout=stored.layout,
-                sha256=sha256,
-                layers=self.kv_shape.layers,
-                kv_heads=self.kv_shape.kv_heads,
-                head_dim=self.kv_shape.head_dim,
-                row_bytes=self.kv_shape.row_bytes,
-                layer_rows=layer_rows(self.kv_shape),
-            )
+            shape = read_attention(model, tokens, self.context)
+            self._describe(shape, sha256, layer_rows(shape))
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
@@ -115,16 +89,6 @@ class HuggingFaceModel:
             raise ModelError(
                 f"{name} ({text_config.model_type}) does not work with a tree cache: {error}"
             ) from error
-
-    @property
-    def weight_bytes(self) -> Mapping[str, int]:
-        """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
-        return bytes_by_kind(self._model)
-
-    @property
-    def weight_matrices(self) -> Mapping[str, nn.Module]:
-        """The modules that hold its weight matrices (see eab.models.weight_matrices)."""
-        return matrix_modules(self._model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         if self._graph_runner is not None and len(batches) == 1:
@@ -154,20 +118,6 @@ class HuggingFaceModel:
     def _no_mask(self) -> Tensor:
         """Has four dimensions, so that transformers does not build a mask."""
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
-
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether a prompt is sent as a message of the user."""
-        return bool(self._tokenizer.chat_template)
-
-    def text(self, token: int) -> str:
-        return self._texts[token]
-
-    def is_special(self, token: int) -> bool:
-        return self._texts.is_special(token)
 
     def _make_graph_runner(self) -> CudaGraphRunner:
         # The runner must not keep the model alive.
@@ -200,17 +150,6 @@ class HuggingFaceModel:
         short = max((limit for limit in limits if limit <= MAX_LIMIT_TO_CHECK), default=0)
         length = min(max(12, short + 5), self.context)
         return _some_tokens(length, self.card.vocab_size)
-
-    @property
-    def _max_error(self) -> float:
-        """Rounded weights and activations turn a rounding of attention into a larger one. Input of
-        eight bits does so in every layer: 0.17 was measured for SmolLM2, which has thirty.
-        """
-        if self.stored.weights == "int8":
-            return 0.3
-        precise = self.kv_shape.dtype in (torch.float32, torch.float64)
-        rounded = self.stored.weights != AS_LOADED or quantized_by(self._model)
-        return 1e-3 if precise and not rounded else 0.1
 
     @torch.inference_mode()
     def _logits_without_cache(self, implementation: str) -> Tensor:
@@ -306,11 +245,3 @@ def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.d
         device=device,
         group=heads // kv_heads,
     )
-
-
-def stop_ids_of(*sources: Any) -> frozenset[int]:
-    """All token ids that end a text; each source, such as a generation config, may list several."""
-    stop_ids: set[int] = set()
-    for ids in (getattr(source, "eos_token_id", None) for source in sources):
-        stop_ids.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
-    return frozenset(stop_ids)

@@ -15,12 +15,13 @@ from eab.errors import ModelError
 from eab.formatting import human_bytes, quoted
 from eab.models import pretrained
 from eab.models.gguf import checkpoint as gguf
-from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import CPU, free_memory, is_out_of_memory, total_memory
+from eab.models.own_cache import driven
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, find_source, weights_sha256
 from eab.models.stored_weights import StoredWeights, store_weights
+from eab.models.transformers_model import TransformersModel
 from eab.weight_formats import AS_LOADED, AUTO, check_names
 
 DTYPES: Final = {
@@ -42,7 +43,7 @@ def load_model(
     dtype: str = "auto",
     weights: str = AS_LOADED,
     layout: str = AUTO,
-) -> HuggingFaceModel:
+) -> TransformersModel:
     """Load a model and its tokenizer.
 
     Args:
@@ -80,12 +81,12 @@ def load_model(
 
 def _loaded(
     name: str, source: Source, dtype: torch.dtype, target: torch.device, weights: str, layout: str
-) -> HuggingFaceModel:
+) -> TransformersModel:
     """Load from `source`. Only this frame holds the model."""
     holds_all = target if weights == AS_LOADED else CPU
     tokenizer, model = _load(name, source, dtype, holds_all)
     model, stored = _placed(model, target, weights, layout, mapped=source.kind != "gguf")
-    return HuggingFaceModel(model, tokenizer, name, stored, weights_sha256(source))
+    return driven(model, tokenizer, name, stored, weights_sha256(source))
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
@@ -148,7 +149,7 @@ def _apart_from_file(model: Any) -> Any:
     return model
 
 
-def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> TransformersModel:
     """Wrap a model and a tokenizer that the caller has already loaded.
 
     The model's attention function is replaced by ours. The model stays usable elsewhere: without
@@ -164,7 +165,7 @@ def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFa
             f"model and tokenizer are {given}; give a model and a tokenizer of transformers"
         )
     name = name or str(model.config.name_or_path or type(model).__name__)
-    return HuggingFaceModel(model, tokenizer, name)
+    return driven(model, tokenizer, name)
 
 
 def _device(name: str) -> torch.device:

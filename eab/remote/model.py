@@ -22,9 +22,10 @@ from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
 from eab.models.base import Stopped
-from eab.models.huggingface import kv_shape, stop_ids_of
+from eab.models.huggingface import kv_shape
 from eab.models.prompts import encode_prompt
 from eab.models.token_bytes import TokenTexts
+from eab.models.transformers_model import stop_ids_of
 from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_tops
 from eab.remote.connection import Connection
 from eab.remote.dialect import Continuation, Dialect, bad_answer

@@ -1,4 +1,4 @@
-"""Draft tokens by a smaller model with its own tree cache, for all paths in the same passes.
+"""Draft tokens by a smaller model with a cache of its own, for all paths in the same passes.
 
 The draft model uses the random number that the target will use at that step. Where both models
 agree, the draft token is accepted at any entropy. A run has the same tokens with or without a draft
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from eab.branching.policy import Policy
 from eab.branching.sampling import Predictions
+from eab.caches.factory import make_cache
 from eab.caches.growth import auto_growth_rule
-from eab.caches.tree import TreeCache
 from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
 from eab.models.base import LanguageModel
@@ -34,7 +34,7 @@ class DraftModel(Drafter):
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
         r = auto_growth_rule(None) if config.r == AUTO else config.r
-        self._cache = TreeCache(model.kv_shape, r, config.kv_limit_mib * 2**20)
+        self._cache = make_cache("tree", model.kv_shape, r, config.kv_limit_mib * 2**20)
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:

@@ -23,7 +23,7 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
 from eab.caches.layers import LayerAttention, RowShape
-from eab.caches.shape import KVShape
+from eab.caches.shape import KVShape, OwnMemory
 from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
@@ -139,12 +139,14 @@ class RecordedModel:
 
 def _kv_shape(card: ModelCard) -> KVShape:
     sizes = (card.layers, card.kv_heads, card.head_dim)
-    if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > fields.MAX_LAYERS:
+    least = 0 if card.own_memory else 1  # a model with its own memory need not have heads
+    if card.dtype not in DTYPES or min(sizes) < least or card.layers > fields.MAX_LAYERS:
         raise RecordError(
             f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has "
             "rows of this size"
         )
     rows = tuple(LayerAttention(rows=RowShape(*row)) for row in card.layer_rows)
+    own = OwnMemory(card.row_bytes, card.state_bytes) if card.own_memory else None
     shape = KVShape(
         len(rows) or card.layers,
         card.kv_heads,
@@ -153,6 +155,7 @@ def _kv_shape(card: ModelCard) -> KVShape:
         torch.device("meta"),
         simulated_device=card.device.partition(":")[0],
         attention=rows,
+        own=own,
     )
     if shape.row_bytes != card.row_bytes:
         raise RecordError(

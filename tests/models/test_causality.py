@@ -61,19 +61,28 @@ def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, mon
     monkeypatch.setattr(HuggingFaceModel, "_check_against_plain_forward", lambda self: None)
     model = causal(name, **more | {"initializer_range": 0.002}).to(dtype)
     with pytest.raises(ModelError, match=f"the model family .* {reason}"):
+        HuggingFaceModel(model, words, "it")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_encoder_is_refused_whoever_keeps_its_memory(dtype, words):
+    model = causal("BertConfig", **MHA, initializer_range=0.002).to(dtype)
+    with pytest.raises(ModelError, match="'bert' lets a token read later ones"):
         wrap_model(model, words)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
 def test_other_families_are_taken(kind, dtype, words):
     model = causal(kind, **TAKEN[kind] | {"initializer_range": 0.1}).to(dtype)
-    assert wrap_model(model, words).kv_shape.layers == 2
+    assert isinstance(wrap_model(model, words), HuggingFaceModel)
 
 
 @pytest.mark.parametrize(("family", "dtype"), [*zip(CONFIGS, cycle(DTYPES))], ids=str)
 def test_the_families_of_the_other_tests_are_taken(family, dtype, make_model, words):
     model = make_model(CONFIGS[family]()).to(dtype)
-    assert wrap_model(model, words).card.family == family
+    wrapped = wrap_model(model, words)
+    assert isinstance(wrapped, HuggingFaceModel)
+    assert wrapped.card.family == family
 
 
 def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
@@ -81,7 +90,7 @@ def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
         "eab.models.huggingface.read_attention",
         lambda model, *_: kv_shape(model.config, model.dtype, model.device),
     )
-    encoder = wrap_model(causal("BertConfig", **MHA).bfloat16(), words)
+    encoder = HuggingFaceModel(causal("BertConfig", **MHA).bfloat16(), words, "it")
     assert encoder._cache_error() < 0.01
 
 
@@ -109,4 +118,4 @@ def test_layers_may_store_rows_of_different_sizes_or_read_those_of_another_layer
 def test_a_data_type_that_the_model_itself_cannot_use_is_said_in_words(words):
     model = causal("MixtralConfig", num_local_experts=4, pad_token_id=0).double()
     with pytest.raises(ModelError, match=r"'mixtral' does not run in torch.float64 on cpu \(.*ble"):
-        wrap_model(model, words)
+        HuggingFaceModel(model, words, "it")

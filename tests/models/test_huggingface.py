@@ -16,6 +16,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.run import RunFold, fold
 
@@ -45,9 +46,14 @@ def t5() -> PreTrainedModel:
     ],
     ids=["encoder-decoder", "recurrent", "alibi"],
 )
-def test_a_family_that_the_engine_cannot_drive_is_refused_in_words(make, reason, words):
+def test_a_family_that_the_caches_cannot_serve_is_refused_in_words(make, reason, words):
     with pytest.raises(ModelError, match=reason):
-        wrap_model(make(), words)
+        HuggingFaceModel(make(), words, "it")
+
+
+def test_an_encoder_decoder_is_refused_whoever_keeps_its_memory(words):
+    with pytest.raises(ModelError, match="'t5' is an encoder-decoder model"):
+        wrap_model(t5(), words)
 
 
 def test_a_model_that_is_refused_is_left_as_it_was(words):
@@ -56,7 +62,7 @@ def test_a_model_that_is_refused_is_left_as_it_was(words):
     with torch.inference_mode():
         before = model(tokens).logits
         with pytest.raises(ModelError):
-            wrap_model(model, words)
+            HuggingFaceModel(model, words, "it")
         assert torch.equal(model(tokens).logits, before)
 
 
@@ -64,7 +70,8 @@ def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypat
     honest = TreeCache.attend
     monkeypatch.setattr(TreeCache, "attend", lambda *arguments: 1.5 * honest(*arguments))
     with pytest.raises(ModelError, match="computes different logits with a tree cache"):
-        wrap_model(causal("LlamaConfig"), words)
+        HuggingFaceModel(causal("LlamaConfig"), words, "it")
+    assert "computes different logits" in wrap_model(causal("LlamaConfig"), words).card.own_memory
 
 
 def test_a_saved_encoder_decoder_is_refused(tmp_path, words):

@@ -13,6 +13,7 @@ from transformers.masking_utils import (
 
 from eab.caches.layers import EVERYTHING, Reach
 from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 from eab.models.masks import MaskRule, cache_mask, noting_masks
 
@@ -98,4 +99,4 @@ def test_a_mask_that_a_cache_does_not_know_is_refused(words, monkeypatch):
         lambda window: lambda _text, _head, at, row: (row > at - window) | (row == 0),
     )
     with pytest.raises(ModelError, match=r"'mistral' lets a token .* earlier ones by an unkn"):
-        wrap_model(causal("MistralConfig", sliding_window=16), words)
+        HuggingFaceModel(causal("MistralConfig", sliding_window=16), words, "it")

@@ -15,6 +15,7 @@ import { Reading } from "./reading.js";
 
 /** @type {Record<string, string>} What the caches that share no rows do. */
 const WITHOUT_SHARING = {
+  own: "Each path holds a copy of the model's own memory",
   "deep-copy": "Each path holds a copy of its own",
   recompute: "This cache keeps no rows",
 };
@@ -117,7 +118,7 @@ export class Inspector {
     const { run } = this.store;
     const size = bytes(run.rowBytes);
     const without = WITHOUT_SHARING[run.cache];
-    if (without) return `${without} (${size} per row).`;
+    if (without) return run.rowBytes ? `${without} (${size} per row).` : `${without}.`;
     if (cursor <= path.born + index) return `Its KV row (${size}) is written in the next step.`;
     const live = (this.store.stepAt(cursor)?.paths ?? []).map((rows) => rows.path);
     const readers = live.filter((reader) => this.store.lineageOf(reader).has(path.id));

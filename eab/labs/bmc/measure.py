@@ -35,7 +35,7 @@ from eab.labs.bmc.results import (
     SizeTimed,
 )
 from eab.labs.bmc.rounds import PAUSE_SECONDS, REPEATS, calibrate_first, repeat_words, whole_model
-from eab.models.base import LanguageModel
+from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -55,6 +55,7 @@ def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
 ) -> Iterator[ReportEvent]:
     """Run one experiment; `repeats` counts each measured run, after the warm-up."""
+    refuse_own_memory(model)
     card = model.card
     yield Began(card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes)
     match experiment:

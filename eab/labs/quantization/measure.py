@@ -29,8 +29,8 @@ from eab.labs.quantization.results import (
     StepTimed,
 )
 from eab.models.base import LanguageModel
-from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import describe_machine
+from eab.models.transformers_model import TransformersModel
 from eab.timing import Measure
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
@@ -39,7 +39,7 @@ REPEATS: Final = 15
 PROMPT_ROWS: Final = 128
 _KNOWN: Final = "embedded"  # the model whose training text has the known distributions
 
-Load = Callable[[str], HuggingFaceModel]  # by weight format
+Load = Callable[[str], TransformersModel]  # by weight format
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def _threshold() -> float:
 
 def _measure_format(
     weights: str,
-    model: HuggingFaceModel,
-    loaded: HuggingFaceModel,
+    model: TransformersModel,
+    loaded: TransformersModel,
     texts: _Texts,
     characters: int,
     repeats: int,
@@ -132,7 +132,7 @@ def _measure_format(
 
 
 def _time_steps(
-    model: HuggingFaceModel, loaded: HuggingFaceModel, rows: int, repeats: int
+    model: TransformersModel, loaded: TransformersModel, rows: int, repeats: int
 ) -> Iterator[list[tuple[float, float]]]:
     """Time decode steps of both models in turns; after each round, all rounds so far."""
     ours, theirs = (_step(each, rows, repeats) for each in (model, loaded))
@@ -142,7 +142,7 @@ def _time_steps(
         yield rounds
 
 
-def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
+def _step(model: TransformersModel, paths: int, repeats: int) -> Measure:
     steps = repeats + 1
     prompt = max(0, min(PROMPT_ROWS, model.context - steps))
     cache = prefilled_tree(model.kv_shape, prompt, steps, padded=False, paths=paths, steps=steps)
@@ -150,7 +150,7 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
     return lambda: time_step(lambda batch: model.forward([batch]), cache, numbers).rest
 
 
-def read_bytes(model: HuggingFaceModel) -> int:
+def read_bytes(model: TransformersModel) -> int:
     """Bytes of the weights that a decode step reads: an input embedding only if it is tied."""
     embeddings, layers = [], set()
     for module in model.weight_matrices.values():
@@ -162,7 +162,7 @@ def read_bytes(model: HuggingFaceModel) -> int:
     return sum(model.weight_bytes.values()) - looked_up
 
 
-def _parameters(loaded: HuggingFaceModel) -> int:
+def _parameters(loaded: TransformersModel) -> int:
     modules = loaded.weight_matrices.values()
     return sum(
         module.weight.numel()  # type: ignore[operator, misc]
@@ -188,7 +188,7 @@ def _entropy(scores: Tensor) -> Tensor:
     return -(scores.exp() * scores).sum(-1)
 
 
-def _entropy_error(model: HuggingFaceModel, texts: _Texts) -> float | None:
+def _entropy_error(model: TransformersModel, texts: _Texts) -> float | None:
     errors = [
         abs(float(_entropy(log_probabilities(model, ids)[-1:])) / math.log(2) - bits)
         for ids, bits in texts.known

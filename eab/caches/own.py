@@ -1,0 +1,280 @@
+"""The memory of a model that no cache of this project can serve: transformers' own, path by path.
+
+Nothing is shared. Paths with texts of equal length are rows of one memory object, so they go
+through the model together; the children of a fork get copies of their parent's row in the next
+pass. With draft tokens, a memory that cannot be cropped is copied before the pass; after a
+rejection the copy takes its place, and the accepted tokens are read again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import Tensor
+
+from eab.caches import own_memory
+from eab.caches.base import ForwardBatch, logits_indices
+from eab.caches.ledger import Ledger, check_limit
+from eab.caches.own_memory import BatchAxes
+from eab.caches.shape import KVShape, to_device
+from eab.events import Growth, KVUsage, PathRows
+
+
+class ReadsTexts(Protocol):
+    """A model with a memory of its own."""
+
+    @property
+    def axes(self) -> BatchAxes:
+        """Along which axes of the memory the texts are."""
+        ...
+
+    @property
+    def together(self) -> bool:
+        """Whether it reads several texts at once."""
+        ...
+
+    def read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+        """Read the next tokens, (B, T), of texts that have `start` tokens so far. The memory is
+        None before the first token. It may be changed in place.
+
+        Returns:
+            The logits after the last `keep` tokens, (B, keep, V), and the memory after all; None
+            if the model keeps none.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A memory object. Each row has read another text of the same length."""
+
+    memory: Any = None
+    length: int = 0
+    rows: int = 1
+    bytes: int = 0
+
+    @property
+    def bytes_of_row(self) -> int:
+        """Bytes for one text."""
+        return self.bytes // self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the memory of a path is. The children of a fork have the same place at first."""
+
+    held: Held
+    row: int = 0
+
+
+class OwnCache:
+    """The memories of the paths of one run.
+
+    Args:
+        keeps: Whether memory is kept between passes; else each reads the whole texts again.
+    """
+
+    def __init__(self, shape: KVShape, byte_limit: int, keeps: bool = True) -> None:
+        self.shape, self.byte_limit, self._keeps = shape, byte_limit, keeps
+        self._texts: dict[int, list[int]] = {0: []}
+        self._places = {0: Place(Held())}
+        self._before: dict[int, Place] = {}  # before the draft tokens of the latest pass
+        self._asked: list[tuple[int, int]] = []  # paths of the prepared batch, logits to keep
+        self._logits: dict[int, Tensor] = {}  # of the prepared batch, as far as it is computed
+        self._axes: BatchAxes = {}
+        self._ledger = Ledger()
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of the tensors of all memories (measured; computed without a model)."""
+        return sum(held.bytes for held in self._all_held())
+
+    def _all_held(self) -> Iterable[Held]:
+        places = (*self._places.values(), *self._before.values())
+        return dict.fromkeys(place.held for place in places)
+
+    def reserve(self, rows: int, steps: int | None) -> Growth | None:
+        """Nothing is allocated ahead."""
+        return None
+
+    def prepare(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        logits_to_keep: Sequence[int] | None = None,
+    ) -> ForwardBatch:
+        """The batch holds all tokens that the memory of a path has not read."""
+        keep = list(logits_to_keep or [1] * len(paths))
+        self._before, self._logits = {}, {}
+        drafting = [path for path, count in zip(paths, keep, strict=True) if count > 1]
+        self._check_room(paths, tokens, drafting)
+        self._texts |= {
+            path: [*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)
+        }
+        self._asked = [*zip(paths, keep, strict=True)]
+        starts = [self._places[path].held.length for path in paths]
+        unread = [self._texts[path][start:] for path, start in zip(paths, starts, strict=True)]
+        counts = [len(part) for part in unread]
+        positions = [
+            start + index
+            for start, count in zip(starts, counts, strict=True)
+            for index in range(count)
+        ]
+        ids = [token for part in unread for token in part]
+        if self.shape.device.type == "meta":
+            self._pretend_to_read(paths)
+        kept = logits_indices(counts, keep)
+        batch_ids, at, logits = to_device(self.shape.device, ids, positions, kept)
+        return ForwardBatch(self, batch_ids, at, logits, growths=())
+
+    def _check_room(
+        self, paths: Sequence[int], tokens: Sequence[Sequence[int]], drafting: Sequence[int]
+    ) -> None:
+        row, state = self.shape.row_bytes, self.shape.state_bytes
+        if not self._keeps:
+            lengths = [len(self._texts[path]) for path in paths] + [*map(len, tokens)]
+            needed = sum(lengths) * row + len(paths) * state
+            check_limit(needed, self.byte_limit, what="one forward pass over all texts needs")
+            return
+        places = [*self._places.values(), *(self._places[path] for path in drafting)]
+        held = sum(place.held.bytes_of_row or state for place in places)
+        check_limit(held + sum(map(len, tokens)) * row, self.byte_limit)
+
+    def _pretend_to_read(self, paths: Sequence[int]) -> None:
+        """Without a model: what a pass would hold."""
+        for path in paths:
+            length = len(self._texts[path])
+            size = self.shape.state_bytes + length * self.shape.row_bytes if self._keeps else 0
+            self._places[path] = Place(Held(None, length if self._keeps else 0, 1, size))
+        self._ledger.peak_bytes = max(self._ledger.peak_bytes, self.bytes_held)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> NoReturn:
+        """Never called: the attention of the model is its own."""
+        raise NotImplementedError("the model has a memory of its own")
+
+    def read(self, model: ReadsTexts) -> Tensor:
+        """Let the model read the prepared batch: the logits that it keeps, (K, V).
+
+        If that fails, it can be repeated: what is computed already is not read again.
+        """
+        self._axes = model.axes
+        alike: dict[tuple[int, int, int], list[int]] = {}
+        for path, _ in self._asked:
+            if path not in self._logits:
+                length = self._places[path].held.length
+                alone = 0 if model.together else path
+                alike.setdefault((length, len(self._texts[path]), alone), []).append(path)
+        for paths in alike.values():
+            self._read_together(model, paths)
+        logits = [self._logits[path][-keep:] for path, keep in self._asked]
+        self._logits = {}
+        return torch.cat(logits)
+
+    def _read_together(self, model: ReadsTexts, alike: Sequence[int]) -> None:
+        """Read what these paths have not read, equally many tokens after equally long texts."""
+        paths = sorted(alike, key=lambda path: id(self._places[path].held))
+        held, asked = self._gathered(paths), dict(self._asked)
+        keep = max(asked[path] for path in paths)
+        if keep > 1:
+            self._remember(paths, held)
+        unread = [self._texts[path][held.length :] for path in paths]
+        ids = torch.tensor(unread, dtype=torch.int64, device=self.shape.device)
+        before = own_memory.tensors_of(held.memory)
+        try:
+            logits, memory = model.read(held.memory, ids, held.length, keep)
+        except BaseException:  # the memory may have read a part, so it is computed anew
+            self._places |= {path: Place(Held()) for path in paths}
+            raise
+        self._logits |= zip(paths, logits, strict=True)
+        if memory is None or not self._keeps:
+            self._places |= {path: Place(Held()) for path in paths}
+            self._note_peak(own_memory.bytes_of(memory))
+            return
+        held.memory, held.length = own_memory.compact(memory), held.length + ids.shape[1]
+        held.bytes = own_memory.bytes_of(held.memory)
+        made = own_memory.tensors_of(held.memory)
+        new = [name for name, tensor in made.items() if before.get(name) is not tensor]
+        self._ledger.allocations += len(new)
+        self._ledger.bytes_copied += sum(
+            min(before[name].nbytes, made[name].nbytes) for name in new if name in before
+        )
+        self._note_peak()
+
+    def _gathered(self, paths: Sequence[int]) -> Held:
+        """One memory with a row for each path, in this order; those of one are neighbours."""
+        places = [self._places[path] for path in paths]
+        rows: dict[Held, list[int]] = {}
+        for place in places:
+            rows.setdefault(place.held, []).append(place.row)
+        first = places[0].held
+        alone = sum(place.held is first for place in self._places.values()) == len(paths)
+        if len(rows) == 1 and alone and rows[first] == [*range(first.rows)]:
+            return first
+        held = Held(None, first.length, len(paths))
+        if first.memory is not None:
+            parts = [own_memory.rows_of(old.memory, of, self._axes) for old, of in rows.items()]
+            self._note_copy(held, own_memory.joined(parts, self._axes))
+        self._places |= {path: Place(held, row) for row, path in enumerate(paths)}
+        return held
+
+    def _remember(self, paths: Sequence[int], held: Held) -> None:
+        """Keep a copy of a memory that cannot forget, before it reads draft tokens."""
+        if held.memory is None or own_memory.can_be_cropped(held.memory):
+            return
+        copy = Held(None, held.length, held.rows)
+        self._note_copy(copy, own_memory.rows_of(held.memory, range(held.rows), self._axes))
+        self._before |= {path: Place(copy, row) for row, path in enumerate(paths)}
+
+    def _note_copy(self, held: Held, memory: Any) -> None:
+        """Take a memory that was copied from others, and count it."""
+        held.memory, held.bytes = memory, own_memory.bytes_of(memory)
+        self._ledger.allocations += len(own_memory.tensors_of(memory))
+        self._ledger.bytes_copied += held.bytes
+        self._note_peak(held.bytes)
+
+    def _note_peak(self, more: int = 0) -> None:
+        self._ledger.peak_bytes = max(self._ledger.peak_bytes, self.bytes_held + more)
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """The children read from the same row, until they go through the model."""
+        text, place = self._texts.pop(path), self._places.pop(path)
+        self._before.pop(path, None)
+        self._texts |= {child: text for child in children}  # never changed in place
+        self._places |= dict.fromkeys(children, place)
+
+    def release(self, path: int) -> None:
+        """Its row is left out when the others are next copied."""
+        del self._texts[path], self._places[path]
+        self._before.pop(path, None)
+
+    def trim(self, path: int, length: int) -> None:
+        """Rejected tokens cannot be taken out of every memory; see the module."""
+        self._texts[path] = self._texts[path][:length]
+        place, before = self._places[path], self._before.pop(path, None)
+        held, shorter = place.held, Held()
+        if held.length <= length:
+            return
+        if before is not None and before.held.length <= length:
+            self._places[path] = before
+            return
+        if own_memory.can_be_cropped(held.memory):
+            memory = own_memory.rows_of(held.memory, [place.row], self._axes)
+            shorter.length = length
+            self._note_copy(shorter, own_memory.cropped(memory, held.length - length))
+        self._places[path] = Place(shorter)
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """All of it is private."""
+        return KVUsage(
+            bytes_held=self.bytes_held,
+            rows_shared=0,
+            rows_private=0,
+            rows_spare=0,
+            rows_independent=sum(len(self._texts[path]) for path in paths),
+            paths=tuple(PathRows(path, 0, 0) for path in paths),
+            own_bytes=tuple(self._places[path].held.bytes_of_row for path in paths),
+            **self._ledger.totals(),
+        )

@@ -1,0 +1,129 @@
+"""The memory of a model that keeps it in its own way: an object with tensors somewhere in it.
+
+It may be a cache of K and V, of states of constant size, of both, or a list of states. Its tensors
+are named by their place in it. Several texts of equal length can share an object: each has a row of
+its own in every tensor, along the axis that `BatchAxes` names.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+BatchAxes = Mapping[str, int]  # by the name of a tensor; one that is not in it has no rows
+
+_WASTE: Final = 1.25  # a tensor that keeps this much more memory alive than it shows is copied
+
+
+def changed(memory: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
+    """A copy of a memory object, with `change(name, tensor)` in the place of each tensor."""
+    known: dict[int, Any] = {}
+
+    def twin(value: Any, name: str) -> Any:
+        if id(value) in known:
+            return known[id(value)]
+        if isinstance(value, Tensor):
+            known[id(value)] = change(name, value)
+            return known[id(value)]
+        if isinstance(value, dict):
+            return {key: twin(part, f"{name}.{key}") for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)([twin(part, f"{name}.{at}") for at, part in enumerate(value)])
+        if not _has_parts(value):
+            return value
+        known[id(value)] = other = copy.copy(value)
+        vars(other).update({key: twin(part, f"{name}.{key}") for key, part in vars(value).items()})
+        return other
+
+    return twin(memory, "")
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether it is an object of transformers that may hold tensors, and no model or settings."""
+    if isinstance(value, nn.Module | type) or hasattr(value, "model_type"):
+        return False
+    return type(value).__module__.startswith("transformers.") and hasattr(value, "__dict__")
+
+
+def tensors_of(memory: Any) -> dict[str, Tensor]:
+    """The tensors of a memory object by name, each once."""
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, tensor: Tensor) -> Tensor:
+        found[name] = tensor
+        return tensor
+
+    changed(memory, note)
+    return found
+
+
+def bytes_of(memory: Any) -> int:
+    """Bytes that its tensors keep allocated (measured)."""
+    storages = [tensor.untyped_storage() for tensor in tensors_of(memory).values()]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def axes_of(one: Any, two: Any) -> BatchAxes:
+    """Along which axis each tensor has its rows, from the memory of one text and that of two."""
+    after = tensors_of(two)
+    return {
+        name: axis
+        for name, tensor in tensors_of(one).items()
+        for axis, size in enumerate(tensor.shape)
+        if name in after and after[name].dim() == tensor.dim() and after[name].shape[axis] != size
+    }
+
+
+def rows_of(memory: Any, rows: Sequence[int], axes: BatchAxes) -> Any:
+    """A copy with these rows, in this order; a row may be there more than once."""
+
+    def selected(name: str, tensor: Tensor) -> Tensor:
+        if name not in axes or not tensor.numel():
+            return tensor.clone()
+        index = torch.tensor(rows, dtype=torch.int64, device=tensor.device)
+        return tensor.index_select(axes[name], index)
+
+    return changed(memory, selected)
+
+
+def joined(parts: Sequence[Any], axes: BatchAxes) -> Any:
+    """One memory object with the rows of all of these, of texts of equal length."""
+    if len(parts) == 1:
+        return parts[0]
+    others = [tensors_of(part) for part in parts]
+
+    def together(name: str, tensor: Tensor) -> Tensor:
+        if name not in axes or not tensor.numel():
+            return tensor.clone()
+        return torch.cat([tensors[name] for tensors in others], dim=axes[name])
+
+    return changed(parts[0], together)
+
+
+def compact(memory: Any) -> Any:
+    """The same memory, without tensors that are small views of large ones, as those of attention
+    windows are.
+    """
+    tensors = tensors_of(memory).values()
+    if all(_is_compact(tensor) for tensor in tensors):
+        return memory
+    return changed(memory, lambda _, tensor: tensor if _is_compact(tensor) else tensor.clone())
+
+
+def _is_compact(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() <= _WASTE * tensor.nbytes
+
+
+def can_be_cropped(memory: Any) -> bool:
+    """Whether its last tokens can be removed: only K and V of all tokens can."""
+    kinds = {type(layer).__name__ for layer in getattr(memory, "layers", ())}
+    whole = bool(kinds) and kinds <= {"DynamicLayer", "DummyLayer"}
+    return whole and bool(memory.is_croppable)
+
+
+def cropped(memory: Any, tokens: int) -> Any:
+    """The memory, changed in place, without its last tokens; for one that can be cropped."""
+    memory.crop(-tokens)
+    return compact(memory)

@@ -1,0 +1,162 @@
+"""The check of a model that keeps its own memory: is it causal, and which way of reading is right?
+
+The reference is a full forward pass of transformers. The paths of the check fork, go on with one
+and with several tokens, and forget some, as those of a run with draft tokens do.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from eab.caches.own import OwnCache
+from eab.caches.own_memory import bytes_of
+from eab.caches.shape import KVShape, OwnMemory
+from eab.errors import ModelError
+from eab.formatting import reason_of
+from eab.models.machine import is_out_of_memory
+from eab.models.own_reader import OwnReader
+
+_NO_LIMIT: Final = 2**50
+# The largest error of a logit, relative: families that compute in float32 reach 3e-5. Weights and
+# numbers in fewer bits have a limit of their own, above _ROUGH.
+_PRECISE, _ROUGH = 1e-4, 1e-3
+_LONGEST: Final = 40  # tokens of the text to check
+_EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+
+
+def checked_reader(
+    model: PreTrainedModel, vocab_size: int, context: int, max_error: float
+) -> OwnReader:
+    """A reader whose way gives the logits of a full forward pass.
+
+    Raises:
+        ModelError: There is none, the model lets a token read later ones, computes NaN, or does not
+            run at all.
+    """
+    family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
+    tokens = [(7 + 31 * index) % vocab_size for index in range(length)]
+    try:
+        reader = OwnReader(model, tokens[: max(1, length // 4)])
+        plain = _plain_logits(reader, tokens, model.device)
+    except Exception as error:  # of any kernel
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"the model family {family!r} does not run in {model.dtype} on {model.device} "
+            f"({reason_of(error)}). Choose another dtype or device"
+        ) from error
+    if plain.isnan().any():
+        raise ModelError(
+            f"the model family {family!r} computes NaN logits in {model.dtype}: its weights are "
+            "damaged"
+            + (", or too large for it. Choose bfloat16" if model.dtype == torch.float16 else "")
+        )
+    if _reads_later_tokens(reader, model, tokens, plain):
+        raise ModelError(
+            f"the model family {family!r} lets a token read later ones; the engine needs a "
+            "decoder-only model"
+        )
+    limit = _PRECISE if max_error <= _ROUGH else max_error
+    problems: list[str] = []
+    for way in reader.ways:
+        reader.way = way
+        try:
+            found = _error(reader, tokens, model)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            problems.append(reason_of(error))
+            continue
+        if found < limit:
+            return reader
+        problems.append(f"relative error {found:.2g}")
+    raise ModelError(
+        f"the model family {family!r} computes other logits part by part than at once "
+        f"({problems[0]})"
+    )
+
+
+def measured_memory(reader: OwnReader, device: torch.device, context: int) -> OwnMemory:
+    """Bytes of the memory of one text: those that grow with it, and those that do not."""
+    short, long = min(8, context - 1), min(_LONGEST, context)
+    sizes = [
+        bytes_of(
+            reader.read(None, torch.zeros((1, length), dtype=torch.int64, device=device), 0, 1)[1]
+        )
+        for length in (short, long)
+    ]
+    row = max(0, -(-(sizes[1] - sizes[0]) // (long - short)))
+    return OwnMemory(row, max(0, sizes[0] - short * row), not reader.way.several)
+
+
+def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device) -> Tensor:
+    """Of all tokens, from a full forward pass, in float32 or float64."""
+    logits = reader.plain(torch.tensor([[*tokens]], device=device))[0]
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _reads_later_tokens(
+    reader: OwnReader, model: PreTrainedModel, tokens: Sequence[int], plain: Tensor
+) -> bool:
+    """Whether another last token changes what comes before it. In a pass of the same shape rounding
+    is the same, but experts compute other groups of tokens.
+    """
+    other = [*tokens[:-1], (tokens[-1] + 1) % plain.shape[1]]
+    change = (_plain_logits(reader, other, model.device) - plain)[:-1].abs()
+    config = model.config.get_text_config()
+    exact = model.device.type == "cpu" and not any(getattr(config, name, 0) for name in _EXPERTS)
+    tolerance = 1e-6 if exact else 64 * torch.finfo(model.dtype).eps
+    return len(tokens) > 1 and bool(change.max() > tolerance * plain.abs().max())
+
+
+@torch.inference_mode()
+def _error(reader: OwnReader, tokens: Sequence[int], model: PreTrainedModel) -> float:
+    """The largest error of a logit, relative to the largest logit of its position."""
+    shape = KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
+    texts: dict[int, list[int]] = {0: []}
+    largest = 0.0
+    for path, kept in _passes(OwnCache(shape, _NO_LIMIT), texts, tokens, reader):
+        plain = _plain_logits(reader, texts[path], model.device)[-len(kept) :]
+        error = (kept.to(plain.dtype) - plain).abs().amax(-1) / plain.abs().amax(-1).clamp(min=1.0)
+        if not error.max() <= largest:
+            largest = float(error.max())
+        if largest != largest:
+            return largest
+    return largest
+
+
+def _passes(
+    cache: OwnCache, texts: dict[int, list[int]], tokens: Sequence[int], reader: OwnReader
+) -> Iterator[tuple[int, Tensor]]:
+    """The logits of each path in the passes of the check; `texts` is kept up to date."""
+    half = max(1, len(tokens) // 2)
+
+    def read(new: dict[int, Sequence[int]], keep: int = 1) -> Iterator[tuple[int, Tensor]]:
+        cache.prepare([*new], [*new.values()], [keep] * len(new))
+        for path, part in new.items():
+            texts[path] = [*texts[path], *part]
+        logits = cache.read(reader).split(keep)
+        yield from zip(new, logits, strict=True)
+
+    def fork(path: int, children: Sequence[int]) -> None:
+        cache.fork(path, children)
+        texts.update(dict.fromkeys(children, texts.pop(path)))
+
+    start, rest = tokens[: half // 2 + 1], [*tokens[half // 2 + 1 :]]
+    yield from read({0: start})
+    if len(rest) < 9:
+        for token in rest:
+            yield from read({0: [token]})
+        return
+    yield from read({0: rest[:3]})
+    fork(0, (1, 2, 3))
+    yield from read({path: [rest[path + 2]] for path in (1, 2, 3)})
+    cache.release(2)
+    yield from read({path: rest[4 + path : 7 + path] for path in (1, 3)}, keep=3)
+    cache.trim(3, len(texts[3]) - 2)
+    texts[3] = texts[3][:-2]
+    yield from read({1: [rest[0]], 3: [rest[1]]})
+    yield from read({1: [rest[2]], 3: [rest[3]]})

@@ -1,0 +1,181 @@
+"""How a transformers model reads texts with the memory that it keeps itself.
+
+The families differ in the name of the argument, and in what they must be told: the positions, or
+that no token is padding. Some keep states as attributes of their modules. Some cannot go on with
+several tokens at once, or not with several texts. `Way` says it; the check at loading (`own_check`)
+finds out which one is right.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+
+from eab.caches.attention import attention_kernels
+from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
+
+_ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What to tell a model, and what it can do."""
+
+    positions: bool  # it is told the positions
+    mask: bool  # it is told that no token is padding
+    together: bool  # it reads several texts at once
+    several: bool  # it goes on with several tokens at once
+    keeps: bool = True  # its memory is used; else it reads whole texts
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A tensor that a module keeps as a plain attribute from one pass to the next."""
+
+    module: nn.Module
+    attribute: str
+    name: str
+
+
+class OwnReader:
+    """Reads with a model and its memory: its cache, with the states of its modules if it has any.
+
+    Args:
+        tokens: A short text to find out how the model keeps its memory.
+
+    Raises:
+        Exception: Whatever the model raises for this text.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokens: Sequence[int]) -> None:
+        self._model = model
+        self._accepted = set(inspect.signature(model.forward).parameters)
+        self._argument = ""  # the name of the memory; empty if the model keeps none
+        self._states: list[_State] = []
+        self.axes: BatchAxes = {}
+        self.way = next(self.ways)
+        self._find_out(torch.tensor([tokens], device=model.device))
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether it goes on from a memory; else it reads whole texts."""
+        return bool(self._argument) and self.way.keeps
+
+    @property
+    def together(self) -> bool:
+        """Whether it reads several texts at once."""
+        return self.way.together
+
+    @property
+    def ways(self) -> Iterator[Way]:
+        """The ways to try, the best first."""
+        told = {
+            (positions and "position_ids" in self._accepted, mask): None
+            for mask, positions in product((False, True), (True, False))
+            if not mask or "attention_mask" in self._accepted
+        }
+        for (positions, mask), together, several in product(told, (True, False), (True, False)):
+            yield Way(positions, mask, together, several)
+        for positions, mask in told:
+            yield Way(positions, mask, together=False, several=True, keeps=False)
+
+    @torch.inference_mode()
+    def _find_out(self, ids: Tensor) -> None:
+        told = {"input_ids": ids, "use_cache": True}
+        outputs = self._call(told)
+        names = [name for name in _ARGUMENTS if name in self._accepted]
+        self._argument = next((name for name in names if outputs.get(name) is not None), "")
+        if not self._argument and "past_key_values" in names:  # some fill it and do not return it
+            cache = self._new_cache("past_key_values")
+            self._call(told | {"past_key_values": cache})
+            self._argument = "past_key_values" if tensors_of(cache) else ""
+        before = _plain_tensors(self._model)
+        self._call(told)
+        self._states = [
+            _State(module, attribute, name)
+            for name, (module, attribute, tensor) in _plain_tensors(self._model).items()
+            if name not in before or before[name][2] is not tensor
+        ]
+        with suppress(Exception):  # then it reads one text at a time
+            one, two = (self.read(None, ids.repeat(rows, 1), 0, 1)[1] for rows in (1, 2))
+            self.axes = axes_of(one, two)
+
+    @torch.inference_mode()
+    def plain(self, ids: Tensor) -> Tensor:
+        """The logits of whole texts, (B, T, V), without a memory."""
+        self._put_states({})
+        try:
+            logits: Tensor = self._call({"input_ids": ids, "use_cache": False}).logits
+        finally:
+            self._put_states({})
+        return logits
+
+    @torch.inference_mode()
+    def read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+        """Let the model read (see `eab.caches.own.ReadsTexts`)."""
+        if self.way.several or start == 0 or ids.shape[1] == 1:
+            return self._read(memory, ids, start, keep)
+        kept = []
+        for at in range(ids.shape[1]):
+            logits, memory = self._read(memory, ids[:, at : at + 1], start + at, 1)
+            kept.append(logits)
+        return torch.cat(kept[-keep:], dim=1), memory
+
+    def _read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+        arguments = self._told(ids, start) | {"use_cache": True, "logits_to_keep": keep}
+        cache, states = memory if self._states and memory is not None else (memory, {})
+        if self._argument:
+            cache = self._new_cache(self._argument) if memory is None else cache
+            arguments[self._argument] = cache
+        self._put_states(states)
+        try:
+            outputs = self._call(arguments)
+            states = {state.name: getattr(state.module, state.attribute) for state in self._states}
+        finally:
+            self._put_states({})
+        if not self.keeps_memory:
+            return outputs.logits[:, -keep:], None
+        cache = outputs.get(self._argument, cache)
+        return outputs.logits[:, -keep:], (cache, states) if self._states else cache
+
+    def _told(self, ids: Tensor, start: int) -> dict[str, Tensor]:
+        """What the model is told about the tokens."""
+        end, told = start + ids.shape[1], {"input_ids": ids}
+        if self.way.positions:
+            told["position_ids"] = torch.arange(start, end, device=ids.device)[None]
+        if self.way.mask:
+            told["attention_mask"] = torch.ones((len(ids), end), dtype=ids.dtype, device=ids.device)
+        return told
+
+    def _call(self, arguments: dict[str, Any]) -> Any:
+        known = {name: value for name, value in arguments.items() if name in self._accepted}
+        model: Any = self._model
+        with attention_kernels(model.device):
+            return model(**known, return_dict=True)
+
+    def _new_cache(self, argument: str) -> Any:
+        """The cache that transformers' `generate` begins with; None where the model makes it."""
+        model: Any = self._model
+        if argument != _ARGUMENTS[0] or not model._supports_default_dynamic_cache():
+            return None
+        return DynamicCache(config=model.config.get_text_config(decoder=True))
+
+    def _put_states(self, states: dict[str, Tensor]) -> None:
+        for state in self._states:
+            setattr(state.module, state.attribute, states.get(state.name))
+
+
+def _plain_tensors(model: nn.Module) -> dict[str, tuple[nn.Module, str, Tensor]]:
+    """The tensors that its modules keep as plain attributes, neither weights nor buffers."""
+    return {
+        f"{name}.{attribute}": (module, attribute, value)
+        for name, module in model.named_modules()
+        for attribute, value in vars(module).items()
+        if isinstance(value, Tensor)
+    }

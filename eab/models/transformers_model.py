@@ -1,0 +1,127 @@
+"""What all models of transformers have in common here, whoever keeps their memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from eab.caches.base import ForwardBatch
+from eab.caches.shape import KVShape
+from eab.config import BranchingConfig
+from eab.events import LayerRow, ModelCard
+from eab.events.chat import Prompt
+from eab.models.prompts import encode_prompt
+from eab.models.quantized_checkpoint import quantized_by
+from eab.models.recommended import recommended_settings
+from eab.models.stored_weights import StoredWeights, bytes_by_kind
+from eab.models.token_bytes import TokenTexts
+from eab.models.weight_matrices import matrix_modules
+from eab.weight_formats import AS_LOADED
+
+
+class TransformersModel:
+    """A LanguageModel of transformers, without its forward pass."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        context: int,
+        stored: StoredWeights,
+    ) -> None:
+        """Take over a loaded model.
+
+        Args:
+            context: How many positions it can tell apart.
+        """
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer)
+        self._name, self.stored, self.context = name, stored, context
+        text_config = model.config.get_text_config()
+        self.recommended = recommended_settings(name, model.generation_config)
+        self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
+
+    def _describe(self, shape: KVShape, sha256: str, rows: tuple[LayerRow, ...] = ()) -> None:
+        """Note what its memory is made of.
+
+        Args:
+            sha256: Of the files of its weights.
+            rows: Of its layers, if they differ.
+        """
+        config = self._model.config.get_text_config()
+        self.kv_shape = shape
+        self.card = ModelCard(
+            name=self._name,
+            family=str(config.model_type),
+            vocab_size=int(config.vocab_size),
+            layers=shape.layers,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=str(shape.dtype).removeprefix("torch."),
+            device=str(shape.device),
+            row_bytes=shape.row_bytes,
+            weights=self.stored.weights,
+            layout=self.stored.layout,
+            sha256=sha256,
+            layer_rows=rows,
+        )
+
+    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        """See `eab.models.base.LanguageModel`."""
+        raise NotImplementedError
+
+    @property
+    def weight_bytes(self) -> Mapping[str, int]:
+        """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
+        return bytes_by_kind(self._model)
+
+    @property
+    def weight_matrices(self) -> Mapping[str, nn.Module]:
+        """The modules that hold its weight matrices (see eab.models.weight_matrices)."""
+        return matrix_modules(self._model)
+
+    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+        """See `eab.models.base.LanguageModel`."""
+        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether a prompt is sent as a message of the user."""
+        return bool(self._tokenizer.chat_template)
+
+    def text(self, token: int) -> str:
+        """See `eab.models.base.LanguageModel`."""
+        return self._texts[token]
+
+    def is_special(self, token: int) -> bool:
+        """See `eab.models.base.LanguageModel`."""
+        return self._texts.is_special(token)
+
+    @property
+    def _max_error(self) -> float:
+        return max_error(self._model, self.stored)
+
+
+def max_error(model: PreTrainedModel, stored: StoredWeights) -> float:
+    """How much a logit may differ, relative to the largest, because of rounding.
+
+    Rounded weights and activations turn a rounding of attention into a larger one. Input of eight
+    bits does so in every layer: 0.17 was measured for SmolLM2, which has thirty.
+    """
+    if stored.weights == "int8":
+        return 0.3
+    precise = model.dtype in (torch.float32, torch.float64)
+    rounded = stored.weights != AS_LOADED or quantized_by(model)
+    return 1e-3 if precise and not rounded else 0.1
+
+
+def stop_ids_of(*sources: Any) -> frozenset[int]:
+    """All token ids that end a text; each source, such as a generation config, may list several."""
+    stop_ids: set[int] = set()
+    for ids in (getattr(source, "eos_token_id", None) for source in sources):
+        stop_ids.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return frozenset(stop_ids)

@@ -1,0 +1,278 @@
+"""Families that keep their memory in their own way: every leaf has the log-probabilities and
+entropies of a full forward pass, whatever the run does with the memory.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from equality import assert_leaves_match, assert_same_decisions
+from families import FORKING, PROMPT, tiny
+from made_runs import events_of, run_of
+
+from eab.caches.own_memory import bytes_of
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.errors import ConfigError, ModelError
+from eab.events import KvMeasured, RunEnded
+from eab.models.loading import load_model, wrap_model
+from eab.models.own_cache import OwnCacheModel
+from eab.run import fold
+from eab.what_if.resimulate import resimulate
+
+MAMBA2 = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 8,
+    "mamba_chunk_size": 8,
+}
+SCAN = {"chunk_size": 8, "num_hidden_layers": 4}
+NEMOTRON = SCAN | {
+    "hybrid_override_pattern": "M*M-",
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "ssm_state_size": 8,
+    "head_dim": 8,
+}
+DELTA = {
+    "num_hidden_layers": 4,
+    "head_dim": 8,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+LATENT = {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
+HYBRID = {"num_hidden_layers": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False}
+JAMBA = HYBRID | {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "num_experts": 4,
+    "mamba_d_state": 4,
+}
+ZAMBA = {"layers_block_type": ["mamba", "hybrid"] * 2, "attention_head_dim": 16}
+CONVOLUTIONS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+DOUBLE, SINGLE = torch.float64, torch.float32
+# By name: the configuration class, what it has beside the usual, and the precise data type that
+# all its kernels have
+FAMILIES = {
+    "mamba": ("MambaConfig", {"state_size": 4}, DOUBLE),
+    "mamba 2": (
+        "Mamba2Config",
+        {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8},
+        DOUBLE,
+    ),
+    "falcon mamba": ("FalconMambaConfig", {"state_size": 4}, DOUBLE),
+    "rwkv": ("RwkvConfig", {"attention_hidden_size": 32, "context_length": 128}, DOUBLE),
+    "jamba": ("JambaConfig", JAMBA, SINGLE),
+    "bamba": ("BambaConfig", MAMBA2 | {"num_hidden_layers": 3, "attn_layer_indices": [1]}, DOUBLE),
+    "falcon h1": ("FalconH1Config", MAMBA2 | {"mamba_d_ssm": 64, "head_dim": 8}, DOUBLE),
+    "lfm2": ("Lfm2Config", CONVOLUTIONS, DOUBLE),
+    "lfm2 moe": ("Lfm2MoeConfig", CONVOLUTIONS | EXPERTS | {"num_dense_layers": 1}, SINGLE),
+    "granite hybrid": (
+        "GraniteMoeHybridConfig",
+        MAMBA2
+        | {"num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"]}
+        | {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16},
+        SINGLE,
+    ),
+    "nemotron h": ("NemotronHConfig", NEMOTRON | {"time_step_min": 1e-30}, DOUBLE),
+    "qwen3 next": (
+        "Qwen3NextConfig",
+        DELTA | EXPERTS | {"shared_expert_intermediate_size": 16},
+        SINGLE,
+    ),
+    "qwen3.5": ("Qwen3_5TextConfig", DELTA, SINGLE),
+    "kimi linear": (
+        "KimiLinearConfig",
+        LATENT
+        | {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
+        | {"linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None}
+        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+        SINGLE,
+    ),
+    "minimax": (
+        "MiniMaxConfig",
+        {"num_hidden_layers": 3, "block_size": 8, "head_dim": 8, "num_local_experts": 4}
+        | {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+        | {"num_experts_per_tok": 2},
+        SINGLE,
+    ),
+    "recurrent gemma": (  # its modules keep the states
+        "RecurrentGemmaConfig",
+        {"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 16, "head_dim": 8},
+        DOUBLE,
+    ),
+    "zamba": (
+        "ZambaConfig",
+        HYBRID | ZAMBA | {"mamba_d_state": 4, "n_mamba_heads": 2, "attention_hidden_size": 64},
+        DOUBLE,
+    ),
+    "zamba 2": (
+        "Zamba2Config",
+        SCAN
+        | ZAMBA
+        | {"mamba_d_state": 8, "mamba_ngroups": 2, "n_mamba_heads": 8, "mamba_headdim": 8}
+        | {"time_step_min": 1e-30},
+        DOUBLE,
+    ),
+    "xlstm": ("xLSTMConfig", {"hidden_size": 128, "num_heads": 4, "chunk_size": 16}, SINGLE),
+    "olmo hybrid": ("OlmoHybridConfig", {"num_hidden_layers": 4}, SINGLE),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, DOUBLE),
+    "gpt": ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4}, DOUBLE),  # no memory
+    # Beyond their limit of a time step, the memory of transformers is not that of a full pass.
+    "limited steps": ("NemotronHConfig", NEMOTRON, DOUBLE),
+}
+QUICK = ("mamba", "recurrent gemma", "lfm2", "limited steps")
+WITHOUT = ("gpt", "limited steps")  # those that read whole texts
+TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
+
+
+def pair(name, words):
+    """Our model of this family, and the plain one."""
+    kind, more, dtype = FAMILIES[name]
+    return wrap_model(tiny(kind, dtype, **more), words, name), tiny(kind, dtype, **more)
+
+
+@pytest.fixture
+def mamba(words) -> OwnCacheModel:
+    return pair("mamba", words)[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
+def test_every_leaf_equals_a_full_forward_pass(name, words):
+    ours, plain = pair(name, words)
+    assert isinstance(ours, OwnCacheModel)
+    assert ours.card.own_memory.startswith("Nothing is shared between paths, because the model fam")
+    run = run_of(ours, PROMPT, FORKING)
+    assert len(run.leaves()) > 1
+    assert_leaves_match(run, plain, TOLERANCE)
+    drafting = run_of(ours, PROMPT, FORKING, drafter="prompt-lookup", draft_length=3)
+    assert_leaves_match(drafting, plain, TOLERANCE)
+    assert_leaves_match(run_of(ours, PROMPT, FORKING, cache="recompute"), plain, TOLERANCE)
+    held = {event.usage.bytes_held for event in run.events if isinstance(event, KvMeasured)}
+    assert (held == {0}) == (name in WITHOUT)
+
+
+def test_a_state_does_not_grow_with_the_text(mamba):
+    run = run_of(mamba, PROMPT, FORKING, max_paths=1)
+    usages = [step.kv for step in run.steps if step.kv is not None]
+    state = mamba.card.state_bytes
+    assert mamba.card.row_bytes == 0
+    assert {usage.bytes_held for usage in usages} == {state}
+    assert {usage.own_bytes for usage in usages} == {(state,)}
+    assert "states, whatever the length of its text" in mamba.card.own_memory
+
+
+def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, monkeypatch):
+    ours, _ = pair("lfm2", words)
+    seen = []
+    read = ours._reader.read
+    monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
+    run = run_of(ours, PROMPT, FORKING)
+    kv, memory = run.peak_kv(), max((memory for _, memory in seen), key=bytes_of)
+    assert kv.bytes_held == bytes_of(memory) == sum(kv.own_bytes)
+    assert len(kv.own_bytes) == len(kv.paths) == FORKING.max_paths
+    assert kv.rows_shared == kv.rows_private == 0
+
+
+def test_the_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree(twins, words):
+    tree = twins("qwen2").ours
+    own = OwnCacheModel(twins("qwen2").plain, words, "qwen2", "of this test")
+    for settings in ({}, {"drafter": "sibling-lookup"}, {"policy": "original"}):
+        expected = run_of(tree, PROMPT, FORKING, **settings)
+        assert_same_decisions(run_of(own, PROMPT, FORKING, **settings), expected)
+    draft = run_of(tree, PROMPT, FORKING, own, drafter="model")
+    assert_same_decisions(draft, run_of(tree, PROMPT, FORKING))
+
+
+@pytest.mark.slow
+def test_the_own_memory_of_the_embedded_model_gives_the_decisions_of_the_tree():
+    tree = load_model("embedded", device="cpu", dtype="float64")
+    own = OwnCacheModel(tree._model, tree._tokenizer, "embedded", "of this test")
+    prompt, settings = "Once upon a time", {"max_new_tokens": 30, "entropy_threshold": 2.0}
+    assert_same_decisions(run_of(own, prompt, **settings), run_of(tree, prompt, **settings))
+
+
+def test_runs_in_one_batch_are_as_alone(mamba):
+    scheduler = Scheduler(mamba)
+    prompts = [PROMPT, "w5 w9 w33"]
+    handles = [scheduler.submit(Request(prompt, FORKING)) for prompt in prompts]
+    events = [list(handle) for handle in handles]
+    for found, prompt in zip(events, prompts, strict=True):
+        assert_same_decisions(fold(found), run_of(mamba, prompt, FORKING))
+
+
+def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(words, monkeypatch):
+    ours, plain = pair("rwkv", words)  # reads one text at a time
+    read, calls = ours._reader.read, []
+
+    def breaking(*given):
+        calls.append(given)
+        result = read(*given)  # the memory has read the tokens
+        if len(calls) == 9:
+            raise RuntimeError("broken")
+        return result
+
+    monkeypatch.setattr(ours._reader, "read", breaking)
+    scheduler = Scheduler(ours)
+    handles = [scheduler.submit(Request(PROMPT, FORKING)) for _ in range(2)]
+    for handle in handles:  # two runs: the shared pass fails, then each has a pass of its own
+        run = fold(list(handle))
+        assert run.ended.reason == "finished"
+        assert_leaves_match(run, plain, TOLERANCE)
+
+
+def test_the_memory_limit_ends_the_run_before_it_is_exceeded(words):
+    ours, _ = pair("bloom", words)
+    limit = 1  # MiB
+    long = " ".join(["w5 w9"] * 60)
+    roomy = run_of(ours, PROMPT, FORKING)
+    ours.kv_shape = replace(ours.kv_shape, own=replace(ours.kv_shape.own, row_bytes=2**14))
+    events = events_of(ours, long, FORKING, kv_limit_mib=limit, max_new_tokens=8)
+    assert roomy.ended.reason == "finished"
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].reason == "failed"
+    assert "kv_limit_mib allows 1" in events[-1].message
+
+
+def test_a_cache_that_the_model_cannot_have_is_refused_in_words(mamba):
+    with pytest.raises(ConfigError, match="this model keeps its memory in its own way"):
+        run_of(mamba, PROMPT, FORKING, cache="concat-cow")
+
+
+def test_a_what_if_needs_no_model(mamba):
+    events = events_of(mamba, PROMPT, FORKING)
+    again = fold(resimulate(events, 0.5).events)
+    assert again.started.what_if == "exact"
+    assert_same_decisions(again, fold(events))
+    assert again.peak_kv().own_bytes == fold(events).peak_kv().own_bytes
+
+
+def test_a_damaged_model_is_refused(words):
+    model = tiny("MambaConfig", state_size=4)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(torch.nan)
+    with pytest.raises(ModelError, match="computes NaN logits"):
+        wrap_model(model, words)
+
+
+def test_memory_that_disagrees_is_not_used(words, monkeypatch):
+    model, kind = tiny("MambaConfig", state_size=4), "eab.models.own_reader.OwnReader._read"
+    honest = OwnCacheModel(model, words, "mamba", "of this test")._reader._read.__func__
+
+    def forgetful(self, memory, ids, start, keep):
+        logits, memory = honest(self, memory, ids, start, keep)
+        return logits * (1.5 if start and self.way.keeps else 1.0), memory
+
+    monkeypatch.setattr(kind, forgetful)
+    ours = OwnCacheModel(model, words, "mamba", "of this test")
+    assert "every step reads the whole texts" in ours.card.own_memory
