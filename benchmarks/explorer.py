@@ -1,10 +1,12 @@
 """The explorer's response times: first movement, cursor to screen, Stop to idle, and which parts of
 the board a live run replaces.
 
-    python benchmarks/explorer.py [--json FILE]
+    python benchmarks/explorer.py [--part page|frames] [--quick] [--runs FOLDER] [--json FILE]
 
 Starts the app on this machine and drives a headless Chromium (tests/browser/conftest.py says where
-it is searched). Times are in milliseconds. The live run has at most 20 paths of 200 tokens by the
+it is searched). Times are in milliseconds. The part `frames` looks at exported pages of large runs
+(explorer_frames.py): its ratios are the 95th percentile of a frame over its goal. `--quick` is that part
+alone, in one round and without runs of 2,000 tokens. `--runs` keeps the runs for the next time. The live run has at most 20 paths of 200 tokens by the
 embedded model. No page can move sooner than Streamlit shows anything, so a script that shows one
 word is timed too, also in a server and a browser that have just started.
 """
@@ -110,15 +112,16 @@ def stop_to_idle() -> dict[str, float]:
     return found
 
 
+def chromium() -> str | None:
+    return shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which("google-chrome")
+
+
 @contextmanager
 def opened(address: str) -> Iterator[Page]:
     """The page at this address, in a browser that has just started."""
-    chromium = shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which(
-        "google-chrome"
-    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.goto(address)
@@ -154,17 +157,34 @@ def measure() -> dict[str, Any]:
     return {"one_word_cold": bare} | found | stop_to_idle()
 
 
+def frames(runs: str | None, quick: bool) -> dict[str, Any]:
+    """Frames with large runs, which are made unless the folder has them."""
+    from explorer_frames import measure_frames
+
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(runs or made)
+        folder.mkdir(parents=True, exist_ok=True)
+        return measure_frames(folder, chromium(), quick)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--part", choices=["page", "frames"], help="this part only")
+    parser.add_argument("--quick", action="store_true", help="frames only, in one round")
+    parser.add_argument("--runs", metavar="FOLDER", help="where the large runs are kept")
     parser.add_argument("--json", metavar="FILE", help="write the numbers")
     options = parser.parse_args()
-    found = measure()
-    for name, value in found.items():
-        print(f"{name:24} {value:.1f}" if isinstance(value, float) else f"{name:24} {value}")
+    found = {} if options.quick or options.part == "frames" else measure()
+    if options.part != "page":
+        found |= frames(options.runs, options.quick)
+    ratios = found.pop("ratios", {})
+    for name, value in (found | ratios).items():
+        print(f"{name:30} {value:.2f}" if isinstance(value, float) else f"{name:30} {value}")
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        result = found | {"ratios": ratios}
+        Path(options.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,8 @@ class BoardPage:
     def point_at(self, path: int, token: int, clicks: bool = False) -> None:
         """Move the pointer to a token in the box of a path, the last for -1, and maybe click."""
         x, y = self.page.evaluate(
-            f"""([path, token]) => {{
+            f"""async ([path, token]) => {{
+            for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
             const box = {BOARD}.getRootNode().__board.tree.boxes.get(path);
             const {{ line, left, right }} = box.cells.at(token);
             const place = new DOMPoint((left + right) / 2, box.strip.top(line) + 1);

@@ -143,8 +143,8 @@ export class Board {
   close() {
     cancelAnimationFrame(this.frame);
     this.closing.abort();
-    const { sizes, silence, replay, entropy, table, copyLink } = this;
-    for (const part of [sizes, silence, replay, entropy, table, copyLink]) part.close();
+    const { sizes, silence, replay, tree, entropy, table, copyLink } = this;
+    for (const part of [sizes, silence, replay, tree, entropy, table, copyLink]) part.close();
     this.root.remove();
   }
 

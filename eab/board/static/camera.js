@@ -6,7 +6,7 @@ import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
 const READABLE = 0.85; // scale; texts are shortened before they are drawn smaller (fitting.js)
-const SMALLEST_WHOLE = 0.1;
+export const SMALLEST_WHOLE = 0.02; // scale; branches that are too small have one box there
 const LARGEST = 1.3;
 const LARGEST_PRESENTED = 1.2; // times what is readable
 const PRESENTED = 0.7; // times what is readable, at least, where a whole tree is presented
@@ -63,7 +63,7 @@ export class Camera {
   zoom(factor) {
     if (this.view.aligned) return; // there, x belongs to the steps
     const { x, y } = this.at;
-    const k = Math.min(3, Math.max(0.1, this.at.k * factor));
+    const k = Math.min(3, Math.max(SMALLEST_WHOLE, this.at.k * factor));
     const { width, height } = this.size();
     const [middleX, middleY] = [width / 2, height / 2];
     const ratio = k / this.at.k;
@@ -83,12 +83,27 @@ export class Camera {
     this.apply();
   }
 
+  /**
+   * Go where a branch fills the picture, if it can be read there.
+   * @param {{ x: number, y: number }} place the left end of its middle
+   * @param {number} height of the branch
+   */
+  approach({ x, y }, height) {
+    const size = this.size();
+    const k = Math.min(READABLE, Math.max(2 * this.at.k, (size.height - 2 * MARGIN) / height));
+    this.goal = { x: 4 * MARGIN - x * k, y: size.height / 2 - y * k, k };
+    this.movedByUser = true;
+    if (!this.view.animates) this.at = this.goal;
+    this.apply();
+    this.tree.send("animate");
+  }
+
   apply() {
     const { x, y, k } = this.at;
     const transform = `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${k.toFixed(3)})`;
     this.tree.stage.setAttribute("transform", transform);
     this.tree.svg.classList.toggle("tiny", k < TINY);
-    this.tree.hideCut();
+    this.tree.cameraMoved();
   }
 
   /** The size of the picture in pixels. */

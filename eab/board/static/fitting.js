@@ -6,6 +6,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { SMALLEST_WHOLE, TINY } from "./camera.js";
 import { LONGEST_WORD, wordLengths, wrapped } from "./label.js";
 import {
   arranged,
@@ -69,6 +70,8 @@ function fittest(kept, prompt, camera, aligned) {
   const room = roomAt(camera, texts, largest);
   if (aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
   let best = at(room, LINES_OF_A_LEAF[0]);
+  // No words can be read there: how long the lines are does not matter, and trying takes seconds.
+  if (camera.showsWhole && camera.room().height < TINY * best.height) return best;
   let highest = room.height;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
   for (const { share, from } of scalesOf(camera, largest)) {
@@ -125,8 +128,9 @@ function textsOf(kept, prompt) {
 function roomAt(camera, { kept, children }, scale) {
   const { width, height } = camera.room();
   const whole = height / roomsOf(kept, children, (path) => boxHeight(path, 1)).height;
+  const drawn = Math.max(SMALLEST_WHOLE, Math.min(scale, whole));
   return {
-    width: width / (camera.showsWhole ? Math.min(scale, whole) : scale),
+    width: width / (camera.showsWhole ? drawn : scale),
     height: height / scale,
   };
 }

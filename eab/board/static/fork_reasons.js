@@ -3,6 +3,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
 import { percent } from "./format.js";
+import { placeIn } from "./same_answer.js";
 
 /** The policies that fork where the entropy reaches the threshold. */
 export const THRESHOLD_POLICIES = ["fair", "original"];
@@ -27,6 +28,26 @@ export function missedFork({ run, sides }, path, index) {
     THRESHOLD_POLICIES.includes(run.policy) &&
     path.tokens[index].entropy >= run.threshold
   );
+}
+
+/** What was found of each box, and what it was found with. */
+const found = /** @type {WeakMap<Path, { key: string, missed: boolean }>} */ (new WeakMap());
+
+/**
+ * Whether the model was unsure anywhere in a box without a fork there.
+ * @param {RunStore} store @param {Path} box
+ */
+export function hasMissed(store, box) {
+  const { run, sides } = store;
+  const key = `${run.threshold} ${run.policy} ${sides !== null}`;
+  const before = found.get(box);
+  if (before?.key === key) return before.missed;
+  const missed = box.tokens.some((_, token) => {
+    const { path, index } = placeIn(box, token);
+    return missedFork(store, path, index);
+  });
+  found.set(box, { key, missed });
+  return missed;
 }
 
 /**

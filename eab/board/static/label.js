@@ -9,6 +9,8 @@ const LINE_BREAK = "↵"; // as the text of a token shows it
 const SHORTEST_END = 4; // characters; less of the end of a text says nothing
 export const LONGEST_WORD = 24; // characters; a longer one may be cut
 
+/** Characters that are left out. @typedef {{ from: number, to: number }} Gap */
+
 /**
  * A character that is shown, or the ellipsis of those that are left out.
  * @typedef {{ text: string, from: number, to: number }} Glyph
@@ -23,19 +25,50 @@ export const LONGEST_WORD = 24; // characters; a longer one may be cut
  * @returns {Label}
  */
 export function wrapTokens(pieces, perLine, most, shown = -1) {
-  const characters = pieces.map((piece) => [...piece]);
-  const all = characters.flat();
+  const lengths = pieces.map(charactersIn);
+  const length = lengths.reduce((sum, one) => sum + one, 0);
+  const seen = longestText(perLine, most) + 2 * LONGEST_WORD;
+  const all =
+    shown < 0 && length > 4 * seen ? bothEnds(pieces, length, 2 * seen) : [...pieces.join("")];
+  /** @type {Gap[]} */
+  let gaps = [];
   const lines = fitLines(perLine, most, (longest) => {
-    return glyphsOf(all, gapsOf(characters, all, longest, shown));
+    gaps = gapsOf(lengths, all, longest, shown);
+    return glyphsOf(all, gaps);
   });
   const places = placesOf(lines);
   let first = 0;
-  const cells = characters.map((piece) => {
-    const cell = cellOf(all, places, first, piece.length);
-    first += piece.length;
+  const cells = lengths.map((length) => {
+    const cell =
+      hiddenCell(places, gaps, first, length) ?? cellOf(all, places, gaps, first, length);
+    first += length;
     return cell;
   });
   return { lines: lines.map(textOfLine), width: Math.max(0, ...lines.map(widthOf)), cells };
+}
+
+/**
+ * The characters of a long text, without the middle, which is not shown.
+ * @param {string[]} pieces
+ * @param {number} length of the text, in characters
+ * @param {number} seen half characters at either end: some are two of a string
+ */
+function bothEnds(pieces, length, seen) {
+  const [head, tail] = [[...startOf(pieces, seen)], [...endOfPieces(pieces, seen)]];
+  const all = new Array(length);
+  for (const [index, character] of head.entries()) all[index] = character;
+  for (const [index, character] of tail.entries()) all[length - tail.length + index] = character;
+  return all;
+}
+
+/** @param {string} piece */
+function charactersIn(piece) {
+  let count = piece.length;
+  for (let at = 0; at < piece.length; at += 1) {
+    const code = piece.charCodeAt(at);
+    if (code >= 0xd800 && code < 0xdc00) count -= 1; // the first half of a character
+  }
+  return count;
 }
 
 /**
@@ -190,7 +223,7 @@ function wordsAfter(characters) {
 
 /**
  * @param {string[]} all characters
- * @param {{ from: number, to: number }[]} gaps what is left out of them
+ * @param {Gap[]} gaps what is left out of them
  */
 function glyphsOf(all, gaps) {
   /** @type {Glyph[]} */
@@ -258,65 +291,95 @@ function widthOf(glyphs) {
 }
 
 /**
- * Line, left and right edge of each character, in pixels.
- * @param {Glyph[][]} lines @returns {Cell[]}
+ * Line, left and right edge of each character that is shown, and of each ellipsis at the first of
+ * those that it stands for, in pixels.
+ * @param {Glyph[][]} lines
  */
 function placesOf(lines) {
-  /** @type {Cell[]} */
-  const places = [];
+  /** @type {Map<number, Cell>} */
+  const places = new Map();
   for (const [line, glyphs] of lines.entries()) {
     let left = 0;
     for (const { text, from, to } of glyphs) {
-      if (from === to) left += textWidth(text);
-      const width = textWidth(text) / (to - from);
-      for (let index = from; index < to; index += 1) {
-        places.push({ line, left, right: left + width });
-        left += width;
-      }
+      const right = left + textWidth(text);
+      if (from < to) places.set(from, { line, left, right });
+      left = right;
     }
   }
   return places;
 }
 
 /**
+ * Where a token stands that is left out; null if some of it is shown. A long text has thousands.
+ * @param {Map<number, Cell>} places @param {Gap[]} gaps
+ * @param {number} first index of its first character
+ * @param {number} length @returns {Cell | null}
+ */
+function hiddenCell(places, gaps, first, length) {
+  for (const { from, to } of gaps) {
+    const place = places.get(from);
+    if (!place || !length || first < from || first + length > to) continue;
+    const width = (place.right - place.left) / (to - from);
+    const left = place.left + (first - from) * width;
+    return { line: place.line, left, right: left + length * width };
+  }
+  return null;
+}
+
+/**
+ * Where a character stands: one that is left out has its part of the ellipsis.
+ * @param {Map<number, Cell>} places @param {Gap[]} gaps @param {number} index
+ */
+function placeOf(places, gaps, index) {
+  const gap = gaps.find(({ from, to }) => index >= from && index < to);
+  const place = places.get(gap?.from ?? index);
+  if (!gap || !place) return place;
+  const width = (place.right - place.left) / (gap.to - gap.from);
+  const left = place.left + (index - gap.from) * width;
+  return { line: place.line, left, right: left + width };
+}
+
+/**
  * Where a token stands. One that is cut in two has its place on its first line, where its word
  * begins: the space before it may belong to the line above.
- * @param {string[]} all @param {Cell[]} places
+ * @param {string[]} all @param {Map<number, Cell>} places @param {Gap[]} gaps
  * @param {number} first index of its first character
  * @param {number} length @returns {Cell}
  */
-function cellOf(all, places, first, length) {
-  const own = places.slice(first, first + length);
-  if (!own.length) {
-    const right = places[first - 1]?.right ?? 0;
-    return { line: places[first - 1]?.line ?? 0, left: right, right };
+function cellOf(all, places, gaps, first, length) {
+  const at = (/** @type {number} */ index) => placeOf(places, gaps, index);
+  if (!length) {
+    const before = at(first - 1);
+    const right = before?.right ?? 0;
+    return { line: before?.line ?? 0, left: right, right };
   }
-  const word = Math.max(
-    0,
-    own.findIndex((_, index) => all[first + index] !== " "),
-  );
-  const { line } = own[word];
-  const onLine = own.filter((place) => place.line === line);
-  return { line, left: onLine[0].left, right: onLine[onLine.length - 1].right };
+  let word = 0;
+  while (word < length - 1 && all[first + word] === " ") word += 1;
+  if (all[first + word] === " ") word = 0;
+  const line = at(first + word)?.line ?? 0;
+  let [begin, end] = [0, length - 1];
+  while (at(first + begin)?.line !== line) begin += 1;
+  while (at(first + end)?.line !== line) end -= 1;
+  return { line, left: at(first + begin)?.left ?? 0, right: at(first + end)?.right ?? 0 };
 }
 
 /**
  * Which characters are left out: the middle, or what is around the token that must be shown.
- * @param {string[][]} characters of each token
+ * @param {number[]} lengths of the tokens, in characters
  * @param {string[]} all the same in one list
  * @param {number} longest characters
  * @param {number} shown index of a token, or -1
- * @returns {{ from: number, to: number }[]}
+ * @returns {Gap[]}
  */
-function gapsOf(characters, all, longest, shown) {
+function gapsOf(lengths, all, longest, shown) {
   const { length } = all;
   if (length <= longest) return [];
   const { head, tail } = keptEnds(longest);
   const from = endOfWords(all, head);
   const middle = { from, to: Math.max(from, length - wordsAfter(lastOf(all, tail)).length) };
   if (shown < 0) return middle.from < middle.to ? [middle] : [];
-  const begin = characters.slice(0, shown).reduce((sum, piece) => sum + piece.length, 0);
-  const end = begin + characters[shown].length;
+  const begin = lengths.slice(0, shown).reduce((sum, length) => sum + length, 0);
+  const end = begin + lengths[shown];
   if (end <= middle.from || begin >= middle.to) return [middle];
   const room = Math.max(0, longest - (end - begin) - 2 * ELLIPSIS_LENGTH);
   const around = [

@@ -10,6 +10,7 @@ import {
   frameOf,
   gridLine,
   LEFT,
+  pointIn,
   RIGHT,
   stepX,
   TOP,
@@ -18,9 +19,10 @@ import {
 import { set, shape } from "./elements.js";
 import { bytes } from "./format.js";
 import { tokenCountAt } from "./path_state.js";
+import { binned, pointList } from "./so_far.js";
 
 const GAP = 56; // between the two parts; the numbers of the second axis are there
-const NARROWEST_NUMBERED = 16; // px; narrower bars have no number below
+const DIGIT = 7; // px; where a number of the longest path has no room, bars have no numbers below
 const NARROWEST_NAMED = 48; // px of a bar; beside narrower ones "separate caches" has no room
 const KIB = 2 ** 10;
 const LINES_SHARE = 0.28; // of the height, for the lines over the steps
@@ -31,6 +33,9 @@ const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy
 
 /** @typedef {{ shared: number, private: number, spare: number }} Parts in bytes */
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
+/** @typedef {{ left: number, slot: number, rows: PathRows[], spare: number }} Bars of the live paths */
+
+const KINDS = /** @type {const} */ (["shared", "private", "spare"]);
 
 export class MemoryChart {
   /** @param {RunStore} store @param {ViewState} view @param {Send} send */
@@ -38,31 +43,74 @@ export class MemoryChart {
     this.store = store;
     this.view = view;
     this.send = send;
-    this.svg = shape("svg", { class: "chart memory", role: "img" });
     // url() takes the first element of this name in the document, and there it is another board's.
     this.hatchName = `eab-hatch-${Math.random().toString(36).slice(2)}`;
+    this.axes = shape("g"); // with the lines: what does not move with the cursor
+    this.totals = [...KINDS, "independent"].map((kind) => shape("rect", { class: kind }));
+    this.each = shape("g");
+    this.help = shape("title");
+    this.bars = shape("g", { class: "path-bar" });
+    this.cursor = shape("line", { class: "cursor" });
+    this.drawn = shape("g", {}, this.axes, ...this.totals, this.each, this.bars, this.cursor);
+    this.svg = shape("svg", { class: "chart memory", role: "img" }, this.hatch(), this.drawn);
     this.svg.style.setProperty("--hatch", `url(#${this.hatchName})`);
+    this.drawnWith = "";
+    /** @type {Bars} */
+    this.shown = { left: 0, slot: 1, rows: [], spare: 0 };
+    this.listen();
   }
 
+  // ---- pointer
+
+  listen() {
+    const { bars } = this;
+    bars.addEventListener("pointermove", (event) => {
+      const rows = this.rowsUnder(event);
+      this.help.textContent = rows ? wordsOf(rows, this.shown.spare) : "";
+      if (this.view.hovered !== (rows?.path ?? null)) this.send("hover", rows?.path ?? null);
+    });
+    bars.addEventListener("pointerleave", () => this.send("hover", null));
+    bars.addEventListener("click", (event) => {
+      const record = this.store.paths.get(this.rowsUnder(event)?.path ?? -1);
+      if (record) this.send("select", record.id, tokenCountAt(record, this.view.cursor) - 1);
+    });
+  }
+
+  /** Of the path whose bar is under the pointer. @param {MouseEvent} event */
+  rowsUnder(event) {
+    const { left, slot, rows } = this.shown;
+    const { x } = pointIn(this.view, this.svg, event);
+    return rows[Math.max(0, Math.min(rows.length - 1, Math.floor((x - left) / slot)))];
+  }
+
+  // ---- drawing
+
   render() {
-    const step = this.store.stepAt(this.view.cursor);
-    const drawn = step ? [...this.bars(step), ...(this.hasLines() ? this.lines() : [])] : [];
-    fitUnits(this.view, this.svg);
-    this.svg.replaceChildren(this.hatch(), ...drawn);
-    set(this.svg, { "aria-label": this.store.sentencesAt(this.view.cursor).memory || "KV cache" });
+    const { store, view } = this;
+    const step = store.stepAt(view.cursor);
+    this.drawn.classList.toggle("hidden", !step);
+    fitUnits(view, this.svg);
+    if (step) this.draw(step);
+    set(this.svg, { "aria-label": store.sentencesAt(view.cursor).memory || "KV cache" });
   }
 
   /** @param {Step} step */
-  bars(step) {
-    const { width, innerWidth } = frameOf(this.view, this.svg);
+  draw(step) {
+    const { width, height, innerWidth } = frameOf(this.view, this.svg);
     const middle = LEFT + Math.max(84, Math.min(170, innerWidth * 0.4));
-    const { spare, paths } = step;
-    const part = spare / Math.max(1, paths.length);
-    const sums = paths.map((path) => path.shared + path.private + part);
-    const longest = Math.max(0, ...sums) || KIB; // without a cache there is nothing to scale by
     const all = this.area(this.store.highestBytes * 1.05, LEFT, middle);
-    const each = this.area(longest * 1.08, middle + GAP, width - RIGHT);
-    return [...this.totals(step, all), ...this.pathBars(step, each)];
+    const { changes } = this.view.branches;
+    const drawnWith = [changes, width, height, this.store.highestBytes, this.store.lastStep].join();
+    if (this.drawnWith !== drawnWith) {
+      this.drawnWith = drawnWith;
+      this.axes.replaceChildren(...this.namesOf(all), ...(this.hasLines() ? this.lines() : []));
+    }
+    this.drawTotals(step, all);
+    this.drawBars(step, middle + GAP, width - RIGHT);
+    const x = this.stepX(this.view.cursor).toFixed(1);
+    const top = this.bottom() + LINES_GAP;
+    this.cursor.classList.toggle("hidden", !this.hasLines());
+    set(this.cursor, { x1: x, x2: x, y1: top, y2: height - LINES_BOTTOM });
   }
 
   /** The pattern of private rows: they can be told apart without colours. */
@@ -104,33 +152,23 @@ export class MemoryChart {
 
   /** What all paths held at every step, and what separate caches would have held. */
   lines() {
-    const { height } = frameOf(this.view, this.svg);
+    const { width, height } = frameOf(this.view, this.svg);
     const [top, bottom] = [this.bottom() + LINES_GAP, height - LINES_BOTTOM];
     const highest = this.store.highestBytes * 1.05;
     const y = (/** @type {number} */ count) => bottom - ((bottom - top) * count) / highest;
     const steps = [...this.store.steps.values()].sort((a, b) => a.step - b.step);
     const line = (/** @type {string} */ kind, /** @type {(step: Step) => number} */ count) => {
-      const points = steps.map(
-        (step) => `${this.stepX(step.step).toFixed(1)},${y(count(step)).toFixed(1)}`,
-      );
-      return shape("polyline", { class: `bytes-line ${kind}`, points: points.join(" ") });
+      const points = steps.map((step) => ({ x: this.stepX(step.step), y: y(count(step)) }));
+      return shape("polyline", { class: `bytes-line ${kind}`, points: pointList(binned(points)) });
     };
-    const x = this.stepX(this.view.cursor);
+    const right = width - RIGHT;
+    const scale = (bottom - top) / highest;
     return [
-      ...this.axis(
-        { highest, scale: (bottom - top) / highest, left: LEFT, right: this.right() },
-        bottom,
-        2,
-      ),
+      ...this.axis({ highest, scale, left: LEFT, right }, bottom, 2),
       line("separate", (step) => step.independent),
       line("held", (step) => step.shared + step.private + step.spare),
-      shape("line", { class: "cursor", x1: x, x2: x, y1: top, y2: bottom }),
-      axisTitle("bytes of all paths at each step", { x: (LEFT + this.right()) / 2, y: height - 4 }),
+      axisTitle("bytes of all paths at each step", { x: (LEFT + right) / 2, y: height - 4 }),
     ];
-  }
-
-  right() {
-    return frameOf(this.view, this.svg).width - RIGHT;
   }
 
   /**
@@ -145,83 +183,103 @@ export class MemoryChart {
     );
   }
 
-  /**
-   * One bar: shared, private and reserved rows on top of each other.
-   * @param {Parts} parts @param {{ x: number, width: number }} place @param {number} scale
-   * @param {string} [highlight]
-   */
-  stack(parts, { x, width }, scale, highlight = "") {
-    let y = this.bottom();
-    return /** @type {const} */ (["shared", "private", "spare"]).map((kind) => {
-      const height = Math.max(0, parts[kind] * scale);
-      y -= height;
-      const place = { x, y: y.toFixed(1), width, height: height.toFixed(1) };
-      return shape("rect", { class: `${kind}${highlight}`, ...place });
-    });
-  }
+  // ---- all paths together
 
-  /** @param {Step} step @param {Area} area */
-  totals(step, area) {
-    const { left, right, scale } = area;
-    const width = (right - left) / 2 - 8;
-    const tall = step.independent * scale;
-    const separate = { x: left + width + 12, y: this.bottom() - tall, width, height: tall };
+  /** The axis of their bars and what these are. @param {Area} area */
+  namesOf(area) {
+    const { left, right } = area;
     const numberY = this.bottom() + 15;
-    const separateName = width < NARROWEST_NAMED ? "separate" : "separate caches";
+    const isNarrow = (right - left) / 2 - 8 < NARROWEST_NAMED;
+    const separateName = isNarrow ? "separate" : "separate caches";
     const { cache } = this.store.run;
     const own = cache === "tree" ? "EAB" : cache;
     return [
       ...this.axis(area, this.bottom(), 3),
-      ...this.stack(step, { x: left + 4, width }, scale),
-      shape("rect", { class: "independent", ...separate }),
       shape("text", { class: "tick-label", x: left, y: numberY }, own),
       shape("text", { class: "tick-label end", x: right + 6, y: numberY }, separateName),
     ];
   }
 
   /** @param {Step} step @param {Area} area */
-  pathBars(step, area) {
-    const { left, right, scale } = area;
-    const slot = (right - left) / Math.max(1, step.paths.length);
-    const width = Math.max(2, Math.min(34, slot - 3));
-    const spare = step.spare / Math.max(1, step.paths.length);
-    const { rank } = this.view.layout;
-    const inTreeOrder = [...step.paths].sort((a, b) => rank[a.path] - rank[b.path]);
-    const bars = inTreeOrder.flatMap((path, index) => {
-      const x = left + index * slot + (slot - width) / 2;
-      const bar = this.pathBar({ ...path, spare }, { x, width }, scale);
-      if (slot < NARROWEST_NUMBERED) return [bar];
-      const number = { x: left + (index + 0.5) * slot, y: this.bottom() + 15 };
-      return [bar, shape("text", { class: "tick-label middle", ...number }, String(path.path))];
-    });
-    const title = `each live path at step ${step.step}`;
-    return [
-      ...this.axis(area, this.bottom(), 3),
-      ...bars,
-      shape("text", { class: "axis-title end", x: right, y: 10 }, title),
-    ];
+  drawTotals(step, { left, right, scale }) {
+    const width = (right - left) / 2 - 8;
+    const tall = step.independent * scale;
+    for (const [index, { y, height }] of this.stack(step, scale).entries()) {
+      const place = { x: left + 4, y: y.toFixed(1), width, height: height.toFixed(1) };
+      set(this.totals[index], place);
+    }
+    const separate = { x: left + width + 12, y: this.bottom() - tall, width, height: tall };
+    set(this.totals[KINDS.length], separate);
   }
 
   /**
-   * @param {PathRows & Parts} parts @param {{ x: number, width: number }} place
-   * @param {number} scale
+   * Shared, private and reserved rows on top of each other.
+   * @param {Parts} parts @param {number} scale
    */
-  pathBar(parts, place, scale) {
-    const { path } = parts;
-    const words = [
-      `path ${path}: shared ${bytes(parts.shared)}`,
-      `private ${bytes(parts.private)}`,
-      `its equal part of the reserved rows ${bytes(parts.spare)}`,
-    ];
-    const bars = this.stack(parts, place, scale, this.view.classOf(path));
-    const title = shape("title", {}, words.join(", "));
-    const group = shape("g", { class: "path-bar" }, title, ...bars);
-    group.addEventListener("pointerenter", () => this.send("hover", path));
-    group.addEventListener("pointerleave", () => this.send("hover", null));
-    group.addEventListener("click", () => {
-      const record = this.store.paths.get(path);
-      if (record) this.send("select", path, tokenCountAt(record, this.view.cursor) - 1);
+  stack(parts, scale) {
+    let y = this.bottom();
+    return KINDS.map((kind) => {
+      const height = Math.max(0, parts[kind] * scale);
+      y -= height;
+      return { y, height };
     });
-    return group;
   }
+
+  // ---- each live path
+
+  /** @param {Step} step @param {number} left @param {number} right */
+  drawBars(step, left, right) {
+    const { rank } = this.view.layout;
+    const rows = [...step.paths].sort((a, b) => rank[a.path] - rank[b.path]);
+    const spare = step.spare / Math.max(1, rows.length);
+    const sums = rows.map((path) => path.shared + path.private + spare);
+    const longest = Math.max(0, ...sums) || KIB; // without a cache there is nothing to scale by
+    const area = this.area(longest * 1.08, left, right);
+    const slot = (right - left) / Math.max(1, rows.length);
+    this.shown = { left, slot, rows, spare };
+    const digits = String(Math.max(0, ...rows.map(({ path }) => path))).length;
+    const y = this.bottom() + 15;
+    const numbers = slot < DIGIT * (digits + 1) ? [] : rows;
+    this.each.replaceChildren(
+      ...this.axis(area, this.bottom(), 3),
+      ...numbers.map(({ path }, index) => {
+        const place = { x: left + (index + 0.5) * slot, y };
+        return shape("text", { class: "tick-label middle", ...place }, String(path));
+      }),
+      shape(
+        "text",
+        { class: "axis-title end", x: right, y: 10 },
+        `each live path at step ${step.step}`,
+      ),
+    );
+    this.bars.replaceChildren(this.help, ...this.shapesOf(area.scale));
+  }
+
+  /** One shape for all that look the same: there may be hundreds of paths. @param {number} scale */
+  shapesOf(scale) {
+    const { left, slot, rows, spare } = this.shown;
+    const width = Math.max(2, Math.min(34, slot - 3));
+    /** @type {Map<string, string>} */
+    const shapes = new Map();
+    for (const [index, { path, shared, private: own }] of rows.entries()) {
+      const x = left + index * slot + (slot - width) / 2;
+      const highlight = this.view.classOf(path);
+      const parts = this.stack({ shared, private: own, spare }, scale);
+      for (const [kind, { y, height }] of parts.entries()) {
+        const name = `${KINDS[kind]}${highlight}`;
+        const d = `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}Z`;
+        shapes.set(name, (shapes.get(name) ?? "") + d);
+      }
+    }
+    return [...shapes].map(([name, d]) => shape("path", { class: name, d }));
+  }
+}
+
+/** What a bar shows. @param {PathRows} rows @param {number} spare */
+function wordsOf({ path, shared, private: own }, spare) {
+  return [
+    `path ${path}: shared ${bytes(shared)}`,
+    `private ${bytes(own)}`,
+    `its equal part of the reserved rows ${bytes(spare)}`,
+  ].join(", ");
 }

@@ -7,9 +7,8 @@ import { button, icon } from "./buttons.js";
 import { element } from "./elements.js";
 import { isSpread } from "./entropy_spread.js";
 import { forkCaption } from "./fork_caption.js";
-import { missedFork } from "./fork_reasons.js";
+import { hasMissed } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
-import { placeIn } from "./same_answer.js";
 
 /**
  * @typedef LegendEntry
@@ -203,15 +202,9 @@ function legend(entries) {
  */
 export function markLegends({ classList }, store, view) {
   const shown = view.shownPaths();
-  const missed = shown.some((path) =>
-    path.tokens.some((_, token) => {
-      const place = placeIn(path, token);
-      return missedFork(store, place.path, place.index);
-    }),
-  );
-  const hasBands = shown.some((path) => path.tokens.some((token) => token.whole));
+  const missed = shown.some((path) => hasMissed(store, path));
   classList.toggle("has-missed", missed);
-  classList.toggle("has-bands", hasBands);
+  classList.toggle("has-bands", store.hasBands);
   classList.toggle("spread", isSpread(store, view));
   classList.toggle("has-deciding", view.showsDeciding);
   classList.toggle("has-folded", view.branches.byFork.size > 0);
@@ -224,7 +217,7 @@ export class Panel {
   /**
    * @param {RunStore} store @param {ViewState} view @param {keyof Sentences} name
    * @param {string} title
-   * @param {{ svg: SVGSVGElement, pictureArea?: () => PictureArea | null }} drawing
+   * @param {{ svg: SVGSVGElement, pictureArea?: () => PictureArea | null, pictureDone?: () => void }} drawing
    */
   constructor(store, view, name, title, drawing) {
     this.store = store;
@@ -246,14 +239,15 @@ export class Panel {
   save(kind, action) {
     const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;
-    const made = button(icon("download"), help, `${kind}: ${help}`, () =>
+    const made = button(icon("download"), help, `${kind}: ${help}`, () => {
       action(this.drawing.svg, this.name, {
         area: this.drawing.pictureArea?.() ?? null,
         title: `${title}, step ${this.view.cursor} of ${this.store.lastStep}`,
         sentence: this.sentence.textContent ?? "",
         key: this.key,
-      }),
-    );
+      });
+      this.drawing.pictureDone?.();
+    });
     made.append(kind);
     return made;
   }

@@ -2,7 +2,7 @@
 
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
-import { markOf, nameOf, weightWords } from "./box_words.js";
+import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { percent } from "./format.js";
@@ -67,8 +67,9 @@ export class PathBox {
     this.number = shape("text", { class: "path-number", x: 3 });
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.view, path.id);
-    const { mark, weight, tip, ring, share, fold, number } = this;
-    group.append(this.strip.node, mark, weight, tip, ring, share, fold.node, number);
+    this.thickness = ""; // of the edge
+    this.isTiny = false; // whether only its entropies are drawn
+    this.putParts();
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => tree.send("hover", path.id));
     group.addEventListener("pointerleave", () => tree.send("hover", null));
@@ -88,6 +89,14 @@ export class PathBox {
     this.filledWith = "";
     this.drawnAt = "";
     this.isLeaf = true; // as it was drawn last
+  }
+
+  /** The parts of the box, or only those that can be seen where it is tiny. */
+  putParts() {
+    const { frame, text, strip, mark, weight, tip, ring, share, fold, number } = this;
+    if (this.isTiny) return this.group.replaceChildren(frame, strip.node);
+    const marks = [mark, weight, tip, ring, share, fold.node, number];
+    this.group.replaceChildren(frame, text, strip.node, ...marks);
   }
 
   remove() {
@@ -127,74 +136,96 @@ export class PathBox {
   /** @param {Path} path */
   render(path) {
     this.path = path;
-    const status = statusAt(path, this.view.cursor);
+    const { cursor, animates, layout } = this.view;
+    const status = statusAt(path, cursor);
     this.isLeaf = status !== "forked";
-    const weight = weightAt(path, this.view.cursor);
-    const count = tokenCountAt(path, this.view.cursor);
     this.target = this.tree.placeOf(path);
-    if (!this.view.animates) this.at = { x: this.target.x, y: this.target.y };
+    if (!animates) this.at = { x: this.target.x, y: this.target.y };
     this.stub = path.status === "pruned";
-    const classes = `${this.stub ? " stub" : ""}${this.view.classOf(path.id)}`;
-    const texts = path.joined?.all ?? [path];
-    const foundClass = texts.some(({ id }) => this.view.found.has(id)) ? " found" : "";
-    const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
-    this.group.setAttribute("class", `box path ${status}${classes}${foundClass}${wording}`);
-    this.edge.setAttribute("class", `edge${classes}${foundClass}`);
-    this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
-    const selected = this.view.tokenIn(path);
-    const { aligned, focused } = this.view;
     this.radius = status === "forked" ? this.view.ringOf(path) : 0;
-    const marked = path.joined
-      ? textsAt(path, this.view.cursor).length
-      : this.view.branches.foldedAt(path.id);
-    const only = this.view.layout.only[path.id];
-    const state = [status, this.stub, weight, selected, this.radius, marked, only];
-    const { perLine, boxHeights } = this.view.layout;
-    this.height = this.heightOf(boxHeights[path.id] ?? BOX);
-    const size = [this.target.width.toFixed(1), this.height, perLine[path.id]];
-    const filledWith = [
-      count,
-      path.tokens.length,
-      ...state,
-      ...size,
-      aligned,
-      focused,
-      this.store.whatIf,
-      this.view.atRest,
-    ].join();
+    this.height = this.heightOf(layout.boxHeights[path.id] ?? BOX);
+    this.classify(path, status);
+    const selected = this.view.tokenIn(path);
+    const filledWith = this.stateOf(path, status, selected).join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
-      this.fill(path, count, status);
+      this.fill(path, status);
       this.strip.render(path, selected);
+      this.tree.tell(this);
     }
     if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
   }
 
-  /** @param {Path} path @param {number} count @param {Status} status */
-  fill(path, count, status) {
+  /** Classes, the width of the edge, and how much is drawn of the box. @param {Path} path @param {Status} status */
+  classify(path, status) {
+    const { isTiny } = this.tree;
+    if (this.isTiny !== isTiny) {
+      this.isTiny = isTiny;
+      this.putParts();
+    }
+    const classes = `${this.stub ? " stub" : ""}${this.view.classOf(path.id)}`;
+    const texts = path.joined?.all ?? [path];
+    const foundClass = texts.some(({ id }) => this.view.found.has(id)) ? " found" : "";
+    const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
+    const thin = this.height < THINNEST_WITH_TEXT ? " thin" : "";
+    set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
+    set(this.edge, { class: `edge${classes}${foundClass}` });
+    const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
+    if (this.thickness === thickness) return;
+    this.thickness = thickness;
+    this.edge.style.strokeWidth = thickness;
+  }
+
+  /**
+   * What the parts of the box depend on.
+   * @param {Path} path @param {Status} status @param {number} selected index of a token, or -1
+   */
+  stateOf(path, status, selected) {
+    const { aligned, atRest, branches, cursor, focused, layout } = this.view;
+    const width = this.target.width.toFixed(1);
+    const size = [width, this.height, layout.perLine[path.id], this.isTiny, aligned, focused];
+    const count = tokenCountAt(path, cursor);
+    const words = [count, path.tokens.length, selected, this.stub, atRest, this.store.whatIf];
+    if (this.isTiny) return [...size, ...words];
+    const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id);
+    const marks = [status, weightAt(path, cursor), this.radius, marked, layout.only[path.id]];
+    return [...size, ...words, ...marks];
+  }
+
+  /** @param {Path} path @param {Status} status */
+  fill(path, status) {
     const { height } = this;
-    const { aligned } = this.view;
-    const whole = textOf(path, count);
-    const lines = aligned ? [this.fillAligned(path, count, whole)] : this.fillLabel(path, count);
+    const { aligned, cursor } = this.view;
+    const count = tokenCountAt(path, cursor);
+    const lines = aligned ? [this.fillAligned(path, count)] : this.fillLabel(path, count);
+    set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
+    if (this.isTiny) return;
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
     markToCome(this.view, this.text, path, count);
-    set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
-    this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });
     this.number.textContent = String(lineOf(path).at(-1)?.id);
-    const weights = weightWords(this.store, path, this.view.cursor);
-    const texts = this.fillMarks(path, status, weights);
-    set(this.group, { "aria-label": nameOf(path, status, whole, weights, texts) });
+    this.fillMarks(path, status);
+  }
+
+  /** For those who hear the box. */
+  tell() {
+    const { path, view } = this;
+    const { cursor } = view;
+    const words = textOf(path, tokenCountAt(path, cursor));
+    const weights = weightWords(this.store, path, cursor);
+    const texts = path.joined ? joinedWords(view, path).name : "";
+    const name = nameOf(path, statusAt(path, cursor), words, weights, texts);
+    set(this.group, { "aria-label": name });
   }
 
   /**
    * What stands before and after the box.
-   * @param {Path} path @param {Status} status @param {string[]} weights in words
-   * @returns {string} the texts of the box, if there are several
+   * @param {Path} path @param {Status} status
    */
-  fillMarks(path, status, weights) {
+  fillMarks(path, status) {
     const { aligned, layout } = this.view;
+    const weights = weightWords(this.store, path, this.view.cursor);
     this.mark.textContent = markOf(path, status);
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
@@ -211,7 +242,6 @@ export class PathBox {
     });
     this.weight.replaceChildren(...lines);
     if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
-    return texts;
   }
 
   /** Width and cells from the words in the box. @param {Path} path @param {number} count */
@@ -220,19 +250,19 @@ export class PathBox {
     const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
     this.width = label.width * scale + start + 9;
-    this.cells = label.cells.map(({ line, left, right }) => ({
-      line,
-      left: start + left * scale,
-      right: start + right * scale,
-    }));
+    this.cells = label.cells; // new with each label
+    for (const cell of this.cells) {
+      cell.left = start + cell.left * scale;
+      cell.right = start + cell.right * scale;
+    }
     return label.lines;
   }
 
   /**
    * Width and cells from the steps.
-   * @param {Path} path @param {number} count @param {string} text
+   * @param {Path} path @param {number} count
    */
-  fillAligned(path, count, text) {
+  fillAligned(path, count) {
     const { x, width } = this.target;
     this.width = (width * count) / path.tokens.length;
     this.cells = Array.from({ length: count }, (_, index) => ({
@@ -240,7 +270,7 @@ export class PathBox {
       left: Math.max(2, this.tree.stepX(path.born + index - 0.5) - x),
       right: Math.min(this.width - 2, this.tree.stepX(path.born + index + 0.5) - x),
     }));
-    return clip(text, width - 9);
+    return clip(textOf(path, count), width - 9);
   }
 
   textLeft() {

@@ -103,6 +103,7 @@ export class RunStore {
   steps = new Map();
   /** The children of each path; null until they are asked for. @type {Map<number, Path[]> | null} */
   families = null;
+  hasBands = false; // whether only bounds of some entropies are known
   highestEntropy = 0;
   highestBytes = 1;
   lastStep = 0;
@@ -126,6 +127,7 @@ export class RunStore {
     this.version = -1;
     this.paths.clear();
     this.families = null;
+    this.hasBands = false;
     this.steps.clear();
     this.highestEntropy = 0;
     this.highestBytes = 1;
@@ -179,6 +181,7 @@ export class RunStore {
     if (parent) parent.firstChild = Math.min(parent.firstChild ?? path.id, path.id);
     for (const { entropy, whole } of path.tokens.slice(message.first_token)) {
       this.highestEntropy = Math.max(this.highestEntropy, entropy, whole?.high ?? 0);
+      this.hasBands ||= whole !== null;
     }
     return true;
   }
@@ -207,7 +210,7 @@ export class RunStore {
    * @param {number} path @param {number} token
    */
   unknownAt(path, token) {
-    return this.unknowns.get(`${path}.${token}`) ?? "";
+    return this.unknowns.size ? (this.unknowns.get(`${path}.${token}`) ?? "") : "";
   }
 
   /** A run of the original policy cannot be recomputed at another threshold. */

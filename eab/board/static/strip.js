@@ -6,7 +6,7 @@
 /** @import { Path } from "./types.d.ts" */
 import { entropyClass } from "./box_words.js";
 import { diamond, shape } from "./elements.js";
-import { missedFork } from "./fork_reasons.js";
+import { hasMissed, missedFork } from "./fork_reasons.js";
 import { BOX, LINE } from "./layout.js";
 import { placeIn } from "./same_answer.js";
 
@@ -66,9 +66,10 @@ export class Strip {
 
   /** @param {Path} path @returns {Map<string, string>} path data by class */
   marks(path) {
-    const { cells, height, store } = this.box;
+    const { cells, height, isTiny, store } = this.box;
     /** @type {Map<string, string>} */
     const marks = new Map();
+    if (!store.unknowns.size && (isTiny || !hasMissed(store, path))) return marks;
     const add = (/** @type {string} */ name, /** @type {string} */ d) =>
       marks.set(name, (marks.get(name) ?? "") + d);
     let [lastLine, lastX] = [0, -100];

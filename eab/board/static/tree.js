@@ -1,17 +1,19 @@
 // The tree: a box per path, and an edge from its parent.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
+/** @import { Layout, Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { Camera, TINY } from "./camera.js";
 import { stepX } from "./chart_frame.js";
-import { cutAt, onScreen } from "./edges.js";
+import { CutBoxes } from "./cut_boxes.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
+import { InSight } from "./in_sight.js";
 import { BOX, LINE, MARKS, MARKS_DRAWN } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
+import { SummaryBox } from "./summary_box.js";
 import { Tooltip, tokenTip } from "./tooltip.js";
 
 const TIGHTEST = 0.28; // by step, rows may come this close together
@@ -19,6 +21,7 @@ const CLOSEST = 1; // otherwise, as boxes would touch
 const TINIEST = 0.5; // where only entropies show
 const WIDEST = 1.7; // where there is room
 const PICTURE_MARGIN = 14;
+const PAUSE_MS = 250; // without a change, before many boxes are named
 const CLICK = 3; // px; the pointer may move this far in a click
 
 export class TreeView {
@@ -37,28 +40,41 @@ export class TreeView {
     this.boxLayer = shape("g", { class: "boxes" });
     this.stage = shape("g", {}, this.edgeLayer, this.boxLayer);
     const name = { class: "tree", role: "tree", "aria-label": "Tree of generated texts" };
-    this.more = {
-      above: shape("text", { class: "more", x: 2, y: "1em" }),
-      below: shape("text", { class: "more", x: 2 }),
-    };
-    this.svg = shape("svg", name, this.cursor, this.stage, ...Object.values(this.more));
+    this.cut = new CutBoxes(this);
+    this.svg = shape("svg", name, this.cursor, this.stage, this.cut.above, this.cut.below);
     /** @type {Map<number, PathBox>} */
     this.boxes = new Map();
+    /** Boxes for branches that are too small to be drawn. @type {Map<number, SummaryBox>} */
+    this.summaries = new Map();
+    this.inSight = new InSight(this);
+    this.drawsAll = false; // for a file, wherever the camera is
+    this.isDrawing = false;
+    /** Boxes whose names are old. @type {Set<PathBox>} */
+    this.untold = new Set();
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.telling = undefined;
+    /** @type {{ layout: Layout | null, state: string, factor: number }} */
+    this.spreadFor = { layout: null, state: "", factor: 1 };
     this.prompt = boxParts(this.boxLayer, "prompt");
     this.promptRing = shape("circle", { class: "decides", cy: 0 });
     this.promptFold = new FoldMark(view, 0);
     this.prompt.group.append(this.promptRing, this.promptFold.node);
     this.promptRight = 0;
-    this.hidesCut = false;
     this.camera = new Camera(this);
     /** Where the pointer was pressed. @type {(Point & { moved: boolean }) | null} */
     this.pressed = null;
     this.listen();
   }
 
+  close() {
+    clearTimeout(this.telling);
+  }
+
   clear() {
-    for (const box of this.boxes.values()) box.remove();
-    this.boxes.clear();
+    for (const boxes of [this.boxes, this.summaries]) {
+      for (const box of boxes.values()) box.remove();
+      boxes.clear();
+    }
     this.camera.reset();
   }
 
@@ -73,7 +89,10 @@ export class TreeView {
     this.svg.addEventListener("click", (event) => {
       const fold = /** @type {Element} */ (event.target).closest(".fold");
       if (fold) return this.send("unfold", Number(fold.getAttribute("data-fork")));
-      const place = this.pressed && !this.pressed.moved ? this.tokenUnder(event) : null;
+      if (!this.pressed || this.pressed.moved) return;
+      const summary = /** @type {Element} */ (event.target).closest(".summary");
+      if (summary) return this.approach(Number(summary.getAttribute("data-branch")));
+      const place = this.tokenUnder(event);
       if (place) this.send("select", place.path, place.token);
     });
     const zoom = (/** @type {WheelEvent} */ event) => {
@@ -93,6 +112,15 @@ export class TreeView {
     if (Math.abs(dx) + Math.abs(dy) < CLICK && !this.pressed.moved) return;
     this.pressed = { x: event.clientX, y: event.clientY, moved: true };
     this.camera.pan(dx, dy);
+  }
+
+  /** Bring the camera to a branch, so that its texts are drawn. @param {number} id */
+  approach(id) {
+    const room = this.inSight.rooms.get(id);
+    if (!room) return;
+    const [low, high] = [room.low * this.spread(), room.high * this.spread()];
+    const place = { x: this.view.layout.x[id] ?? 0, y: (low + high) / 2 };
+    this.camera.approach(place, high - low + BOX);
   }
 
   /**
@@ -126,7 +154,8 @@ export class TreeView {
   extent() {
     const { height } = this.view.layout;
     // The beginning of a text may be wider than the whole one is, shortened.
-    const drawn = [...this.boxes.values()].filter((box) => !box.hidden && box.isLeaf);
+    const all = this.inSight.areFew ? [...this.boxes.values()] : [];
+    const drawn = all.filter((box) => !box.hidden && box.isLeaf);
     const ends = drawn.map((box) => box.target.x + box.width);
     const width = Math.max(this.view.layout.width, ...(this.view.aligned ? [] : ends));
     return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.spread(), 30) };
@@ -137,6 +166,15 @@ export class TreeView {
    * until all fit, and also where only entropies show.
    */
   spread() {
+    const { layout, aligned, presents, textSize } = this.view;
+    const { width, height } = this.camera.size();
+    const state = `${width},${height},${aligned},${presents},${textSize},${this.camera.wantsWhole}`;
+    if (this.spreadFor.layout !== layout || this.spreadFor.state !== state)
+      this.spreadFor = { layout, state, factor: this.findSpread() };
+    return this.spreadFor.factor;
+  }
+
+  findSpread() {
     const room = this.camera.room();
     const { width, height } = this.view.layout;
     if (this.view.aligned) {
@@ -184,13 +222,26 @@ export class TreeView {
     return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
   }
 
-  /** A file of the tree holds all of it, not only what is in view. @returns {PictureArea | null} */
+  /** The right end of the box of a path, or else of the prompt. @param {number} id @returns {Point} */
+  endOf(id) {
+    const box = this.boxes.get(id);
+    if (box && !box.hidden) return box.rightEnd();
+    // The first path may have no words, and no box but that of all its texts.
+    const path = this.inSight.rooms.has(id) ? this.store.paths.get(id) : undefined;
+    if (!path?.tokens.length) return this.promptEnd();
+    const { x, y, width } = this.placeOf(this.view.branches.boxOf(path));
+    return { x: x + width, y };
+  }
+
+  /**
+   * A file of the tree holds all of it, not only what is in view; then `pictureDone`.
+   * @returns {PictureArea | null}
+   */
   pictureArea() {
+    this.drawsAll = true;
+    this.draw();
+    this.tick(1);
     if (this.view.aligned) return null;
-    if (this.view.outlined) {
-      this.draw();
-      this.tick(1);
-    }
     const { width, height } = this.extent();
     return {
       width: Math.ceil(width) + 2 * PICTURE_MARGIN,
@@ -199,26 +250,93 @@ export class TreeView {
     };
   }
 
+  pictureDone() {
+    this.drawsAll = false;
+    if (!this.inSight.areFew) this.draw();
+  }
+
   // ---- drawing
+
+  /** Whether only entropies show in the boxes. */
+  get isTiny() {
+    return !this.inSight.areFew && !this.drawsAll && !this.view.aligned && this.camera.at.k < TINY;
+  }
 
   render() {
     if (!this.view.outlined) this.draw();
   }
 
   draw() {
+    this.isDrawing = true;
+    this.inSight.update();
+    const { areFew } = this.inSight;
     this.renderPrompt();
-    const shown = new Set();
-    for (const path of this.view.shownPaths()) {
-      shown.add(path.id);
-      this.boxOf(path).render(path);
-    }
-    for (const [id, box] of this.boxes) box.hide(!shown.has(id));
+    if (areFew) this.renderBoxes(); // how wide they are says where the camera goes
     if (this.view.aligned) {
       const x = this.stepX(this.view.cursor) * this.view.chartScale;
       set(this.cursor, { x1: x, x2: x, y1: 0, y2: 2000 });
     }
     this.camera.aim();
+    this.isDrawing = false;
+    if (!areFew) this.cameraMoved();
     this.send("animate");
+  }
+
+  /** Other boxes may be in sight. */
+  cameraMoved() {
+    if (!this.isDrawing && !this.inSight.areFew && !this.view.outlined) {
+      this.inSight.update();
+      this.renderBoxes();
+    }
+    this.cut.hide();
+  }
+
+  renderBoxes() {
+    const { areFew, boxes } = this.inSight;
+    const shown = new Set();
+    for (const path of boxes) {
+      if (!this.view.hasBegun(path)) continue;
+      shown.add(path.id);
+      this.boxOf(path).render(path);
+    }
+    const inSight = new Set(boxes.map(({ id }) => id));
+    for (const [id, box] of this.boxes) {
+      box.hide(!shown.has(id));
+      if (areFew || inSight.has(id)) continue;
+      box.remove();
+      this.boxes.delete(id);
+    }
+    this.renderSummaries();
+    if (this.untold.size) this.tellLater();
+  }
+
+  /** Say what a box is to those who hear it; of many, once the cursor rests. @param {PathBox} box */
+  tell(box) {
+    if (this.inSight.areFew) return box.tell();
+    this.untold.add(box);
+  }
+
+  tellLater() {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => {
+      for (const box of this.untold) box.tell();
+      this.untold.clear();
+    }, PAUSE_MS);
+  }
+
+  renderSummaries() {
+    const branches = new Set(this.inSight.branches.map(({ id }) => id));
+    for (const [id, summary] of this.summaries) {
+      if (branches.has(id)) continue;
+      summary.remove();
+      this.summaries.delete(id);
+    }
+    for (const path of this.inSight.branches) {
+      const summary = this.summaries.get(path.id) ?? new SummaryBox(this, path);
+      this.summaries.set(path.id, summary);
+      summary.render();
+      summary.draw();
+    }
   }
 
   /** @param {Path} path */
@@ -248,29 +366,6 @@ export class TreeView {
     else writeLines(text, layout.prompt.lines, 10, first);
   }
 
-  /** The boxes that are cut are not drawn where only a part of the tree is presented. */
-  hideCut() {
-    const { camera, more, view } = this;
-    const isPart = view.presents && !view.aligned && !camera.holdsAll;
-    if (!isPart && !this.hidesCut) return;
-    this.hidesCut = isPart;
-    const size = camera.size();
-    const half = view.layout.promptHeight / 2;
-    const { x, y } = this.promptEnd();
-    const prompt = { left: 0, right: x, top: y - half, bottom: y + half };
-    const isOut = cutAt(onScreen(prompt, camera.at), size) !== "";
-    this.prompt.group.classList.toggle("cut", isPart && isOut);
-    const counts = { top: 0, bottom: 0, left: 0, right: 0, "": 0 };
-    for (const box of this.boxes.values()) {
-      const cut = isPart ? cutAt(onScreen(box.edges(), camera.at), size) : "";
-      box.group.classList.toggle("cut", cut !== "");
-      if (!box.hidden && box.isLeaf) counts[cut] += 1;
-    }
-    more.above.textContent = counts.top ? `▲ ${counts.top} more` : "";
-    more.below.textContent = counts.bottom ? `▼ ${counts.bottom} more` : "";
-    set(more.below, { y: size.height - 6 });
-  }
-
   /** @param {number} id */
   focusBox(id) {
     this.boxes.get(id)?.group.focus({ preventScroll: true });
@@ -285,7 +380,7 @@ export class TreeView {
     let moving = this.camera.tick(ease);
     for (const box of this.boxes.values()) moving = box.tick(ease) || moving;
     for (const box of this.boxes.values()) box.draw();
-    this.hideCut();
+    this.cut.hide();
     return moving;
   }
 }

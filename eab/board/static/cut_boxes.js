@@ -1,0 +1,71 @@
+// Which boxes an edge of the picture cuts: large letters in a part of the tree would be cut in two, and
+// half a word says nothing.
+
+/** @import { TreeView } from "./tree.js" */
+/** @import { Path, Point, Size } from "./types.d.ts" */
+import { set, shape } from "./elements.js";
+import { BOX, MARKS_DRAWN } from "./layout.js";
+import { statusAt } from "./path_state.js";
+
+/** @typedef {{ left: number, right: number, top: number, bottom: number }} Edges px */
+
+/** @param {Edges} edges of a box in the tree @param {Point & { k: number }} camera @returns {Edges} */
+function onScreen({ left, right, top, bottom }, { x, y, k }) {
+  return { left: left * k + x, right: right * k + x, top: top * k + y, bottom: bottom * k + y };
+}
+
+/**
+ * Where a box is not wholly in the picture; "" if it is.
+ * @param {Edges} edges @param {Size} size of the picture
+ * @returns {"top" | "bottom" | "left" | "right" | ""}
+ */
+function cutAt({ left, right, top, bottom }, { width, height }) {
+  if (top < 0) return "top";
+  if (bottom > height) return "bottom";
+  if (left < 0) return "left";
+  return right > width ? "right" : "";
+}
+
+export class CutBoxes {
+  /** @param {TreeView} tree */
+  constructor(tree) {
+    this.tree = tree;
+    this.view = tree.view;
+    this.above = shape("text", { class: "more", x: 2, y: "1em" });
+    this.below = shape("text", { class: "more", x: 2 });
+    this.areHidden = false;
+  }
+
+  /** Hide them, where only a part of the tree is presented. */
+  hide() {
+    const { tree, view } = this;
+    const { camera } = tree;
+    const isPart = view.presents && !view.aligned && !camera.holdsAll;
+    if (!isPart && !this.areHidden) return;
+    this.areHidden = isPart;
+    const size = camera.size();
+    const half = view.layout.promptHeight / 2;
+    const { x, y } = tree.promptEnd();
+    const prompt = { left: 0, right: x, top: y - half, bottom: y + half };
+    const isOut = cutAt(onScreen(prompt, camera.at), size) !== "";
+    tree.prompt.group.classList.toggle("cut", isPart && isOut);
+    const counts = { top: 0, bottom: 0, left: 0, right: 0, "": 0 };
+    for (const path of view.shownPaths()) {
+      const box = tree.boxes.get(path.id);
+      const edges = box?.edges() ?? this.edgesOf(path);
+      const cut = isPart ? cutAt(onScreen(edges, camera.at), size) : "";
+      box?.group.classList.toggle("cut", cut !== "");
+      if (statusAt(path, view.cursor) !== "forked") counts[cut] += 1;
+    }
+    this.above.textContent = counts.top ? `▲ ${counts.top} more` : "";
+    this.below.textContent = counts.bottom ? `▼ ${counts.bottom} more` : "";
+    set(this.below, { y: size.height - 6 });
+  }
+
+  /** Of a box that is not in sight, with what stands after it. @param {Path} path @returns {Edges} */
+  edgesOf(path) {
+    const { x, y, width } = this.tree.placeOf(path);
+    const half = (this.view.layout.boxHeights[path.id] ?? BOX) / 2;
+    return { left: x, right: x + width + MARKS_DRAWN, top: y - half, bottom: y + half };
+  }
+}

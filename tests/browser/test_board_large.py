@@ -1,0 +1,97 @@
+"""A tree that is larger than its picture: few elements, and nothing lost."""
+
+import re
+from pathlib import Path
+
+import pytest
+from board_page import BOARD, BoardPage, Boards
+from invented_runs import invented_run
+from playwright.sync_api import Locator, expect
+
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+LARGE = fold(invented_run(5, 30, 256))
+TEXTS = sum(path.status in ("live", "finished") for path in LARGE.paths)
+MOST = 4000  # elements
+
+
+@pytest.fixture
+def shown(still: Boards) -> BoardPage:
+    page = still(LARGE)
+    page.keys("End", "b")  # all branches
+    return page
+
+
+def elements(shown: BoardPage) -> int:
+    return int(shown.page.evaluate(f"{BOARD}.getRootNode().querySelectorAll('*').length"))
+
+
+def summarised(shown: BoardPage) -> int:
+    """Texts in the boxes that stand for branches."""
+    words = shown.find(".box.summary:not(.hidden) .summary-words").all_text_contents()
+    assert all(re.fullmatch(r"\d+ texts?, <?[\d.]+%", one) for one in words), words
+    return sum(int(one.split()[0]) for one in words)
+
+
+def count_of(summary: Locator) -> int:
+    """The texts that it stands for."""
+    return int((summary.text_content() or "").split()[0])
+
+
+def test_far_away_small_branches_have_one_box_and_unfold_on_approach(shown: BoardPage) -> None:
+    assert TEXTS > 200
+    leaves = shown.find(".box.path:is(.live, .finished):not(.hidden)")
+    assert summarised(shown) > TEXTS / 2
+    assert summarised(shown) + leaves.count() == TEXTS
+    assert elements(shown) < MOST
+    before = shown.find(".box.path").count()
+    first = shown.find(".box.summary").first
+    assert first.get_attribute("role") == "treeitem"
+    assert "texts" in (first.get_attribute("aria-label") or "")
+    most = max(shown.find(".box.summary").all(), key=count_of)
+    branch, count = int(most.get_attribute("data-branch") or -1), count_of(most)
+    most.click()
+    expect(shown.box(branch)).to_be_visible()
+    near = shown.find(".box.path:not(.hidden) .label").all_text_contents()
+    assert count <= len(near) < TEXTS
+    assert all(near), "its words can be read"
+    assert elements(shown) < MOST
+    shown.keys("w")
+    assert shown.find(".box.path").count() == before
+
+
+def test_at_every_scale_there_are_few_elements(shown: BoardPage) -> None:
+    for _ in range(16):
+        shown.button("Zoom in").click()
+        assert elements(shown) < MOST
+    assert not shown.find(".box.summary").count()
+
+
+def test_the_keys_reach_every_text_also_in_a_branch_that_is_small(shown: BoardPage) -> None:
+    shown.press("ArrowDown")
+    seen = set()
+    for _ in range(30):
+        shown.press("ArrowDown")
+        path = shown.selected()["path"]
+        expect(shown.box(path)).to_have_class(re.compile("highlighted"))
+        seen.add(path)
+    assert len(seen) == 30
+    focused = f"{BOARD}.getRootNode().activeElement.dataset.path"
+    assert int(shown.page.evaluate(focused)) == path
+
+
+def test_a_picture_of_it_holds_every_text(shown: BoardPage) -> None:
+    before = elements(shown)
+    with shown.page.expect_download() as waiting:
+        shown.button("Download the tree of texts as SVG").click()
+    svg = Path(waiting.value.path()).read_text(encoding="utf-8")
+    drawn = set(re.findall(r'data-path="(\d+)"', svg))
+    assert drawn == {str(path.id) for path in LARGE.paths if path.tokens}
+    assert "summary" not in svg
+    assert elements(shown) == before
+
+
+def test_boxes_are_named_for_those_who_hear_them(shown: BoardPage) -> None:
+    named = shown.find(".box.path:not(.hidden)[aria-label]")
+    expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
