@@ -45,7 +45,7 @@ from eab.engine.handle import Handle
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, Scheduler
-from eab.events import TokenAppended
+from eab.events import TokensAppended
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
 from eab.timing import MIN_REPEATS, Timing
@@ -137,7 +137,7 @@ class Service:
 
 def appended(handle: Handle) -> bool:
     """Whether the new events of a run have a token."""
-    return any(isinstance(event, TokenAppended) for event in handle.new_events())
+    return any(isinstance(event, TokensAppended) for event in handle.new_events())
 
 
 def p95(seconds: list[float]) -> float:
@@ -217,7 +217,7 @@ def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[flo
     while scheduler.busy:
         scheduler.step()
         for handle in lengths:
-            new = [event for event in handle.new_events() if isinstance(event, TokenAppended)]
+            new = [event for event in handle.new_events() if isinstance(event, TokensAppended)]
             if new:
                 first.setdefault(handle, clock() - began)
                 lengths[handle] = max(event.step for event in new) + 1

@@ -36,7 +36,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Pause, TokenAppended
+from eab.events import Pause, TokensAppended
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
@@ -180,7 +180,7 @@ def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
     while waiting:
         scheduler.step()
         for handle in waiting[:]:
-            if any(isinstance(event, TokenAppended) for event in handle.new_events()):
+            if any(isinstance(event, TokensAppended) for event in handle.new_events()):
                 waiting.remove(handle)
                 found.append(clock() - start)
     scheduler.close()

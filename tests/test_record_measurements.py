@@ -3,12 +3,12 @@ repeats.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from equality import PROMPT
+from invented_runs import with_each
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -86,7 +86,7 @@ def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path)
     events = list(run_variants(model, request, compared.variants, repeats=0))
     first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
     broken = [
-        replace(one, entropy=one.entropy + 1.0)
+        with_each(one, entropy=one.predictions[0].entropy + 1.0)
         if place > first_end and isinstance(one, Predicted)
         else one
         for place, one in enumerate(events)

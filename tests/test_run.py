@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from invented_runs import appended, predicted
 from made_runs import events_of
 from served import untimed
 from table_model import TableModel, random_table
@@ -17,6 +18,7 @@ from eab.events import (
     Growth,
     KvMeasured,
     KVUsage,
+    NewWeight,
     PathFinished,
     Predicted,
     Probed,
@@ -26,7 +28,6 @@ from eab.events import (
     RunEnded,
     RunStarted,
     StepTimed,
-    TokenAppended,
 )
 from eab.run import RunState, fold, fold_prefix
 from eab.token_text import from_bytes
@@ -35,14 +36,14 @@ MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 STARTED = RunStarted("0", (0,), (" 0",), MODEL.card, BranchingConfig(), 0.65)
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=6, max_new_tokens=8)
 EVENTS = events_of(MODEL, "0", CONFIG)
-ROOT = [STARTED, Predicted(0, 0, 1.0, ())]
+ROOT = [STARTED, predicted(0, 0, 1.0)]
 
 
 def hand_made(texts: list[str], special: bool = False) -> list[Event]:
     """One path that says these tokens."""
     events: list[Event] = [STARTED]
     for step, text in enumerate(texts):
-        events += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -0.5, special)]
+        events += [predicted(step, 0, 1.0), appended(step, 0, 7, text, -0.5, special)]
     return events
 
 
@@ -133,8 +134,10 @@ def test_the_tokens_through_the_model_are_those_of_the_passes():
 
 
 def test_each_token_keeps_what_its_decision_saw():
-    predicted = [event for event in EVENTS if isinstance(event, Predicted)]
-    entropies = {(event.step, event.path): event.entropy for event in predicted}
+    decided = [event for event in EVENTS if isinstance(event, Predicted)]
+    entropies = {
+        (event.step, seen.path): seen.entropy for event in decided for seen in event.predictions
+    }
     run = fold(EVENTS)
     for path in run.paths:
         for token in path.tokens:
@@ -153,16 +156,16 @@ def test_a_failed_run_raises_only_when_asked():
 @pytest.mark.parametrize(
     "broken",
     [
-        [Predicted(0, 0, 1.0, ())],
+        [predicted(0, 0, 1.0)],
         [KvMeasured(0, KVUsage(0, 0, 0, 0, 0, ()))],
         [STARTED, STARTED],
-        [STARTED, Predicted(0, 5, 1.0, ())],  # for a path that is not born
-        [STARTED, TokenAppended(0, 0, 1, "a", 0.0, False)],
-        [*ROOT, TokenAppended(1, 0, 1, "a", 0.0, False)],
-        [*ROOT, TokenAppended(0, 1, 1, "a", 0.0, False)],
-        [*ROOT, TokenAppended(0, -1, 1, "a", 0.0, False)],
+        [STARTED, predicted(0, 5, 1.0)],  # for a path that is not born
+        [STARTED, appended(0, 0, 1, "a", 0.0)],
+        [*ROOT, appended(1, 0, 1, "a", 0.0)],
+        [*ROOT, appended(0, 1, 1, "a", 0.0)],
+        [*ROOT, appended(0, -1, 1, "a", 0.0)],
         [STARTED, Pruned(0, 3)],
-        [STARTED, Reweighted(0, -1, 0.5)],
+        [STARTED, Reweighted(0, (NewWeight(-1, 0.5),))],
         [STARTED, PathFinished(0, 1, "stop")],
         [STARTED, Forked(0, 0, (1, 2), (0.5, 0.5), 1)],
         [*ROOT, Forked(0, 0, (2, 3), (0.5, 0.5), 2)],
@@ -182,8 +185,8 @@ def test_events_that_cannot_follow_each_other_are_refused(broken):
 
 
 def test_a_path_that_has_ended_does_not_grow_again():
-    fork = [*hand_made(["a"]), Predicted(1, 0, 1.0, ()), Forked(1, 0, (1, 2), (0.5, 0.5), 1)]
-    for event in (Forked(1, 0, (3, 4), (0.5, 0.5), 3), TokenAppended(1, 0, 1, "b", -1.0, False)):
+    fork = [*hand_made(["a"]), predicted(1, 0, 1.0), Forked(1, 0, (1, 2), (0.5, 0.5), 1)]
+    for event in (Forked(1, 0, (3, 4), (0.5, 0.5), 3), appended(1, 0, 1, "b", -1.0)):
         with pytest.raises(RecordError):
             fold([*fork, event])
 

@@ -13,7 +13,7 @@ from app.server import metrics
 from app.server.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import EndReason, Pause, RunEnded, RunStarted, TokenAppended
+from eab.events import EndReason, Pause, RunEnded, RunStarted, TokensAppended
 from eab.run import RunFold
 
 _LOG: Final = logging.getLogger(__name__)
@@ -122,8 +122,8 @@ class LiveTask(Generic[State]):
             event = replace(event, reason="unwatched")
         self.events.append(event)
         self.state.apply(event)
-        if isinstance(event, TokenAppended):
-            self._count_token()
+        if isinstance(event, TokensAppended):
+            self._count_tokens(len(event.tokens))
         if self.state.ended is not None and self.active:
             self.status = "ended"
             self._count_end(self.state.ended.reason)
@@ -132,8 +132,8 @@ class LiveTask(Generic[State]):
         if self.job.kind != "probe":  # nobody asked for it
             metrics.RUNS.labels(reason).inc()
 
-    def _count_token(self) -> None:
-        metrics.TOKENS.inc()
+    def _count_tokens(self, new: int) -> None:
+        metrics.TOKENS.inc(new)
         if not self._has_token:
             self._has_token = True
             metrics.FIRST_TOKEN.observe(time.perf_counter() - self._asked_at)

@@ -18,7 +18,7 @@ from eab.events import (
     RunEnded,
     RunStarted,
     StepTimed,
-    TokenAppended,
+    TokensAppended,
 )
 
 Work = Literal["prefill", "decode"]
@@ -101,7 +101,7 @@ def _served(run: int, slot: int, events: Sequence[Event]) -> Served:
         prefill=sum(event.tokens for event in timed if event.step == 0),
         decode=sum(event.tokens for event in timed if event.step > 0) + probed,
         steps=sum(isinstance(event, KvMeasured) for event in events),
-        new_tokens=sum(isinstance(event, TokenAppended) for event in events),
+        new_tokens=sum(len(event.tokens) for event in events if isinstance(event, TokensAppended)),
     )
 
 

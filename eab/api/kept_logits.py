@@ -59,7 +59,12 @@ class KeptLogits:
 
     def of(self, events: Iterable[Event]) -> dict[tuple[int, int], Tensor]:
         """Those of the steps that the run decided, (V,) each, by path and step."""
-        decided = [(each.path, each.step) for each in events if isinstance(each, Predicted)]
+        decided = [
+            (seen.path, event.step)
+            for event in events
+            if isinstance(event, Predicted)
+            for seen in event.predictions
+        ]
         return {key: self._rows[key] for key in decided if key in self._rows}
 
 

@@ -26,6 +26,7 @@ from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
+SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
 OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
@@ -92,6 +93,7 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "deciding": None,
     "peak_step": 0,
     "r": AUTO,
+    "texts": [],
     "paths": [],
     "steps": [],
     "sentences": {"tree": "", "entropy": "", "memory": ""},
@@ -104,6 +106,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
     """
     started = run.started
     prompt, begun = _prompt_and_begun_word(run)
+    texts: dict[str, int] = {}  # of tokens, with the place of each in the message
     return {
         "version": len(run.events),
         "since_step": since_step,
@@ -121,10 +124,11 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "peak_step": run.peak_step(),
         "r": started.config.r,
         "paths": [
-            _path_record(path, since_step, begun if _is_first(run, path) else "")
+            _path_record(path, since_step, begun if _is_first(run, path) else "", texts)
             for path in run.paths
             if path.touched >= since_step
         ],
+        "texts": [*texts],
         "steps": _step_records(run, since_step),
         "sentences": {
             "tree": tree_sentence(run),
@@ -166,7 +170,7 @@ def _ends_of(text: str) -> str:
     return f"{excerpt(text, _PROMPT_START)} {ending(text, PROMPT_LONGEST)}"
 
 
-def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:
+def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int]) -> dict[str, Any]:
     """`tokens` begin with the path's token number `first_token`; the browser has those before.
     `begun` is what comes before a first token that continues a word.
     """
@@ -188,25 +192,34 @@ def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:
         "touched": path.touched,
         "limited_steps": path.limited_steps,
         "first_token": first,
-        "tokens": [_token_record(token, piece) for token, piece in records],
+        "tokens": [_token_record(token, piece, texts) for token, piece in records],
     }
 
 
-def _token_record(token: Token, piece: str) -> list[Any]:
-    """One token as an array. Tokens are nearly all of a message: with the names of their fields the
-    messages of the bundled runs would be 1.8 times as large.
+def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
+    """One token as an array. Tokens are nearly all of a message, so nothing is in it twice, and new
+    texts of tokens go to `texts`.
 
     Returns:
-        [piece of the path's text, text of the token alone, probability, entropy,
-        [[text, probability] of each candidate], index of the taken candidate or -1; then, where
-        a server named only some tokens, the bounds of the whole entropy]
+        [piece of the path's text, entropy, [place of the text, probability, ...] of the candidates,
+        index of the taken candidate, or if it is none [place of its text, probability]; then,
+        where a server named only some tokens, the bounds of the whole entropy]
     """
-    candidates = [[token_text.visible(text), share] for _, text, share in token.candidates]
-    ids = [candidate.token for candidate in token.candidates]
-    taken = ids.index(token.token) if token.token in ids else -1
-    alone, probability = token_text.visible(token.text), round(math.exp(token.log_prob), 6)
+    candidates: list[int] = []
+    taken: int | list[int] = [
+        _place(token.text, texts),
+        round(math.exp(token.log_prob) * SHARES),
+    ]
+    for index, (candidate, text, share) in enumerate(token.candidates):
+        candidates += (_place(text, texts), round(share * SHARES))
+        if candidate == token.token and isinstance(taken, list):
+            taken = index
     bounds = [round(bound, 4) for bound in token.whole or ()]
-    return [piece, alone, probability, round(token.entropy, 4), candidates, taken, *bounds]
+    return [piece, round(token.entropy, 4), candidates, taken, *bounds]
+
+
+def _place(text: str, texts: dict[str, int]) -> int:
+    return texts.setdefault(token_text.visible(text), len(texts))
 
 
 def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:

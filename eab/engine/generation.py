@@ -18,7 +18,7 @@ from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
 from eab.engine.logits_processing import processed
 from eab.engine.paths import Paths
-from eab.engine.predicted import predicted_events
+from eab.engine.predicted import predicted
 from eab.engine.request import LogitsReader, Processor
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import Event, RowsAllocated, RunStarted, Speculated
@@ -267,11 +267,11 @@ class Generation:
         predictions = Predictions.joined(
             [self.paths.lookahead[leaf.path].predictions.popleft() for leaf in live]
         )
-        events = predicted_events(self._model, self.config, live, predictions, self.step)
+        seen = predicted(self._model, self.config, live, predictions, self.step)
         families = iter(self.policy.branch(live, predictions, self.step))
         population = [
             member
             for leaf in self.paths.leaves
             for member in ([leaf] if leaf.finished else next(families))
         ]
-        return events + self.paths.commit(population, self.policy.prune(population, self.step))
+        return [seen, *self.paths.commit(population, self.policy.prune(population, self.step))]

@@ -9,7 +9,7 @@ from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.kv_memory import KVNeed, kv_need
 from eab.engine.request import Request
-from eab.events import Event, RunEnded, TokenAppended
+from eab.events import Event, RunEnded, TokensAppended
 from eab.models.base import LanguageModel, Stopped
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Handle:
         try:
             self._generation = go_on()
             if self.starting:
-                self.starting = not any(isinstance(event, TokenAppended) for event in self._events)
+                self.starting = not any(isinstance(event, TokensAppended) for event in self._events)
         except StopIteration:
             self.drop()
         except Exception as error:

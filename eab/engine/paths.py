@@ -8,16 +8,17 @@ from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
 from eab.caches.base import KVCache
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
+from eab.engine.step_events import StepEvents
 from eab.events import (
+    DroppedTokens,
     Event,
+    FinishReason,
     Forked,
     KvMeasured,
-    LimitActed,
+    NewToken,
+    NewWeight,
     PathFinished,
-    Pruned,
-    Reweighted,
     RunStarted,
-    TokenAppended,
 )
 from eab.models.base import LanguageModel
 from eab.run.stop_strings import StopStrings
@@ -71,49 +72,49 @@ class Paths:
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
         """End the step with the new weight of each member; None drops it."""
-        events: list[Event] = []
+        new = StepEvents(self.step)
         leaves: list[Leaf] = []
         pairs = zip(population, weights, strict=True)
         for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
-            leaves += self._commit_path(list(family), events)
-        self.leaves = [self._finish(leaf, events) for leaf in leaves]
+            leaves += self._commit_path(list(family), new)
+        self.leaves = [self._finish(leaf, new) for leaf in leaves]
         self.step += 1
-        return events
+        return new.events()
 
     def _commit_path(
-        self, family: Sequence[tuple[Member, float | None]], events: list[Event]
+        self, family: Sequence[tuple[Member, float | None]], new: StepEvents
     ) -> list[Leaf]:
         """Drop, keep, extend or fork one path, given its members of the population."""
         member = family[0][0]
         survivors = [(child, weight) for child, weight in family if weight is not None]
         if not survivors:
-            events.append(Pruned(self.step, _path(member)))
+            new.pruned.append(_path(member))
             if not (isinstance(member, Leaf) and member.finished):
                 self.release(_path(member))
             return []
         if isinstance(member, Leaf):
-            return [self._reweighted(member, survivors[0][1], events)]
+            return [self._reweighted(member, survivors[0][1], new)]
         children = [(child, weight) for child, weight in survivors if isinstance(child, Child)]
         dropped = tuple(
             child.token for child, weight in family if isinstance(child, Child) and weight is None
         )
         if dropped:
-            events.append(LimitActed(self.step, member.leaf.path, dropped))
+            new.dropped.append(DroppedTokens(member.leaf.path, dropped))
         if len(children) == 1:
-            return [self._extend(children[0][0], children[0][1], events)]
-        return self._fork(member.leaf, children, events)
+            return [self._extend(children[0][0], children[0][1], new)]
+        return self._fork(member.leaf, children, new)
 
-    def _extend(self, child: Child, weight: float, events: list[Event]) -> Leaf:
+    def _extend(self, child: Child, weight: float, new: StepEvents) -> Leaf:
         """Append one token to the path."""
         leaf = grown(child, child.leaf.path, weight, self.step)
         tokens = self.lookahead[leaf.path].tokens
         if len(tokens) == self.prompt_length + self.step:  # else verification appended it
             tokens.append(child.token)
-        events.append(self._token_appended(leaf, child))
-        return self._reweighted(leaf, weight, events, before=child.leaf.weight)
+        new.tokens.append(self._new_token(leaf, child))
+        return self._reweighted(leaf, weight, new, before=child.leaf.weight)
 
     def _fork(
-        self, parent: Leaf, children: Sequence[tuple[Child, float]], events: list[Event]
+        self, parent: Leaf, children: Sequence[tuple[Child, float]], new: StepEvents
     ) -> list[Leaf]:
         """End the path in two or more children, each a new path."""
         ids = range(self._next_path, self._next_path + len(children))
@@ -125,9 +126,9 @@ class Paths:
         heirs = [path for path, (child, _) in zip(ids, children, strict=True) if child.heir]
         weights = tuple(leaf.weight for leaf in leaves)
         heir = heirs[0] if heirs else -1
-        events.append(Forked(self.step, parent.path, tuple(ids), weights, heir))
-        for leaf, (child, _) in zip(leaves, children, strict=True):
-            events.append(self._token_appended(leaf, child))
+        new.forked.append(Forked(self.step, parent.path, tuple(ids), weights, heir))
+        pairs = zip(leaves, children, strict=True)
+        new.tokens += [self._new_token(leaf, child) for leaf, (child, _) in pairs]
         self._cache.fork(parent.path, ids)
         state = self.lookahead.pop(parent.path)
         self.lookahead |= {leaf.path: state.child(leaf.token) for leaf in leaves}
@@ -135,18 +136,18 @@ class Paths:
             self._drafter.fork(parent.path, ids)
         return leaves
 
-    def _token_appended(self, leaf: Leaf, child: Child) -> TokenAppended:
+    def _new_token(self, leaf: Leaf, child: Child) -> NewToken:
         text, special = self._model.text(child.token), self._model.is_special(child.token)
-        return TokenAppended(self.step, leaf.path, child.token, text, child.token_log_prob, special)
+        return NewToken(leaf.path, child.token, text, child.token_log_prob, special)
 
     def _reweighted(
-        self, leaf: Leaf, weight: float, events: list[Event], before: float | None = None
+        self, leaf: Leaf, weight: float, new: StepEvents, before: float | None = None
     ) -> Leaf:
         if weight != (leaf.weight if before is None else before):
-            events.append(Reweighted(self.step, leaf.path, weight))
+            new.weights.append(NewWeight(leaf.path, weight))
         return leaf if weight == leaf.weight else replace(leaf, weight=weight)
 
-    def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
+    def _finish(self, leaf: Leaf, events: StepEvents) -> Leaf:
         """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
         if leaf.finished:
             return leaf
@@ -156,7 +157,8 @@ class Paths:
         stopped = has_string or leaf.token in self._model.stop_ids
         if not (stopped or new >= self._config.max_new_tokens):
             return leaf
-        events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
+        reason: FinishReason = "stop" if stopped else "length"
+        events.finished.append(PathFinished(self.step, leaf.path, reason))
         self.release(leaf.path)
         return replace(leaf, finished=True)
 

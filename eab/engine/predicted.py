@@ -1,4 +1,4 @@
-"""What the decisions of a step saw, as events."""
+"""What the decisions of a step saw, as an event."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,28 +7,28 @@ from eab.branching.entropy_bounds import entropy_bounds
 from eab.branching.policy import Leaf
 from eab.branching.sampling import CANDIDATES, Predictions
 from eab.config import BranchingConfig
-from eab.events import Candidate, EntropyBounds, Event, Predicted
+from eab.events import Candidate, EntropyBounds, PathPrediction, Predicted
 from eab.models.base import LanguageModel
 
 MIN_RECORDED_PROBABILITY: Final = 0.0005  # of a candidate; rarer ones only make run files larger
 
 
-def predicted_events(
+def predicted(
     model: LanguageModel,
     config: BranchingConfig,
     leaves: Sequence[Leaf],
     predictions: Predictions,
     step: int,
-) -> list[Event]:
-    """One event for each live path."""
+) -> Predicted:
+    """The predictions of all live paths."""
     on_server = model.kv_shape.blocks is not None
     bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
-    events: list[Event] = []
-    for index, leaf in enumerate(leaves):
-        candidates = _candidates(model, predictions, index)
-        entropy = predictions.entropies[index]
-        events.append(Predicted(step, leaf.path, entropy, candidates, bounds[index]))
-    return events
+    rows = zip(leaves, predictions.entropies, bounds, strict=True)
+    seen = [
+        PathPrediction(leaf.path, entropy, _candidates(model, predictions, index), whole)
+        for index, (leaf, entropy, whole) in enumerate(rows)
+    ]
+    return Predicted(step, tuple(seen))
 
 
 def _candidates(

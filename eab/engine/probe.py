@@ -46,6 +46,6 @@ def _continue(
     while generation.live:
         for event in (yield generation):
             if isinstance(event, Predicted):
-                probed.append(Probed(event.step, event.entropy))
+                probed.append(Probed(event.step, event.predictions[0].entropy))
                 events.append(probed[-1])
     return probed

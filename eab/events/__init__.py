@@ -4,6 +4,10 @@ Path ids are small integers in order of birth. A path is a sequence of tokens wi
 fork it ends, and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
 of the prompt. Decisions hold no times, so the decisions of two runs can be compared exactly; times
 are events of their own. `step` and `path` of an event are the step and the path that it is about.
+
+What happens to most paths of a step is one event, with its paths in tree order; what is rare is one
+event per path. A step that decides gives KvMeasured, Predicted, LimitActed, Pruned, Forked,
+TokensAppended, Reweighted, PathFinished in this order, without those that have nothing to say.
 """
 
 from dataclasses import dataclass
@@ -14,17 +18,22 @@ from eab.config import OWN, BranchingConfig
 from eab.events import fields
 from eab.events.values import (
     Candidate,
+    DroppedTokens,
     EntropyBounds,
     Growth,
     KVUsage,
     LayerRow,
     Message,
     ModelCard,
+    NewToken,
+    NewWeight,
+    PathPrediction,
     PathRows,
 )
 
 __all__ = [
     "Candidate",
+    "DroppedTokens",
     "EndReason",
     "EntropyBounds",
     "Event",
@@ -37,7 +46,10 @@ __all__ = [
     "LimitActed",
     "Message",
     "ModelCard",
+    "NewToken",
+    "NewWeight",
     "PathFinished",
+    "PathPrediction",
     "PathRows",
     "Pause",
     "Predicted",
@@ -50,7 +62,7 @@ __all__ = [
     "RunStarted",
     "Speculated",
     "StepTimed",
-    "TokenAppended",
+    "TokensAppended",
     "WhatIfKind",
 ]
 
@@ -136,16 +148,10 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a decision saw of a path's next-token distribution."""
+    """What the decisions of a step saw: the next-token distribution of each live path."""
 
     step: fields.StepIndex
-    path: fields.PathId
-    entropy: fields.Nats  # of the processed distribution, in nats
-    # Its most likely tokens, most likely first
-    candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
-    # Bounds of the entropy of the model's own distribution, before temperature, top-k and top-p,
-    # where a server names only its most likely tokens; else None
-    whole: EntropyBounds | None = None
+    predictions: Annotated[tuple[PathPrediction, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +172,16 @@ class Speculated:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenAppended:
-    """A path grew by one token."""
+class TokensAppended:
+    """Paths grew by one token each."""
 
     step: fields.StepIndex
-    path: fields.PathId
-    token: fields.TokenId
-    # Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact (see
-    # eab.token_text)
-    text: fields.TokenText
-    log_prob: fields.LogProb  # in the processed distribution, in nats
-    special: bool  # whether it is a control token, which is not part of the text
+    tokens: Annotated[tuple[NewToken, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A path ended in two or more children; the first token of each follows as an event."""
+    """A path ended in two or more children; the first token of each follows."""
 
     step: fields.StepIndex
     path: fields.PathId
@@ -195,11 +195,10 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class LimitActed:
-    """The path limit pruned children of this path at birth."""
+    """The path limit pruned children of these paths at birth."""
 
     step: fields.StepIndex
-    path: fields.PathId
-    dropped: Annotated[tuple[fields.Whole, ...], fields.PER_STEP]  # tokens of the pruned children
+    dropped: Annotated[tuple[DroppedTokens, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +211,12 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Reweighted:
-    """The weight of a path changed because others were pruned (`fair`) or because the number of
+    """The weights of paths changed because others were pruned (`fair`) or because the number of
     paths changed (`original`).
     """
 
     step: fields.StepIndex
-    path: fields.PathId
-    weight: fields.Weight
+    weights: Annotated[tuple[NewWeight, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +278,7 @@ Event: TypeAlias = (
     | RunStarted
     | Predicted
     | Speculated
-    | TokenAppended
+    | TokensAppended
     | Forked
     | LimitActed
     | Pruned

@@ -34,6 +34,44 @@ class EntropyBounds(NamedTuple):
     high: fields.Nats
 
 
+class PathPrediction(NamedTuple):
+    """What a decision saw of one path's next-token distribution."""
+
+    path: fields.PathId
+    entropy: fields.Nats  # of the processed distribution, in nats
+    # Its most likely tokens, most likely first
+    candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
+    # Bounds of the entropy of the model's own distribution, before temperature, top-k and top-p,
+    # where a server names only its most likely tokens; else None
+    whole: EntropyBounds | None = None
+
+
+class NewToken(NamedTuple):
+    """The token by which a path grew."""
+
+    path: fields.PathId
+    token: fields.TokenId
+    # Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact (see
+    # eab.token_text)
+    text: fields.TokenText
+    log_prob: fields.LogProb  # in the processed distribution, in nats
+    special: bool  # whether it is a control token, which is not part of the text
+
+
+class DroppedTokens(NamedTuple):
+    """The first tokens of a path's children that the path limit pruned at birth."""
+
+    path: fields.PathId
+    tokens: Annotated[tuple[fields.Whole, ...], fields.PER_STEP]
+
+
+class NewWeight(NamedTuple):
+    """The weight of a path from now on."""
+
+    path: fields.PathId
+    weight: fields.Weight
+
+
 class PathRows(NamedTuple):
     """The KV rows that one live path reads."""
 

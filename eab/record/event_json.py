@@ -17,8 +17,6 @@ _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON values, with the name of its class as `event`."""
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
-    if made.get("whole", event) is None:
-        del made["whole"]  # a run of a model on this machine says nothing of bounds
     if not made.get("logits_processors", True):
         del made["logits_processors"]  # so that programs without them read the file
     return made
@@ -55,8 +53,9 @@ def _check_consistency(event: Event) -> None:
             _within("the length of the prompt", tokens, 1, math.inf)
             _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
             _within("continued", event.continued, 0, tokens)
-        case Predicted(whole=bounds) if bounds is not None:
-            _within("whole", bounds.low, 0.0, bounds.high)
+        case Predicted():
+            for bounds in [seen.whole for seen in event.predictions if seen.whole is not None]:
+                _within("whole", bounds.low, 0.0, bounds.high)
         case Speculated():
             drafted = len(event.draft_tokens)
             _within("verified", event.verified, 0, drafted)

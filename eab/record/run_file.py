@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
@@ -17,13 +17,14 @@ from typing import Any, BinaryIO, Final, Literal
 from eab.errors import RecordError
 from eab.events import Event, Pause, RunEnded, RunStarted
 from eab.formatting import quoted
-from eab.record.event_json import from_json, to_json
+from eab.record import version_2
+from eab.record.packed_json import Packer, Unpacker
 from eab.record.run_limits import MAX_LINE_BYTES, MOST_TOKENS, Amounts
 from eab.record.whole_file import write_whole
 from eab.run import RunFold, RunState
 
 SUFFIX: Final = ".eab"
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_HEADER_BYTES: Final = 1000
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 _CHUNK: Final = 2**18  # bytes that are read and unpacked at a time
@@ -121,15 +122,15 @@ class _Lines:
     """The packed lines of a run file; RecordError for too many or NaN."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._amounts = Amounts("the run")
-        self._packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+        self._amounts, self._packer = Amounts("the run"), Packer()
+        self._packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         self._between = ""  # what ends the line before
         self._add(_HEADER)
 
     def add(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._amounts.allow(event.config)
-        self._add(to_json(event))
+        self._add(self._packer.pack(event))
 
     def flush(self) -> None:
         """End the line, and put all into the file."""
@@ -164,7 +165,11 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
     amounts = Amounts(name, most_tokens)
     state, events = RunFold(), list[Event]()
     try:
-        _fold(file, name, amounts, state, events)
+        for number, event in _events(file, name, amounts):
+            events.append(event)
+            _apply(state, event, f"{name}, line {number}")
+            if state.run is not None:
+                amounts.check("paths", len(state.run.paths), amounts.limits.paths)
     except _BreaksOffError:
         while events and not isinstance(events[-1], Pause | RunStarted):
             events.pop()
@@ -185,23 +190,29 @@ class _BreaksOffError(Exception):
     """The packed file ends before its end."""
 
 
-def _fold(file: BinaryIO, name: str, amounts: Amounts, state: RunFold, events: list[Event]) -> None:
-    """Add the events of the file to both, as far as it goes."""
-    for number, line in enumerate(_lines(file, name, amounts), start=1):
+def _apply(state: RunFold, event: Event, place: str) -> None:
+    try:
+        state.apply(event)
+    except RecordError as error:
+        raise RecordError(f"{place}: {error}") from error
+
+
+def _events(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[tuple[int, Event]]:
+    """The events of the file, as far as it goes, and the line that completes each."""
+    lines = _lines(file, name, amounts)
+    amounts.add(header := next(lines))
+    unpacker = _unpacker(header, name)
+    number = 1
+    for number, line in enumerate(lines, start=2):
         amounts.add(line)
-        if number == 1:
-            _check_header(line, name)
-        elif line:
-            event = _event(_parse(line, name, number), name, number)
+        place = f"{name}, line {number}"
+        for event in _unpack(unpacker.unpack, _parse(line, place), place) if line else ():
             if isinstance(event, RunStarted):
                 amounts.allow(event.config)
-            events.append(event)
-            try:
-                state.apply(event)
-            except RecordError as error:
-                raise RecordError(f"{name}, line {number}: {error}") from error
-            if state.run is not None:
-                amounts.check("paths", len(state.run.paths), amounts.limits.paths)
+            yield number, event
+        amounts.check("characters of tokens", unpacker.characters, amounts.limits.text_bytes)
+    for event in _unpack(lambda _: unpacker.rest(), None, f"{name}, line {number}"):
+        yield number, event
 
 
 def _lines(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[str]:
@@ -249,28 +260,33 @@ def _written_bytes(text: str) -> int:
     return max(1, len(text)) if text.isascii() else 6 * len(text)
 
 
-def _check_header(line: str, name: str) -> None:
+def _unpacker(line: str, name: str) -> Unpacker | version_2.Unpacker:
+    """What reads a file with this first line."""
     if len(line) > MAX_HEADER_BYTES:
         raise RecordError(
             f"{name} is not a run file of the EAB Explorer (its first line is too long)"
         )
-    header = _parse(line, name, 1)
+    header = _parse(line, f"{name}, line 1")
     if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
         raise RecordError(
             f"{name} is not a run file of the EAB Explorer (its first line does not say so)"
         )
-    if header.get("version") != VERSION:
-        raise RecordError(
-            f"{name} has version {quoted(header.get('version'))}; this program reads version "
-            f"{VERSION}"
-        )
+    match header.get("version"):
+        case int(version) if version == VERSION:
+            return Unpacker()
+        case int(version) if version == version_2.VERSION:
+            return version_2.Unpacker()
+    raise RecordError(
+        f"{name} has version {quoted(header.get('version'))}; this program reads versions "
+        f"{version_2.VERSION} and {VERSION}"
+    )
 
 
-def _parse(line: str, name: str, number: int) -> Any:
+def _parse(line: str, place: str) -> Any:
     try:
         return _decoder.decode(line)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{name}, line {number} is not JSON: {error}") from error
+        raise RecordError(f"{place} is not JSON: {error}") from error
 
 
 def _refuse_number(name: str) -> None:
@@ -280,10 +296,8 @@ def _refuse_number(name: str) -> None:
 _decoder = json.JSONDecoder(parse_constant=_refuse_number)
 
 
-def _event(value: Any, name: str, number: int) -> Event:
+def _unpack(unpack: Callable[[Any], list[Event]], value: Any, place: str) -> list[Event]:
     try:
-        return from_json(value)
+        return unpack(value)
     except RecordError as error:
-        raise RecordError(
-            f"{name}, line {number} is not an event of this version: {error}"
-        ) from error
+        raise RecordError(f"{place} is not an event of this version: {error}") from error

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
-from typing import Final, assert_never
+from typing import Final, NoReturn, assert_never
 
 from eab import token_text
 from eab.errors import MemoryLimitError, PromptError, RecordError
@@ -14,6 +14,7 @@ from eab.events import (
     KVUsage,
     LimitActed,
     PathFinished,
+    PathPrediction,
     Predicted,
     Probed,
     Pruned,
@@ -23,7 +24,7 @@ from eab.events import (
     RunStarted,
     Speculated,
     StepTimed,
-    TokenAppended,
+    TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
 from eab.run.stop_strings import StopStrings
@@ -51,7 +52,8 @@ class RunState:
         self.steps: list[Step] = []
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
-        self._predicted: dict[int, Predicted] = {}
+        self._predicted_step = -1
+        self._predicted: dict[int, PathPrediction] = {}  # of that step, by path
         self._stop = StopStrings(started.config.stop)
         self._tails = {0: (b"", 0)}  # of each path, as `StopStrings.search` gives them
 
@@ -84,30 +86,32 @@ class RunState:
             case Probed() | RunStarted():
                 raise RecordError("the run starts twice; a run file contains one run")
             case Predicted():
-                self._live(event.path, event.step)
-                self._predicted[event.path] = event
+                self._predict(event)
             case Speculated():
                 self._path(event.path)
                 self.speculations.append(event)
-            case TokenAppended():
+            case TokensAppended():
                 self._append(event)
             case Forked():
                 self._fork(event)
             case LimitActed():
-                self._path(event.path).limited_steps.append(event.step)
+                for dropped in event.dropped:
+                    self._path(dropped.path).limited_steps.append(event.step)
             case Pruned():
                 self._leaf(event.path, event.step).status = "pruned"
             case Reweighted():
-                self._leaf(event.path, event.step).weights.append((event.step, event.weight))
+                for path, weight in event.weights:
+                    self._leaf(path, event.step).weights.append((event.step, weight))
             case PathFinished():
-                path = self._live(event.path, event.step)
-                path.status, path.finish_reason = "finished", event.reason
-                self._cut(path)
+                ended = self._live(event.path, event.step)
+                ended.status, ended.finish_reason = "finished", event.reason
+                self._cut(ended)
             case RowsAllocated():
                 self._step(event.step).growth = event.growth
             case KvMeasured():
-                for rows in event.usage.paths:
-                    self._path(rows.path)
+                measured = [rows.path for rows in event.usage.paths]
+                if measured:
+                    self._path(min(measured)), self._path(max(measured))
                 self._step(event.step).kv = event.usage
             case StepTimed():
                 self._step(event.step).add_timing(event)
@@ -116,33 +120,45 @@ class RunState:
             case _:
                 assert_never(event)
 
-    def _append(self, event: TokenAppended) -> None:
-        path = self._live(event.path, event.step)
-        expected = path.born + len(path.tokens)
-        if event.step != expected:
-            raise RecordError(
-                f"path {path.id} appends a token at step {event.step}; its next step is {expected}"
-            )
-        seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
-        if seen.step != event.step:
-            raise RecordError(
-                f"path {path.id} appends a token at step {event.step} that was predicted at step "
-                f"{seen.step}"
-            )
-        path.tokens.append(
-            Token(
-                event.step,
-                event.token,
-                event.text,
-                event.special,
-                event.log_prob,
-                seen.entropy,
-                seen.candidates,
-                seen.whole,
-            )
+    def _predict(self, event: Predicted) -> None:
+        step, paths = event.step, self.paths
+        if step != self._predicted_step:
+            self._predicted_step, self._predicted = step, {}
+        for seen in event.predictions:
+            number = seen.path
+            if number < 0 or paths[number].status != "live":
+                self._live(number, step)  # says what is wrong
+            paths[number].touched = step
+            self._predicted[number] = seen
+
+    # Nearly all time of a fold is spent here, so it calls little.
+    def _append(self, event: TokensAppended) -> None:
+        step, paths = event.step, self.paths
+        seen = self._predicted if step == self._predicted_step else {}
+        for number, token, text, log_prob, special in event.tokens:
+            path = paths[number]
+            tokens = path.tokens
+            expected = tokens[-1].step + 1 if tokens else path.born
+            if number < 0 or path.status != "live" or step != expected:
+                self._refuse_token(number, step, expected)
+            origin = number if tokens or path.parent < 0 else path.parent
+            _, entropy, candidates, whole = seen.get(origin) or self._seen(origin, step)
+            tokens.append(Token(step, token, text, special, log_prob, entropy, candidates, whole))
+            path.touched = step
+            if self._stop and not special:
+                self._tails[number] = self._stop.search(self._tails[number][0], text)
+
+    def _refuse_token(self, number: int, step: int, expected: int) -> NoReturn:
+        self._live(number, step)
+        raise RecordError(
+            f"path {number} appends a token at step {step}; its next step is {expected}"
         )
-        if self._stop and not event.special:
-            self._tails[path.id] = self._stop.search(self._tails[path.id][0], event.text)
+
+    def _seen(self, path: int, step: int) -> PathPrediction:
+        """What the decision of this step saw of a path."""
+        if step != self._predicted_step or path not in self._predicted:
+            raise RecordError(f"path {path} continues at step {step} without a prediction")
+        return self._predicted[path]
 
     def _cut(self, path: Path) -> None:
         """Cut off the end of a path from its stop string on, if it has one."""
@@ -167,7 +183,7 @@ class RunState:
                 "creation"
             )
         parent.status, parent.children = "forked", event.children
-        parent.fork_entropy = self._predicted[parent.id].entropy
+        parent.fork_entropy = self._seen(parent.id, event.step).entropy
         total = math.fsum(event.weights)
         for child, weight in zip(event.children, event.weights, strict=True):
             share = weight / total if total > 0 else 0.0

@@ -11,7 +11,7 @@ PathStatus = Literal["live", "forked", "finished", "pruned"]
 
 @dataclass(slots=True)
 class Token:
-    """One generated token: the fields of its TokenAppended and Predicted."""
+    """One generated token: the fields of its NewToken and PathPrediction."""
 
     step: int
     token: int

@@ -15,6 +15,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, NoReturn
 
 import torch
@@ -32,11 +33,12 @@ from eab.events import (
     Event,
     Forked,
     ModelCard,
+    Predicted,
     Probed,
     RunEnded,
     RunStarted,
     StepTimed,
-    TokenAppended,
+    TokensAppended,
     fields,
 )
 from eab.events.chat import Prompt
@@ -228,10 +230,11 @@ class _Resimulator:
     def _decide(self, decisions: Sequence[Decision]) -> None:
         generation = self.generation
         live = generation.live
-        self.events += [
-            replace(decision.predicted, path=leaf.path)
+        seen = [
+            decision.predicted._replace(path=leaf.path)
             for leaf, decision in zip(live, decisions, strict=True)
         ]
+        self.events.append(Predicted(generation.step, tuple(seen)))
         self.same = self.same and all(
             self._would_fork(leaf, decision) == self._would_have_forked(decision)
             for leaf, decision in zip(live, decisions, strict=True)
@@ -324,13 +327,14 @@ class _Resimulator:
             if isinstance(event, Forked)
             for child in event.children
         }
-        for event in committed:
-            if isinstance(event, TokenAppended) and self.same:
-                self.recorded_path[event.path] = event.path
-            elif isinstance(event, TokenAppended):
-                decision = decisions[parent.get(event.path, event.path)]
-                tokens = [appended.token for appended in decision.tokens]
-                self.recorded_path[event.path] = decision.paths[tokens.index(event.token)]
+        appended = [event.tokens for event in committed if isinstance(event, TokensAppended)]
+        for new in chain.from_iterable(appended):
+            if self.same:
+                self.recorded_path[new.path] = new.path
+                continue
+            decision = decisions[parent.get(new.path, new.path)]
+            tokens = [recorded.token for recorded in decision.tokens]
+            self.recorded_path[new.path] = decision.paths[tokens.index(new.token)]
 
     def _unknown(self, leaf: Leaf, why: Why) -> None:
         self.unknowns.append(Unknown(self.generation.step, leaf.path, why))

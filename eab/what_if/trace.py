@@ -9,13 +9,15 @@ from eab.events import (
     Event,
     Forked,
     LimitActed,
+    NewToken,
     PathFinished,
+    PathPrediction,
     Predicted,
     Pruned,
     Reweighted,
     RunEnded,
     RunStarted,
-    TokenAppended,
+    TokensAppended,
 )
 from eab.run import RunFold, RunState
 
@@ -24,11 +26,11 @@ from eab.run import RunFold, RunState
 class Decision:
     """What became of one path at one step."""
 
-    predicted: Predicted  # what the decision saw
+    predicted: PathPrediction  # what the decision saw
     weight: float  # the path's weight before the step
     # the tokens it continued with, one per child; one if it did not fork, none if the path limit
     # dropped it
-    tokens: list[TokenAppended] = field(default_factory=list)
+    tokens: list[NewToken] = field(default_factory=list)
     paths: tuple[int, ...] = ()  # the ids of the children, or the path's own id if it did not fork
     weights: tuple[float, ...] = ()  # their weights
     # index of the child that would have come without a fork; None if the trace does not say
@@ -91,11 +93,13 @@ class Trace:
     def _note_before(self, event: Event) -> None:
         match event:
             case Predicted():
-                if event.path < len(self.run.paths):
-                    weight = self.run.paths[event.path].weight
-                    self._decisions[event.step, event.path] = Decision(event, weight)
+                for seen in event.predictions:
+                    if seen.path < len(self.run.paths):
+                        decision = Decision(seen, self.run.paths[seen.path].weight)
+                        self._decisions[event.step, seen.path] = decision
             case LimitActed():
-                self._at(event.step, event.path).dropped = event.dropped
+                for path, tokens in event.dropped:
+                    self._at(event.step, path).dropped = tokens
             case Forked():
                 decision = self._at(event.step, event.path)
                 decision.paths, decision.weights = event.children, event.weights
@@ -105,13 +109,12 @@ class Trace:
 
     def _note_after(self, event: Event) -> None:
         match event:
-            case TokenAppended():
-                self._append(event)
+            case TokensAppended():
+                for new in event.tokens:
+                    self._append(event.step, new)
             case Reweighted():
-                self._changes[event.step, event.path] = event.weight
-                decision = self._decisions.get((event.step, event.path))
-                if decision is not None and decision.paths == (event.path,):
-                    decision.weights = (event.weight,)
+                for path, weight in event.weights:
+                    self._reweight(event.step, path, weight)
             case Pruned():
                 self._changes[event.step, event.path] = None
             case PathFinished(reason="stop") if not self.run.paths[event.path].cut:
@@ -119,15 +122,20 @@ class Trace:
             case RunEnded():
                 self.ended = event
 
-    def _append(self, event: TokenAppended) -> None:
-        self.texts[event.token] = (event.text, event.special)
-        path = self.run.paths[event.path]
-        own = self._decisions.get((event.step, event.path))
+    def _append(self, step: int, new: NewToken) -> None:
+        self.texts[new.token] = (new.text, new.special)
+        own = self._decisions.get((step, new.path))
         if own is None or own.paths:
-            self._at(event.step, path.parent).tokens.append(event)
+            self._at(step, self.run.paths[new.path].parent).tokens.append(new)
             return
-        own.tokens, own.paths, own.weights = [event], (event.path,), (own.weight,)
+        own.tokens, own.paths, own.weights = [new], (new.path,), (own.weight,)
         own.heir = None if own.dropped else 0
+
+    def _reweight(self, step: int, path: int, weight: float) -> None:
+        self._changes[step, path] = weight
+        decision = self._decisions.get((step, path))
+        if decision is not None and decision.paths == (path,):
+            decision.weights = (weight,)
 
     def _at(self, step: int, path: int) -> Decision:
         if (step, path) not in self._decisions:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invented_runs import CARD, WORDS, invented_run
+from invented_runs import CARD, WORDS, appended, invented_run, predicted
 from made_runs import run_of
 from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
@@ -18,7 +18,7 @@ from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
-from eab.events import Event, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.events import Event, PathFinished, RunStarted
 from eab.run import RunState, fold
 
 SLACK = 1e-9  # sums of float64 logarithms
@@ -92,8 +92,8 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, piece in enumerate(pieces):
         events += [
-            Predicted(step, 0, 0.1, ()),
-            TokenAppended(step, 0, step, piece, math.log(0.5), False),
+            predicted(step, 0, 0.1),
+            appended(step, 0, step, piece, math.log(0.5)),
         ]
     return fold([*events, PathFinished(len(pieces) - 1, 0, "length")] if ended else events)
 

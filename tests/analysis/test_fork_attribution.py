@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invented_runs import CARD, invented_run
+from invented_runs import CARD, appended, invented_run, predicted
 from made_runs import run_of
 from policies import EVERY
 from saying_model import flat_run, saying_model
@@ -14,7 +14,7 @@ from eab.analysis.answers import entropy, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
-from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold
 
 # path: its parent, its weight, its token
@@ -36,9 +36,9 @@ def two_level_run() -> RunState:
             born = tuple(path for path, (its_parent, *_) in TREE.items() if its_parent == parent)
             weights = tuple(TREE[path][1] for path in born)
             fork = Forked(step, parent, born, weights, born[0])
-            events += [Predicted(step, parent, 1.0, ()), fork]
+            events += [predicted(step, parent, 1.0), fork]
             for path in born:
-                token = TokenAppended(step, path, path, TREE[path][2], math.log(0.5), False)
+                token = appended(step, path, path, TREE[path][2], math.log(0.5))
                 events.append(token)
     return fold([*events, *(PathFinished(1, path, "stop") for path in (3, 4, 5, 6))])
 

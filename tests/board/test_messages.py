@@ -1,19 +1,19 @@
 """What the browser is sent: JSON, idempotent, complete; and the sentences under the pictures."""
 
 import json
-from dataclasses import replace
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_runs import CARD, WORDS, invented_run
+from invented_runs import CARD, WORDS, appended, invented_run, predicted, with_each
 from made_runs import run_of
 
 from eab.analysis.separate_caches import separate_bytes
-from eab.board.messages import Feed, board_message
+from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
-from eab.events import EntropyBounds, Predicted, RunStarted, StepTimed, TokenAppended
+from eab.events import EntropyBounds, Predicted, RunStarted, StepTimed
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
@@ -22,6 +22,14 @@ from eab.run import RunState, fold
 
 HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
 STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
+
+
+def with_texts(token: list[Any], texts: list[str]) -> list[Any]:
+    """A token record with its texts in the place of their numbers."""
+    piece, entropy, flat, taken, *bounds = token
+    candidates = [(texts[place], share) for place, share in zip(flat[::2], flat[1::2], strict=True)]
+    chosen = taken if isinstance(taken, int) else (texts[taken[0]], taken[1])
+    return [piece, entropy, candidates, chosen, *bounds]
 
 
 def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int, Any]]:
@@ -34,7 +42,8 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
             if before["touched"] > path["touched"]:
                 continue
             assert path["first_token"] <= len(before["tokens"])
-            tokens = before["tokens"][: path["first_token"]] + path["tokens"]
+            new = [with_texts(token, message["texts"]) for token in path["tokens"]]
+            tokens = before["tokens"][: path["first_token"]] + new
             born = before["born"] if path["first_token"] else path["born"]
             paths[path["id"]] = path | {"tokens": tokens, "born": born, "first_token": 0}
         steps |= {step["step"]: step for step in message["steps"]}
@@ -55,9 +64,9 @@ def test_bounds_follow_a_token_only_where_they_are_known() -> None:
     run = RunState(STORY[0])
     for event in STORY[1:]:
         known = isinstance(event, Predicted) and event.step == 1
-        run.apply(replace(event, whole=EntropyBounds(1.0, 2.5)) if known else event)
+        run.apply(with_each(event, whole=EntropyBounds(1.0, 2.5)) if known else event)
     found = {
-        path["born"] + index: token[6:]
+        path["born"] + index: token[4:]
         for path in board_message(run)["paths"]
         for index, token in enumerate(path["tokens"])
     }
@@ -114,17 +123,23 @@ def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
 
 def test_token_records_say_what_the_model_saw() -> None:
     run = fold(STORY)
-    for told, path in zip(board_message(run)["paths"], run.paths, strict=True):
-        for (_, _, probability, entropy, candidates, taken), token in zip(
-            told["tokens"], path.tokens, strict=True
-        ):
+    message = board_message(run)
+    texts = message["texts"]
+    assert len(set(texts)) == len(texts)
+    for told, path in zip(message["paths"], run.paths, strict=True):
+        for (_, entropy, flat, taken), token in zip(told["tokens"], path.tokens, strict=True):
             assert entropy == pytest.approx(token.entropy, abs=1e-4)
-            assert len(candidates) == len(token.candidates)
+            shown = [
+                (texts[place], share) for place, share in zip(flat[::2], flat[1::2], strict=True)
+            ]
+            assert [text for text, _ in shown] == [one.text for one in token.candidates]
+            for (_, share), candidate in zip(shown, token.candidates, strict=True):
+                assert share / SHARES == pytest.approx(candidate.probability, abs=1e-5)
             if token.token in [candidate.token for candidate in token.candidates]:
                 assert token.candidates[taken].token == token.token
-                assert probability == pytest.approx(candidates[taken][1], abs=2e-6)
             else:
-                assert taken == -1
+                assert texts[taken[0]] == token.text
+                assert taken[1] / SHARES == pytest.approx(math.exp(token.log_prob), abs=1e-5)
 
 
 def test_the_sentences_hold_the_numbers_of_the_run() -> None:
@@ -194,8 +209,8 @@ def test_a_run_from_a_forced_token_shows_the_word_that_this_begins_as_a_whole(
     config = BranchingConfig()
     run = RunState(RunStarted(texts[0], (1, 2, 3, 4, 5), texts, CARD, config, 1.0, continued=4))
     for step, text in enumerate(after):
-        run.apply(Predicted(step, 0, 0.0, ()))
-        run.apply(TokenAppended(step, 0, 7, text, 0.0, special=False))
+        run.apply(predicted(step, 0, 0.0))
+        run.apply(appended(step, 0, 7, text, 0.0))
     message = board_message(run)
     assert message["prompt"] == prompt
     tokens = message["paths"][0]["tokens"] if message["paths"] else []

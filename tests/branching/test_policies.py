@@ -22,7 +22,7 @@ from eab.events import (
     Predicted,
     Pruned,
     Reweighted,
-    TokenAppended,
+    TokensAppended,
 )
 from eab.run import RunState, fold
 
@@ -88,7 +88,8 @@ def test_a_whole_tree_is_the_one_worked_out_by_hand():
 
 def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
     table = same_row([0.5, 0.25, 0.25])
-    [entropy] = [event.entropy for event in told(table) if isinstance(event, Predicted)]
+    [[seen]] = [event.predictions for event in told(table) if isinstance(event, Predicted)]
+    entropy = seen.entropy
     assert entropy == pytest.approx(1.5 * math.log(2), abs=1e-12)
     assert len(tree_of(table, entropy_threshold=entropy).leaves()) == 3
     assert len(tree_of(table, entropy_threshold=math.nextafter(entropy, 9)).leaves()) == 1
@@ -195,9 +196,10 @@ def test_what_the_path_limit_does_is_said_in_events():
     assert {LimitActed, Pruned, Reweighted} <= {type(event) for event in events}
     for index, event in enumerate(events):
         if isinstance(event, LimitActed):
-            assert all(0 <= token < 3 for token in event.dropped)
-            assert len(set(event.dropped)) == len(event.dropped)
-            assert isinstance(events[index + 1], Forked | TokenAppended)
+            for _, tokens in event.dropped:
+                assert all(0 <= token < 3 for token in tokens)
+                assert len(set(tokens)) == len(tokens)
+            assert isinstance(events[index + 1], Pruned | Forked | TokensAppended)
 
 
 def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():

@@ -12,7 +12,7 @@ from invented_runs import invented_run
 from made_runs import bundled, bundled_run
 from playwright.sync_api import expect
 
-from eab.events import EntropyBounds, Predicted
+from eab.events import EntropyBounds, PathPrediction, Predicted
 from eab.figures.captions import sentences_at
 from eab.run import RunState, fold
 
@@ -95,9 +95,13 @@ def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(still
         )
 
 
+def with_bounds(seen: PathPrediction) -> PathPrediction:
+    return seen._replace(whole=EntropyBounds(seen.entropy + 0.3, seen.entropy + 0.7))
+
+
 def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(board: Boards) -> None:
     bounded = fold(
-        replace(event, whole=EntropyBounds(event.entropy + 0.3, event.entropy + 0.7))
+        replace(event, predictions=tuple(map(with_bounds, event.predictions)))
         if isinstance(event, Predicted)
         else event
         for event in invented_run(seed=3, steps=12, paths=6)

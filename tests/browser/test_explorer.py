@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from insisting import OpenPage
+from invented_runs import with_each
 from playwright.sync_api import Download, Locator, Page, expect
 
 from eab import record
-from eab.events import Candidate, Event, Predicted, RunStarted, TokenAppended
+from eab.events import Candidate, Event, Predicted, RunStarted, TokensAppended
 from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.token_text import from_bytes
@@ -164,12 +165,13 @@ def _hostile(event: Event) -> Event:
             return replace(
                 event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt
             )
-        case TokenAppended():
-            return replace(event, text=HOSTILE[(event.path + event.step) % len(HOSTILE)])
+        case TokensAppended(step, tokens):
+            texts = [HOSTILE[new.token % len(HOSTILE)] for new in tokens]
+            pairs = zip(tokens, texts, strict=True)
+            return TokensAppended(step, tuple(new._replace(text=text) for new, text in pairs))
         case Predicted():
-            return replace(
-                event, candidates=(Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25))
-            )
+            candidates = (Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25))
+            return with_each(event, candidates=candidates)
         case _:
             return event
 

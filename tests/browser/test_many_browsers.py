@@ -51,7 +51,7 @@ def tree_of(message: dict[str, Any]) -> dict[str, Any]:
     """
     shape = ("id", "parent", "status", "finish_reason", "born")
     paths = [
-        [*(path[name] for name in shape), [token[:2] for token in path["tokens"]]]
+        [*(path[name] for name in shape), [token[0] for token in path["tokens"]]]
         for path in message["paths"]
     ]
     rows = [[step["step"], step["paths"]] for step in message["steps"]]

@@ -46,7 +46,7 @@ def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, model)
     assert len(places) > 15
     for path, index in places[::3]:
         events = grown_from(model, run, run.continuation(path, index))
-        found = next(event for event in events if isinstance(event, Predicted))
+        [found] = next(event for event in events if isinstance(event, Predicted)).predictions
         expected = run.paths[path].tokens[index + 1]
         assert found.entropy == pytest.approx(expected.entropy, abs=1e-9)
         assert [c.token for c in found.candidates] == [c.token for c in expected.candidates]

@@ -16,7 +16,7 @@ from served import (
 from table_model import TableModel, random_table
 
 from eab.engine.scheduler import Scheduler
-from eab.events import TokenAppended
+from eab.events import TokensAppended
 
 
 def orders(family: str) -> Iterator[object]:
@@ -85,7 +85,7 @@ def test_a_newcomer_begins_where_long_runs_hold_the_memory_and_all_come_to_their
     new = scheduler.submit(chain_request(), owner="new")
     for _ in range(3):
         scheduler.step()
-    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    assert any(isinstance(event, TokensAppended) for event in new.new_events())
     assert new not in scheduler.paused
     while scheduler.busy:
         scheduler.step()

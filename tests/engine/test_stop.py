@@ -21,7 +21,7 @@ from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.cli.commands import app
 from eab.config import BranchingConfig, CacheName, DrafterName
-from eab.events import Event, PathFinished, RunStarted, TokenAppended
+from eab.events import Event, PathFinished, RunStarted, TokensAppended
 from eab.figures.tables import samples_of_runs_table, samples_table
 from eab.run import RunState, Sample, fold
 from eab.share.graphml import to_graphml
@@ -237,8 +237,8 @@ def test_a_run_file_keeps_its_stop_strings_and_a_token_is_whole_when_it_comes(ta
     assert run.started.config.stop == STOP
     for event in events[1:]:
         run.apply(event)
-        if isinstance(event, TokenAppended):
-            assert run.paths[event.path].tokens[-1].cut == 0
+        if isinstance(event, TokensAppended):
+            assert all(run.paths[new.path].tokens[-1].cut == 0 for new in event.tokens)
 
 
 def test_the_command_line_takes_several() -> None:

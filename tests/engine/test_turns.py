@@ -12,7 +12,7 @@ from eab.config import BranchingConfig
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import StepTimed, TokenAppended
+from eab.events import StepTimed, TokensAppended
 
 WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
 LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)
@@ -39,7 +39,7 @@ def steps(scheduler: Scheduler, count: int) -> None:
 
 
 def has_new_token(handle: Handle) -> bool:
-    return any(isinstance(event, TokenAppended) for event in handle.new_events())
+    return any(isinstance(event, TokensAppended) for event in handle.new_events())
 
 
 def tokens_of(handles: list[Handle]) -> int:

@@ -3,11 +3,11 @@
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import pytest
+from invented_runs import with_each
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -15,7 +15,7 @@ from eab.analysis.answers import Answers, group_answers
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.events import Event, StepTimed, TokenAppended
+from eab.events import Event, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import answers_sentence, limit_sentence, weight_sentence
 from eab.figures.mass import mass_figure
@@ -133,8 +133,8 @@ def test_the_icicle_s_leaves_carry_the_weights(run: RunState) -> None:
 
 def test_the_icicle_shows_hostile_text_as_text() -> None:
     events = [
-        replace(event, text="<script>alert(1)</script>")
-        if isinstance(event, TokenAppended)
+        with_each(event, text="<script>alert(1)</script>")
+        if isinstance(event, TokensAppended)
         else event
         for event in bundled_runs.events_of(bundled_runs.recordings()[0])
     ]

@@ -9,7 +9,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import PromptError
-from eab.events import TokenAppended
+from eab.events import TokensAppended
 from eab.models.loading import wrap_model
 
 SIZES = {
@@ -98,11 +98,12 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
     config = BranchingConfig(max_new_tokens=new, max_paths=1, policy="greedy")
     tokens = words(prompt)["input_ids"]
     for event in event_stream(ours, Request(prompt, config)):
-        if isinstance(event, TokenAppended):
+        if isinstance(event, TokensAppended):
             with torch.inference_mode():
                 logits = plain(torch.tensor([tokens]), use_cache=False).logits[0, -1]
-            expected = logits.log_softmax(-1)[event.token].item()
-            assert event.log_prob == pytest.approx(expected, abs=1e-9)
-            tokens.append(event.token)
+            [new] = event.tokens
+            expected = logits.log_softmax(-1)[new.token].item()
+            assert new.log_prob == pytest.approx(expected, abs=1e-9)
+            tokens.append(new.token)
     with pytest.raises(PromptError, match=f"is {ours.context} tokens"):
         next(event_stream(ours, Request(f"{prompt} w5", config)))

@@ -92,26 +92,27 @@ def test_the_recording_itself_is_shown() -> None:
 ROWS = ("rows_shared", "rows_private", "rows_spare", "rows_independent")
 BYTES = ("bytes_held", "bytes_copied", "allocations", "peak_bytes")
 FIELDS = {
-    "Predicted": ("entropy",),
-    "TokenAppended": ("log_prob", "token"),
-    "RunStarted": ("threshold_nats",),
-    "KvMeasured": (*ROWS, *BYTES),
-    "StepTimed": ("seconds", "tokens", "step"),
-    "RunEnded": ("step",),
+    "Predicted": [("predictions", 0, 1), ("predictions", 0, 2, 0), ("predictions", 0, 2, 1)],
+    "TokensAppended": [("tokens", 0, 1), ("tokens", 0, 2)],
+    "RunStarted": [("threshold_nats",)],
+    "KvMeasured": [("usage", name) for name in (*ROWS, *BYTES)],
+    "StepTimed": [("seconds",), ("tokens",), ("step",)],
+    "RunEnded": [("step",)],
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "field"), [(kind, field) for kind, fields in FIELDS.items() for field in fields]
+    ("kind", "place"), [(kind, place) for kind, places in FIELDS.items() for place in places]
 )
-def test_no_number_breaks_the_page(kind: str, field: str) -> None:
+def test_no_number_breaks_the_page(kind: str, place: tuple[Any, ...]) -> None:
     """Each is refused or loaded; of those that are loaded, the smallest and the largest are shown."""
 
     def with_number(number: float) -> bytes:
-        def change(event: dict[str, Any]) -> None:
-            holder = event["usage"] if kind == "KvMeasured" else event
-            assert field in holder
-            holder[field] = number
+        def change(event: Any) -> None:
+            for key in place[:-1]:
+                event = event[key]
+            assert event[place[-1]] is not None
+            event[place[-1]] = number
 
         return changed(kind, change)
 
@@ -134,8 +135,8 @@ def test_no_weight_and_no_model_size_breaks_the_page(number: float) -> None:
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
 def test_no_text_breaks_the_page(text: str) -> None:
+    show_everything(changed("Predicted", lambda event: event["texts"][0].__setitem__(1, text)))
     for kind, name in (
-        ("TokenAppended", "text"),
         ("RunStarted", "prompt"),
         ("RunEnded", "message"),
     ):

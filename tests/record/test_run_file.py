@@ -25,7 +25,7 @@ from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
 EVENTS = events_of(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG)
-FIRST = {"format": "eab-run", "version": 2}
+FIRST = {"format": "eab-run", "version": 3}
 
 
 def unpacked(data: bytes) -> list[Any]:
@@ -111,7 +111,7 @@ def test_the_first_line_says_what_the_file_is():
         (packed(["null"]), "not a run file"),
         (packed([[1, 2]]), "not a run file"),
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
-        (packed([FIRST | {"version": 3}]), "version 3; this program reads version 2"),
+        (packed([FIRST | {"version": 4}]), "version 4; this program reads versions 2 and 3"),
         (packed([FIRST | {"version": 1}, *unpacked(dumps(EVENTS))[1:]]), "has version 1; this"),
         (packed([FIRST | {"version": "1"}]), "version '1'"),
         (packed([{"format": "eab-run"}]), "version None"),
@@ -270,16 +270,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [
-        ("TokenAppended", "token", "3"),
-        ("TokenAppended", "token", True),
-        ("TokenAppended", "token", 3.0),
-        ("TokenAppended", "text", 5),
-        ("TokenAppended", "special", 1),
-        ("TokenAppended", "log_prob", "-1"),
-        ("TokenAppended", "log_prob", None),
-        ("TokenAppended", "log_prob", 10**400),
-        ("Predicted", "candidates", [[1, "a"]]),
-        ("Predicted", "candidates", 3),
+        ("TokensAppended", ("tokens", 0, 1), "3"),
+        ("TokensAppended", ("tokens", 0, 1), True),
+        ("TokensAppended", ("tokens", 0, 1), 3.0),
+        ("TokensAppended", ("tokens", 0, 2), "-1"),
+        ("TokensAppended", ("tokens", 0, 2), None),
+        ("TokensAppended", ("tokens", 0, 2), 10**400),
+        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, True]),
+        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, 1, 1]),
+        ("TokensAppended", ("tokens", 0), [0, 3]),
+        ("TokensAppended", ("tokens",), {"0": [0, 3, -1.0]}),
+        ("Predicted", ("texts", 0, 1), 5),
+        ("Predicted", ("texts", 0, 0), "3"),
+        ("Predicted", ("texts",), [[1]]),
+        ("Predicted", ("predictions", 0, 2), [1, 2, 3]),
+        ("Predicted", ("predictions", 0, 2), 3),
+        ("Predicted", ("predictions", 0, 2, 1), "1"),
+        ("Predicted", ("predictions", 0), [0, 1.0, [], [0.0, 1.0], 3]),
+        ("Predicted", ("predictions",), None),
         ("Forked", "children", {"1": 2}),
         ("Forked", "children", [[1]]),
         ("PathFinished", "reason", "tired"),
@@ -290,20 +298,21 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, value):
-    assert "line " in refusal(changed(kind, field, to=value))
+    place = field if isinstance(field, tuple) else (field,)
+    assert "line " in refusal(changed(kind, *place, to=value))
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_number_that_is_none_is_refused(value):
-    data = changed("TokenAppended", "log_prob", to=12345.5)
+    data = changed("TokensAppended", "tokens", 0, 2, to=12345.5)
     refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
 
 
 def test_an_extra_key_and_a_missing_key_are_refused():
-    refusal(changed("TokenAppended", "extra", to=1))
+    refusal(changed("TokensAppended", "extra", to=1))
     refusal(changed("RunStarted", "config", "extra", to=1))
     lines = unpacked(dumps(EVENTS))
-    del next(line for line in lines if line.get("event") == "TokenAppended")["token"]
+    del next(line for line in lines if line.get("event") == "TokensAppended")["tokens"]
     refusal(packed(lines))
 
 
@@ -325,8 +334,8 @@ def test_a_config_out_of_its_range_is_refused_with_its_words():
     [
         (("KvMeasured", "usage", "rows_spare"), -1),
         (("RowsAllocated", "growth", "rows"), 2**60),
-        (("Predicted", "entropy"), 1e6),
-        (("TokenAppended", "token"), -7),
+        (("Predicted", "predictions", 0, 1), 1e6),
+        (("Predicted", "predictions", 0, 0), 2**70),
         (("Forked", "weights", 0), 3.0),
         (("StepTimed", "seconds"), -1.0),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented_runs import invented_run
+from invented_runs import invented_run, predicted
 from rich.console import Console
 from strange_runs import LINES, bush, chain, comb, packed
 
@@ -20,7 +20,6 @@ from eab import record
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError
-from eab.events import Predicted
 from eab.figures.mass import mass_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.record import run_limits
@@ -50,7 +49,7 @@ def start_with(field: str, value: str) -> str:
     return json.dumps(STARTED | {field: "HERE"}).replace('"HERE"', value)
 
 
-PREDICTED = to_json(Predicted(0, 0, 1.0, ()))
+PREDICTED = to_json(predicted(0, 0, 1.0))
 FILES = {
     "empty lists": lambda: file_of(array("[]", 1_490_000)),
     "numbers": lambda: file_of(*[array("0", 700_000)] * 4),
@@ -64,7 +63,13 @@ FILES = {
     "equal keys": lambda: file_of(*["{" + ",".join(['"a":{}'] * 900_000) + "}"] * 3),
     "nested": lambda: file_of("[" * 8_000_000),
     "candidates": lambda: file_of(
-        STARTED, PREDICTED | {"candidates": [[1, "a", 0.5]] * 500_000}
+        STARTED, PREDICTED | {"predictions": [[0, 1.0, [1, 500_000] * 700_000]], "texts": [[1, "a"]]}
+    ),
+    "one text many times": lambda: file_of(
+        STARTED,
+        *[
+            PREDICTED | {"predictions": [[0, 1.0, [1, 1] * 16]] * 256, "texts": [[1, "w" * 1000]]}
+        ] * 300,
     ),
     "children": lambda: file_of(
         STARTED, {"event": "Forked", "step": 0, "path": 0, "children": list(range(900_000))}

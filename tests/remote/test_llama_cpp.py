@@ -12,7 +12,7 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
-from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
+from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokensAppended
 from eab.figures.captions import entropy_sentence
 from eab.figures.memory_captions import memory_detail, memory_sentence
 from eab.models.huggingface import HuggingFaceModel
@@ -244,7 +244,7 @@ def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
     grown = fold(event_stream(llama, request))
     assert len(grown.steps) == BASE.max_new_tokens
     assert any(isinstance(event, KvMeasured) for event in whole)
-    assert any(isinstance(event, TokenAppended) for event in half)
+    assert any(isinstance(event, TokensAppended) for event in half)
 
 
 def test_pages_for_models_on_this_machine_say_so(llama: RemoteModel) -> None:

@@ -3,7 +3,8 @@ numbers.
 """
 
 import random
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from eab.config import BranchingConfig
 from eab.events import (
@@ -14,7 +15,9 @@ from eab.events import (
     KvMeasured,
     KVUsage,
     ModelCard,
+    NewToken,
     PathFinished,
+    PathPrediction,
     PathRows,
     Predicted,
     Pruned,
@@ -22,7 +25,7 @@ from eab.events import (
     RunEnded,
     RunStarted,
     StepTimed,
-    TokenAppended,
+    TokensAppended,
 )
 
 _TEXT = " the| a| little| girl| named| Lily|,| who| loved| to| play|.| One| day| she| saw| big|ger| dogs"
@@ -30,6 +33,32 @@ WORDS: Final = _TEXT.split("|")
 PROMPT: Final = ("Once", " upon", " a", " time")
 THRESHOLD: Final = 1.2
 CARD: Final = ModelCard("invented", "llama", 4096, 2, 2, 16, "float32", "cpu", 512)
+
+
+def predicted(
+    step: int, path: int, entropy: float, candidates: tuple[Candidate, ...] = ()
+) -> Event:
+    """What the decision of one path saw."""
+    return Predicted(step, (PathPrediction(path, entropy, candidates),))
+
+
+def appended(
+    step: int, path: int, token: int, text: str, log_prob: float, special: bool = False
+) -> Event:
+    """The next token of one path."""
+    return TokensAppended(step, (NewToken(path, token, text, log_prob, special),))
+
+
+def with_each(event: Event, **fields: Any) -> Event:
+    """The event with these fields in each of its predictions, or new tokens."""
+    match event:
+        case Predicted():
+            return replace(
+                event, predictions=tuple(one._replace(**fields) for one in event.predictions)
+            )
+        case TokensAppended():
+            return replace(event, tokens=tuple(one._replace(**fields) for one in event.tokens))
+    return event
 
 
 def invented_run(seed: int, steps: int, paths: int, words: list[str] | None = None) -> list[Event]:
@@ -66,6 +95,8 @@ class _Inventor:
         )
         events.append(self._measured(step))
         before, self.live = self.live, []
+        seen: list[PathPrediction] = []
+        happens: list[Event] = []
         for path in before:
             forks = len(before) + len(self.live) + 2 <= self.paths and self.random.random() < 0.3
             entropy = (
@@ -73,13 +104,14 @@ class _Inventor:
                 if forks
                 else self.random.uniform(0, THRESHOLD - 0.01)
             )
-            events.append(Predicted(step, path, round(entropy, 4), self._candidates()))
-            events += (
+            seen.append(PathPrediction(path, round(entropy, 4), self._candidates()))
+            happens += (
                 self._fork(step, path)
                 if forks
                 else [self._token(step, path), *self._end(step, path)]
             )
-        return [*events, StepTimed(step, len(before), 0.01, 0.008)]
+        events.append(Predicted(step, tuple(seen)))
+        return [*events, *happens, StepTimed(step, len(before), 0.01, 0.008)]
 
     def _fork(self, step: int, path: int) -> list[Event]:
         children = tuple(range(self.born, self.born + self.random.choice((2, 3))))
@@ -93,11 +125,9 @@ class _Inventor:
             *(self._token(step, child) for child in children),
         ]
 
-    def _token(self, step: int, path: int) -> TokenAppended:
+    def _token(self, step: int, path: int) -> Event:
         self.length[path] += 1
-        return TokenAppended(
-            step, path, 7, self.random.choice(self.words), -self.random.random(), False
-        )
+        return appended(step, path, 7, self.random.choice(self.words), -self.random.random())
 
     def _end(self, step: int, path: int) -> list[Event]:
         chance = self.random.random()

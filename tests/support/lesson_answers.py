@@ -15,7 +15,11 @@ def of_kind(events: Sequence[Event], kind: type) -> Iterator[object]:
 
 
 def highest_entropy(events: Sequence[Event]) -> float:
-    return max(one.entropy for one in of_kind(events, Predicted))  # type: ignore[attr-defined]
+    return max(
+        seen.entropy
+        for event in of_kind(events, Predicted)
+        for seen in event.predictions  # type: ignore[attr-defined]
+    )
 
 
 def forks(events: Sequence[Event]) -> float:

@@ -4,12 +4,12 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from invented_runs import CARD
+from invented_runs import CARD, appended, predicted
 from table_model import TableModel, random_table
 
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
-from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold
 
 SAYINGS = [" Paris", " paris.", " the Paris", " Rome", " rome!", " 1.5", " 15"]
@@ -42,10 +42,10 @@ def flat_run(texts: Sequence[tuple[str, float, float, bool]], policy: str = "fai
     config, children = BranchingConfig(policy=policy), tuple(range(1, len(texts) + 1))
     events: list[Event] = [
         RunStarted("p", (0,), ("p",), CARD, config, 1.0),
-        Predicted(0, 0, 1.0, ()),
+        predicted(0, 0, 1.0),
         Forked(0, 0, children, tuple(weight for _, weight, _, _ in texts), 1),
     ]
     for child, (text, _, probability, _) in zip(children, texts, strict=True):
-        events.append(TokenAppended(0, child, child, text, math.log(probability), False))
+        events.append(appended(0, child, child, text, math.log(probability)))
     ended = [child for child, (*_, done) in zip(children, texts, strict=True) if done]
     return fold([*events, *(PathFinished(0, child, "stop") for child in ended)])

@@ -5,12 +5,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from invented_runs import invented_run
+from invented_runs import appended, invented_run, predicted
 
 from eab import record
-from eab.events import Event, Forked, Predicted, TokenAppended
+from eab.events import Event, Forked
 from eab.lessons import bundled_runs
-from eab.record.event_json import to_json
+from eab.record.packed_json import Packer
 
 LINES: Final = (
     gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
@@ -34,7 +34,7 @@ def chain(steps: int, text: str) -> list[Event]:
     started = invented_run(0, 1, 1)[0]
     tokens: list[Event] = []
     for step in range(steps):
-        tokens += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -1.0, False)]
+        tokens += [predicted(step, 0, 1.0), appended(step, 0, 7, text, -1.0)]
     return [started, *tokens]
 
 
@@ -44,9 +44,9 @@ def comb(forks: int) -> list[Event]:
     for step in range(forks):
         children = (2 * step + 1, 2 * step + 2)
         events += [
-            Predicted(step, stem, 3.0, ()),
+            predicted(step, stem, 3.0),
             Forked(step, stem, children, (0.5, 0.5), children[0]),
-            *(TokenAppended(step, child, 7, "a", -1.0, False) for child in children),
+            *(appended(step, child, 7, "a", -1.0) for child in children),
         ]
         stem = children[0]
     return events
@@ -58,11 +58,11 @@ def bush(children: int) -> list[Event]:
     while born <= children:
         ids = tuple(range(born, born + 256))
         parent = max(0, born - 256)
-        events += [Predicted(0, parent, 1.0, ()), Forked(0, parent, ids, (0.0,) * 256, -1)]
+        events += [predicted(0, parent, 1.0), Forked(0, parent, ids, (0.0,) * 256, -1)]
         born += 256
     return events
 
 
 def packed(events: list[Event], more: str = "") -> bytes:
-    lines = [LINES[0], *(json.dumps(to_json(event)) for event in events)]
+    lines = [LINES[0], *map(json.dumps, map(Packer().pack, events))]
     return gzip.compress(("\n".join(lines) + more).encode("ascii"), 1)

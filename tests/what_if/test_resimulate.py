@@ -202,9 +202,11 @@ def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
     recorded = events_of(MODEL, "0 1", entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
     what_if = resimulate(recorded, 0.8)
     wanted = {
-        (event.step, event.path)
+        (event.step, seen.path)
         for event in recorded
-        if isinstance(event, Predicted) and 0.8 <= event.entropy < 1.2
+        if isinstance(event, Predicted)
+        for seen in event.predictions
+        if 0.8 <= seen.entropy < 1.2
     }
     assert wanted
     assert {(unknown.step, unknown.path) for unknown in what_if.unknowns} == wanted

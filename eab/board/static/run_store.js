@@ -2,9 +2,12 @@
 // Only this module knows how paths, tokens and steps are laid out in a message. Records may come
 // twice, late, or not at all.
 
-/** @import { Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
+/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
 /** @import { Path, RunInfo, Sentences, Side, Step, StepMessage, Token } from "./types.d.ts" */
 /** @import { TokenPlace, TokenTuple } from "./types.d.ts" */
+
+// Probabilities come as whole numbers of this size (`SHARES` in eab/board/messages.py).
+const SHARES = 100_000;
 
 /** @type {RunInfo} */
 const NO_RUN = {
@@ -46,19 +49,30 @@ function decodeRun(message) {
   };
 }
 
-/** @param {TokenTuple} tuple @returns {Token} */
-function decodeToken([piece, text, probability, entropy, pairs, taken, low, high]) {
-  const candidates = pairs.map(([candidate, share]) => ({ text: candidate, probability: share }));
+/** @param {number[]} pair @param {string[]} texts @returns {Candidate} */
+function decodeCandidate([place = -1, share = 0], texts) {
+  return { text: texts[place] ?? "", probability: share / SHARES };
+}
+
+/** @param {TokenTuple} tuple @param {string[]} texts @returns {Token} */
+function decodeToken([piece, entropy, flat, taken, low, high], texts) {
+  const candidates = [];
+  for (let at = 0; at < flat.length; at += 2) {
+    candidates.push(decodeCandidate(flat.slice(at, at + 2), texts));
+  }
+  const isCandidate = typeof taken === "number";
+  const own = (isCandidate ? candidates[taken] : null) ?? decodeCandidate([taken].flat(), texts);
   const whole = low === undefined || high === undefined ? null : { low, high };
-  return { piece, text, probability, entropy, candidates, taken, whole };
+  return { piece, ...own, entropy, candidates, taken: isCandidate ? taken : -1, whole };
 }
 
 /**
  * @param {PathMessage} message
+ * @param {string[]} texts of its tokens
  * @param {Path | undefined} before the path as it was known; it has the tokens not in the message
  * @returns {Path}
  */
-function decodePath(message, before) {
+function decodePath(message, texts, before) {
   const known = message.first_token > 0 ? before : undefined;
   return {
     id: message.id,
@@ -72,7 +86,7 @@ function decodePath(message, before) {
     limitedSteps: message.limited_steps,
     tokens: [
       ...(known?.tokens.slice(0, message.first_token) ?? []),
-      ...message.tokens.map(decodeToken),
+      ...message.tokens.map((tuple) => decodeToken(tuple, texts)),
     ],
     firstChild: before?.firstChild ?? null,
   };
@@ -160,21 +174,22 @@ export class RunStore {
    * @param {Message} message
    * @returns {boolean} whether all tokens before those of the message are known
    */
-  addRecords({ paths, steps }) {
-    if (!paths.every((path) => this.addPath(path))) return false;
+  addRecords({ paths, texts, steps }) {
+    if (!paths.every((path) => this.addPath(path, texts))) return false;
     for (const step of steps) this.addStep(step);
     return true;
   }
 
   /**
    * @param {PathMessage} message
+   * @param {string[]} texts of its tokens
    * @returns {boolean} whether all tokens before those of the message are known
    */
-  addPath(message) {
+  addPath(message, texts) {
     const before = this.paths.get(message.id);
     if (before && before.touched > message.touched) return true;
     if (message.first_token > (before?.tokens.length ?? 0)) return false;
-    const path = decodePath(message, before);
+    const path = decodePath(message, texts, before);
     this.paths.set(path.id, path);
     this.families = null;
     const parent = this.paths.get(path.parent);

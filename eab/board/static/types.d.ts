@@ -14,16 +14,15 @@ export type Status = "live" | "forked" | "finished" | "pruned";
 export type Side = "both" | "a" | "b";
 
 /**
- * piece: its part of the path's text. text: the token alone. taken: index of a candidate or -1.
+ * piece: its part of the path's text. candidates: of each the place of its text in `texts`, and its
+ * probability in hundred-thousandths. taken: index of a candidate, or the same two of the token.
  * low, high: bounds of the whole entropy (nats), where a server named only some tokens.
  */
 export type TokenTuple = [
   piece: string,
-  text: string,
-  probability: number,
   entropy: number, // nats
-  candidates: [text: string, probability: number][],
-  taken: number,
+  candidates: number[],
+  taken: number | [text: number, probability: number],
   low?: number,
   high?: number,
 ];
@@ -88,6 +87,7 @@ export interface Message {
   deciding: DecidingMessage | null; // which forks decide the answer; null while nothing can be said
   peak_step: number; // the last step with the most live paths
   r: number | string; // the growth step
+  texts: string[]; // of tokens, each once
   paths: PathMessage[];
   steps: StepMessage[];
   sentences: Sentences;

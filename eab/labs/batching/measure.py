@@ -9,7 +9,7 @@ from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, Progressed, RunEnded, TokenAppended
+from eab.events import Event, Progressed, RunEnded, TokensAppended
 from eab.labs.batching.results import (
     WAYS,
     Asked,
@@ -114,4 +114,5 @@ class _Serving:
 
     def _keep(self, number: int, events: list[Event]) -> None:
         self.kept += [RequestEvent(number, event) for event in events]
-        self.tokens[number] += [event.token for event in events if isinstance(event, TokenAppended)]
+        appended = [event.tokens for event in events if isinstance(event, TokensAppended)]
+        self.tokens[number] += [new.token for tokens in appended for new in tokens]

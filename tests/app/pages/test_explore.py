@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from invented_runs import with_each
 from made_runs import bundled, bundled_run
 from page_walk import Tab, opened
 from places import ROOT
@@ -20,7 +21,7 @@ from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.events import Message, TokenAppended
+from eab.events import Message, TokensAppended
 from eab.lessons import bundled_runs
 
 
@@ -148,7 +149,7 @@ def test_the_same_recording_can_be_chosen_again_after_a_run(page: Tab) -> None:
 def test_two_different_files_of_equal_length_are_two_runs(page: Tab) -> None:
     one = bundled("coin")
     other = [
-        replace(event, text=" other") if isinstance(event, TokenAppended) else event
+        with_each(event, text=" other") if isinstance(event, TokensAppended) else event
         for event in one
     ]
     names = {

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
+from invented_runs import with_each
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
@@ -20,7 +21,7 @@ from eab.events import (
     Progressed,
     RunEnded,
     StepTimed,
-    TokenAppended,
+    TokensAppended,
 )
 from eab.figures.captions import cost_sentence
 from eab.figures.charts import for_print
@@ -296,9 +297,9 @@ def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events
     place = next(
         index
         for index, event in islice(enumerate(events), second, None)
-        if isinstance(event, TokenAppended) and event.step == 4
+        if isinstance(event, TokensAppended) and event.step == 4
     )
-    changed[place] = replace(events[place], token=0)
+    changed[place] = with_each(events[place], token=0)
     compared = folded(changed)
     agreement = compared.agreements()[0]
     found = (agreement.variant, agreement.first_difference, agreement.explained)

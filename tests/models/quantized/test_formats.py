@@ -165,7 +165,12 @@ def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
         alone = list(event_stream(model, request))
         assert forks(events) == forks(alone)
         entropies = [
-            [event.entropy for event in found if isinstance(event, Predicted)]
+            [
+                seen.entropy
+                for event in found
+                if isinstance(event, Predicted)
+                for seen in event.predictions
+            ]
             for found in (events, alone)
         ]
         assert entropies[0] == pytest.approx(entropies[1], abs=0.02)

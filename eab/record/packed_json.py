@@ -1,0 +1,187 @@
+"""Events as the JSON values of a run file, which repeat nothing.
+
+Nearly all of a run are the predictions and tokens of its paths. They are arrays here; the text of a
+token is written where the token first appears; probabilities are millionths; and numbers that are
+exact in float32, as those of most models are, have no more digits than that needs.
+
+    Predicted:      [path, entropy, [token, probability, token, probability, ...]],
+                    then [low, high] where there are bounds
+    TokensAppended: [path, token, log probability], then 1 for a control token
+    LimitActed:     [path, token, token, ...]
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from eab.errors import RecordError
+from eab.events import Candidate, Event, LimitActed, Predicted, TokensAppended
+from eab.formatting import quoted
+from eab.record.event_json import from_json, to_json
+
+_MILLION: Final = 1_000_000
+
+
+class Packer:
+    """Writes the events of one run, one after the other."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}  # of the tokens that were written
+
+    def pack(self, event: Event) -> dict[str, Any]:
+        """The event as JSON values."""
+        match event:
+            case Predicted():
+                return self._predicted(event)
+            case TokensAppended():
+                return self._appended(event)
+            case LimitActed(step, dropped):
+                rows = [[path, *tokens] for path, tokens in dropped]
+                return {"event": "LimitActed", "step": step, "dropped": rows}
+        return to_json(event)
+
+    def _predicted(self, event: Predicted) -> dict[str, Any]:
+        entropies, single = _short([seen.entropy for seen in event.predictions])
+        pairs = zip(event.predictions, entropies, strict=True)
+        rows = [
+            [seen.path, entropy, _flat(seen.candidates), *([seen.whole] if seen.whole else [])]
+            for seen, entropy in pairs
+        ]
+        candidates = chain.from_iterable(seen.candidates for seen in event.predictions)
+        texts = self._new_texts((token, text) for token, text, _ in candidates)
+        return {"event": "Predicted", "step": event.step, "predictions": rows} | single | texts
+
+    def _appended(self, event: TokensAppended) -> dict[str, Any]:
+        log_probs, single = _short([new.log_prob for new in event.tokens])
+        pairs = zip(event.tokens, log_probs, strict=True)
+        rows = [
+            [new.path, new.token, log_prob, *([1] if new.special else [])]
+            for new, log_prob in pairs
+        ]
+        texts = self._new_texts((new.token, new.text) for new in event.tokens)
+        return {"event": "TokensAppended", "step": event.step, "tokens": rows} | single | texts
+
+    def _new_texts(self, tokens: Iterable[tuple[int, str]]) -> dict[str, Any]:
+        texts: dict[int, str] = {}
+        for token, text in tokens:
+            if texts.setdefault(token, text) != text:
+                raise RecordError(
+                    f"the run cannot be saved: its token {token} is {quoted(text)} and "
+                    f"{quoted(texts[token])}"
+                )
+        new = {token: text for token, text in texts.items() if self._texts.get(token) != text}
+        self._texts |= new
+        return {"texts": [*new.items()]} if new else {}
+
+
+class Unpacker:
+    """Reads the events of one run, one after the other.
+
+    Attributes:
+        characters: Of the texts of all tokens so far, each counted where it is used.
+    """
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self._texts: dict[int, str] = {}
+
+    def unpack(self, value: Any) -> list[Event]:
+        """The one event that these JSON values describe; RecordError says what is wrong."""
+        unpack = self._unpackers.get(value.get("event")) if type(value) is dict else None
+        if unpack is None:
+            return [from_json(value)]
+        try:
+            self._learn(value.pop("texts", []))
+            unpack(self, value, bool(value.pop("single", False)))
+        except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RecordError(f"the rows of {value['event']} are not as declared") from error
+        return [from_json(value)]
+
+    def rest(self) -> list[Event]:
+        """What is left at the end of the file: nothing, as each line is a whole event."""
+        return []
+
+    def _learn(self, texts: list[list[Any]]) -> None:
+        for token, text in texts:
+            if type(token) is not int or type(text) is not str:
+                raise RecordError(f"the text of token {quoted(token)} is {quoted(text)}")
+            text.encode("utf-8", "surrogateescape")
+            self._texts[token] = text
+
+    def _texts_of(self, tokens: list[Any]) -> list[str]:
+        try:
+            texts = [self._texts[token] for token in tokens]
+        except KeyError as error:
+            raise RecordError(f"the token {quoted(error.args[0])} has no text") from error
+        self.characters += sum(map(len, texts))
+        return texts
+
+    def _predicted(self, value: dict[str, Any], single: bool) -> None:
+        rows = value["predictions"]
+        entropies = _whole([row[1] for row in rows], single)
+        value["predictions"] = [
+            (path, entropy, self._candidates(flat), *bounds)
+            for (path, _, flat, *bounds), entropy in zip(rows, entropies, strict=True)
+        ]
+
+    def _candidates(self, flat: list[Any]) -> list[tuple[Any, ...]]:
+        tokens = flat[::2]
+        shares = [share / _MILLION if type(share) is int else share for share in flat[1::2]]
+        return list(zip(tokens, self._texts_of(tokens), shares, strict=True))
+
+    def _appended(self, value: dict[str, Any], single: bool) -> None:
+        rows = value["tokens"]
+        log_probs = _whole([row[2] for row in rows], single)
+        texts = self._texts_of([row[1] for row in rows])
+        value["tokens"] = [
+            (path, token, text, log_prob, _is_special(special))
+            for (path, token, _, *special), text, log_prob in zip(
+                rows, texts, log_probs, strict=True
+            )
+        ]
+
+    def _limited(self, value: dict[str, Any], _single: bool) -> None:
+        value["dropped"] = [[path, tokens] for path, *tokens in value["dropped"]]
+
+    _unpackers: Final[dict[Any, Callable[["Unpacker", dict[str, Any], bool], None]]] = {
+        "Predicted": _predicted,
+        "TokensAppended": _appended,
+        "LimitActed": _limited,
+    }
+
+
+def _is_special(more: list[Any]) -> bool:
+    if more not in ([], [1]):
+        raise ValueError(more)
+    return bool(more)
+
+
+def _flat(candidates: Sequence[Candidate]) -> list[float]:
+    flat: list[float] = []
+    for token, _, probability in candidates:
+        millionths = round(probability * _MILLION) if 0 < probability <= 1 else 0
+        is_exact = millionths > 0 and millionths / _MILLION == probability
+        flat += (token, millionths if is_exact else probability)
+    return flat
+
+
+def _short(numbers: list[float]) -> tuple[list[float], dict[str, bool]]:
+    """The numbers with as few digits as float32 needs, and the key that says so; if they are not
+    exact in float32, as they are.
+    """
+    with np.errstate(over="ignore"):
+        single = np.array(numbers, np.float32)
+    if single.tolist() != numbers:
+        return numbers, {}
+    return [float(number) for number in single.astype("U")], {"single": True}
+
+
+def _whole(numbers: list[Any], single: bool) -> list[Any]:
+    """The numbers that `_short` has shortened; the reader of the event refuses what is none."""
+    if not single or any(type(number) is not float for number in numbers):
+        return numbers
+    with np.errstate(over="ignore"):
+        whole: list[Any] = np.array(numbers, np.float32).tolist()
+    return whole
