@@ -22,7 +22,6 @@ MAX_LAYERS: Final = 1024  # of a model
 
 
 Whole = Annotated[int, Meta(ge=-MAX_SEED, le=MAX_SEED)]
-Real = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 PathId = Whole
 TokenId = Annotated[int, Meta(ge=0, le=2**40)]
 StepIndex = Annotated[int, Meta(ge=0, le=MAX_NEW_TOKENS)]
@@ -31,6 +30,7 @@ Size = Annotated[int, Meta(ge=1, le=2**40)]  # of a model
 Nats = Annotated[float, Meta(ge=0.0, le=100.0)]
 LogProb = Annotated[float, Meta(ge=-1e6, le=1e-3)]  # nats; rounding may lift it slightly above 0
 Weight = Annotated[float, Meta(ge=0.0, le=1.001)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.001)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 Role = Annotated[str, Meta(max_length=MAX_ROLE)]

@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
 
     token: fields.TokenId
     text: fields.TokenText  # its text (see eab.token_text)
-    probability: fields.Real  # in the processed distribution, rounded to six decimals
+    probability: fields.Probability  # in the processed distribution, rounded to six decimals
 
 
 class EntropyBounds(NamedTuple):

@@ -89,7 +89,8 @@ class Unpacker:
 
     def unpack(self, value: Any) -> list[Event]:
         """The one event that these JSON values describe; RecordError says what is wrong."""
-        unpack = self._unpackers.get(value.get("event")) if type(value) is dict else None
+        kind = value.get("event") if type(value) is dict else None
+        unpack = self._unpackers.get(kind) if isinstance(kind, str) else None
         if unpack is None:
             return [from_json(value)]
         try:
