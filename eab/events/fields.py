@@ -4,7 +4,6 @@ Run files are untrusted: msgspec checks these limits on reading (eab.record.even
 wider than what the engine makes.
 """
 
-import sys
 from typing import Annotated, Final
 
 from msgspec import Meta
