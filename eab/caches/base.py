@@ -34,6 +34,22 @@ class Attends(Protocol):
         ...
 
 
+class Shows(Protocol):
+    """What shows the rows of a prepared batch to a model that computes attention itself."""
+
+    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,
+        (G, C, D) each.
+        """
+        ...
+
+    def shown(self) -> tuple[Tensor, Tensor]:
+        """Which of these rows each token of the prepared batch sees, (T, C) bool, and the position
+        of each row in its path, (C,).
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """The tokens of one run that go through the model in one forward pass."""

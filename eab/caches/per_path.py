@@ -43,6 +43,7 @@ class PerPathCache(KVCache):
         self._ledger = Ledger()
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
+        self._ends: list[int] = []  # how many tokens each of its paths then has
 
     def _append(self, own: KVTensors, slot: int, key: Tensor, value: Tensor) -> None:
         """Store the last of `own.rows` rows of a layer, (G, T, D) each."""
@@ -90,6 +91,27 @@ class PerPathCache(KVCache):
             outs.append(causal_attention(q, *self._seen(path, slot, k, v), scale, kind))
         return torch.cat(outs, dim=1)
 
+    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of one path after the other."""
+        paths, counts = zip(*self._batch, strict=True)
+        slot, parts = self.shape.slots[layer], []
+        for path, k, v in zip(
+            paths, key[0].split(counts, 1), value[0].split(counts, 1), strict=True
+        ):
+            self._store(path, slot, k, v)
+            parts.append(self._seen(path, slot, k, v))
+        keys, values = zip(*parts, strict=True)
+        return torch.cat(keys, dim=1), torch.cat(values, dim=1)
+
+    def shown(self) -> tuple[Tensor, Tensor]:
+        triangles = [
+            torch.ones(new, end, dtype=torch.bool).tril(end - new)
+            for (_, new), end in zip(self._batch, self._ends, strict=True)
+        ]
+        positions = torch.cat([torch.arange(end) for end in self._ends])
+        device = self.shape.device
+        return torch.block_diag(*triangles).bool().to(device), positions.to(device)
+
     def _make_batch(
         self,
         paths: Sequence[int],
@@ -99,6 +121,7 @@ class PerPathCache(KVCache):
     ) -> ForwardBatch:
         """A batch of the texts of these paths, each from position `starts[i]` on."""
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
+        self._ends = [start + len(text) for text, start in zip(texts, starts, strict=True)]
         positions = [
             start + index
             for text, start in zip(texts, starts, strict=True)

@@ -47,6 +47,7 @@ class PreemptionRecovery:
         used = np.flatnonzero(self._paths >= 0)
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
         self._rows = torch.empty(0)
+        self._seen = visible
         self._readings: list[Reading] = []  # one for each kind of mask
 
     @property
@@ -63,7 +64,7 @@ class PreemptionRecovery:
         now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
-        kinds = self._shape.mask_kinds
+        self._seen, kinds = visible, self._shape.mask_kinds
         seen = seen_by_kind(kinds, visible, positions, self._positions)
         self._readings = plan_readings(self._shape, seen, visible, (), padded=True)
         self._rows, ids, at, last = to_device(
@@ -82,3 +83,13 @@ class PreemptionRecovery:
             query.reshape(len(keys), -1, query.shape[-1]), keys, values, scale, kind
         )
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
+
+    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = (tensors[self._shape.slots[layer]] for tensors in self._tensors)
+        keys.index_copy_(1, self._rows, key[0])
+        values.index_copy_(1, self._rows, value[0])
+        return keys, values
+
+    def shown(self) -> tuple[Tensor, Tensor]:
+        device = self._shape.device
+        return torch.from_numpy(self._seen).to(device), torch.from_numpy(self._positions).to(device)

@@ -47,6 +47,7 @@ class KVShape:
     own: OwnMemory | None = None
     # What the attention of each layer is like; empty if all are ordinary
     attention: tuple[LayerAttention, ...] = ()
+    own_attention: bool = False  # whether the model computes attention itself, over rows as shown
 
     def layer(self, index: int) -> LayerAttention:
         """The attention of a layer."""
@@ -105,7 +106,7 @@ class KVShape:
     @property
     def uses_static_buffers(self) -> bool:
         """Whether padded batches use static buffers, for CUDA graphs: on CUDA only."""
-        return self.device.type == "cuda"
+        return self.device.type == "cuda" and not self.own_attention
 
     @property
     def row_bytes(self) -> int:

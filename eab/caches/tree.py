@@ -88,6 +88,7 @@ class TreeCache:
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
+        self._batch_visible = np.zeros((0, 0), dtype=np.bool_)  # by each of its tokens, (T, rows)
         self._readings: list[Reading] = []  # one for each kind of mask
         self._suffixes: list[SuffixIndex] = []
 
@@ -129,7 +130,7 @@ class TreeCache:
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         self._buffers = buffers
-        kinds = self.shape.mask_kinds
+        self._batch_visible, kinds = visible, self.shape.mask_kinds
         seen = seen_by_kind(kinds, visible, positions, self._positions[: self._attended])
         if buffers is not None:
             buffers.fill(ids, positions, rows, indices, seen)
@@ -236,15 +237,8 @@ class TreeCache:
         own = self._layers[layer]
         keys, values = self._keys[own.slot], self._values[own.slot]
         _, heads, length, size = query.shape
-        if not own.stores:
-            pass
-        elif self._buffers is None and self._first_row is not None:
-            keys[:, self._first_row : self._first_row + length] = key[0]
-            values[:, self._first_row : self._first_row + length] = value[0]
-        else:
-            rows = self._rows if self._buffers is None else self._buffers.rows
-            keys.index_copy_(1, rows, key[0])
-            values.index_copy_(1, rows, value[0])
+        if own.stores:
+            self._store(keys, values, key, value)
         folded = query.reshape(len(keys), -1, size)
         if self._buffers is None:
             out = self._readings[own.mask].attend(folded, keys, values, scale, own.kind)
@@ -253,6 +247,26 @@ class TreeCache:
             out = masked_attention(folded, keys, values, mask, scale, own.kind)
         # CUDA's kernels return a layout that has no such view.
         return out.reshape(1, heads, length, -1).transpose(1, 2)
+
+    def _store(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
+        if self._buffers is None and self._first_row is not None:
+            rows = slice(self._first_row, self._first_row + key.shape[2])
+            keys[:, rows], values[:, rows] = key[0], value[0]
+            return
+        places = self._rows if self._buffers is None else self._buffers.rows
+        keys.index_copy_(1, places, key[0])
+        values.index_copy_(1, places, value[0])
+
+    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        slot = self._layers[layer].slot
+        keys, values = self._keys[slot], self._values[slot]
+        self._store(keys, values, key, value)
+        return keys[:, : self._attended], values[:, : self._attended]
+
+    def shown(self) -> tuple[Tensor, Tensor]:
+        seen = torch.from_numpy(self._batch_visible).to(self.shape.device)
+        positions = torch.from_numpy(self._positions[: self._attended])
+        return seen, positions.to(self.shape.device)
 
     def end_attention_at(self, row: int) -> None:
         """Let attention of the prepared batch, without static buffers, end before `row`.

@@ -23,6 +23,7 @@ from eab.formatting import reason_of
 from eab.models.families import ADVICE
 from eab.models.machine import is_out_of_memory
 from eab.models.masks import MaskRule, noting_masks
+from eab.models.rows_as_past import PastRecord, biases_at, place_biases
 
 _record: ContextVar["AttentionRecord | None"] = ContextVar("record", default=None)
 _POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
@@ -112,13 +113,13 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
             plain = _plain_logits(model, tokens)
         finally:
             _record.reset(token)
+    if not record.layers:
+        return read_rows(model, tokens, plain)
     positions = torch.arange(len(tokens), device=model.device)[None]
     placed = _plain_logits(model, tokens, position_ids=positions)
     layers = [layer for layer in record.attention if layer is not None]
     config, reason = model.config.get_text_config(), None
-    if not record.layers:
-        reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
-    elif record.layers != list(range(len(record.layers))) or len(record.layers) not in _depths(
+    if record.layers != list(range(len(record.layers))) or len(record.layers) not in _depths(
         config
     ):
         reason = "does not call the attention of transformers exactly once per layer"
@@ -130,11 +131,46 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
     elif not (placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max():
         reason = "does not number the positions of a text from 0"
     if reason:
-        raise ModelError(
-            f"the model family {config.model_type!r} {reason}, which the caches cannot serve. "
-            f"{ADVICE}"
-        )
+        raise _refusal(config.model_type, reason)
     return _shape_of(layers, model)
+
+
+def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVShape:
+    """The rows of a model that computes attention itself (see eab.models.rows_as_past).
+
+    Args:
+        plain: The logits of these tokens in an ordinary forward pass.
+    """
+    config, record, count = model.config.get_text_config(), PastRecord(), len(tokens)
+    hidden = torch.finfo(model.dtype).min
+    mask = torch.full((count, count), hidden, dtype=model.dtype, device=model.device).triu(1)
+    positions = torch.arange(count, device=model.device)
+    reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
+    place_biases(model)
+    try:
+        with biases_at(positions):
+            placed = _plain_logits(
+                model,
+                tokens,
+                position_ids=positions[None],
+                attention_mask=mask[None, None],
+                past_key_values=record,
+            )
+    except ModelError as error:
+        raise _refusal(config.model_type, reason) from error
+    once = record.layers == list(range(len(record.layers)))
+    same = placed.shape == plain.shape
+    same = same and bool((placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max())
+    if not (once and same and len(record.layers) in _depths(config)):
+        raise _refusal(config.model_type, reason)
+    shape = _shape_of([LayerAttention(rows=rows) for rows in record.rows], model)
+    return replace(shape, own_attention=True)
+
+
+def _refusal(family: str, reason: str) -> ModelError:
+    return ModelError(
+        f"the model family {family!r} {reason}, which the caches cannot serve. {ADVICE}"
+    )
 
 
 def _depths(config: Any) -> set[int]:

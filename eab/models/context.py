@@ -10,7 +10,8 @@ def full_context(config: Any) -> int:
     beyond it transformers rotates all positions by other factors, and the K that a cache holds
     would keep the old ones.
     """
-    lengths = [int(getattr(config, "max_position_embeddings", None) or 2**20)]
+    names = ("max_position_embeddings", "max_seq_len")
+    lengths = [int(getattr(config, name, None) or 2**20) for name in names]
     lengths += _original_lengths(config)
     return min(lengths)
 

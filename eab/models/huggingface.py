@@ -33,9 +33,10 @@ from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.machine import is_out_of_memory
 from eab.models.masks import cache_mask
-from eab.models.passing import PositionsAsPast, running, running_batches
+from eab.models.passing import PositionsAsPast, running, running_batches, use_attention
 from eab.models.plain_attention import plain_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
+from eab.models.rows_as_past import logits_by_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel
 
@@ -71,7 +72,7 @@ class HuggingFaceModel(TransformersModel):
         self._graph_runner: CudaGraphRunner | None = None
         self._plain_last = torch.empty(0)  # logits at the end of the text to check, without a cache
         before = model.config._attn_implementation
-        model.set_attn_implementation(ATTENTION)
+        use_attention(model, ATTENTION)
         try:
             tokens = _some_tokens(min(12, self.context), int(text_config.vocab_size))
             shape = read_attention(model, tokens, self.context)
@@ -83,7 +84,7 @@ class HuggingFaceModel(TransformersModel):
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
         except Exception as error:
-            model.set_attn_implementation(before)
+            use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):
                 raise
             raise ModelError(
@@ -96,6 +97,8 @@ class HuggingFaceModel(TransformersModel):
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        if self.kv_shape.own_attention:
+            return torch.cat([self._forward_by_rows(batch) for batch in batches])
         starts = accumulate((len(batch.ids) for batch in batches), initial=0)
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
@@ -113,6 +116,11 @@ class HuggingFaceModel(TransformersModel):
                 **more,
             ).logits
         return logits[0] if self._keeps_logits else logits[0, logits_indices]
+
+    def _forward_by_rows(self, batch: ForwardBatch) -> Tensor:
+        kept = {"logits_to_keep": batch.logits_indices} if self._keeps_logits else {}
+        logits = logits_by_rows(self._model, batch, **kept)[0]
+        return logits if self._keeps_logits else logits[batch.logits_indices]
 
     @property
     def _no_mask(self) -> Tensor:
@@ -154,11 +162,11 @@ class HuggingFaceModel(TransformersModel):
     @torch.inference_mode()
     def _logits_without_cache(self, implementation: str) -> Tensor:
         """The last logits of the text to check, with an attention of transformers."""
-        self._model.set_attn_implementation(implementation)
+        use_attention(self._model, implementation)
         ids = torch.tensor([self._tokens_to_check], device=self.kv_shape.device)
         with attention_kernels(self.kv_shape.device):
             logits: Tensor = self._model(ids, use_cache=False).logits[0, -1].float()
-        self._model.set_attn_implementation(ATTENTION)
+        use_attention(self._model, ATTENTION)
         return logits
 
     @torch.inference_mode()
@@ -168,12 +176,26 @@ class HuggingFaceModel(TransformersModel):
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
+        if self.kv_shape.own_attention:
+            return self._difference(self._scrambled(cache, tokens)[-1])
         parts = [tokens[:-3], tokens[-3:]]
         if padded:
             parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
-        ours = outputs[-1][-1].float()
-        plain = self._plain_last
+        return self._difference(outputs[-1][-1])
+
+    def _scrambled(self, cache: TreeCache, tokens: list[int]) -> Tensor:
+        """The last logits, where rows are not in the order of positions."""
+        first, middle, last = tokens[:3], tokens[3:-3], tokens[-3:]
+        self.forward([cache.prepare([0], [first])])
+        cache.fork(0, [1, 2])
+        self.forward([cache.prepare([2, 1], [middle[::-1], middle])])
+        cache.release(2)
+        return self.forward([cache.prepare([1], [last])])
+
+    def _difference(self, logits: Tensor) -> float:
+        """Relative, from those of the plain model."""
+        ours, plain = logits.float(), self._plain_last
         error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
         return error
 

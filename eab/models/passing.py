@@ -8,6 +8,7 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch
 
@@ -27,6 +28,12 @@ def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
 def running_batches() -> Sequence[ForwardBatch] | None:
     """The batches of this forward pass; None outside this project."""
     return _running.get()
+
+
+def use_attention(model: PreTrainedModel, name: str) -> None:
+    """Let a model use an attention function; one that has no choice of them stays as it is."""
+    if model._can_set_attn_implementation():
+        model.set_attn_implementation(name)
 
 
 class PositionsAsPast:

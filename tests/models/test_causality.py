@@ -29,11 +29,7 @@ REFUSED = {
     ),
     "a mask that depends on the text": ("DogeConfig", {}, NOT_CAUSAL),
     "attention of its own": ("DiffLlamaConfig", {}, OTHER_LAYERS),
-    "another attention of its own": (
-        "RoFormerConfig",
-        MHA | {"is_decoder": True, "embedding_size": 32},
-        NO_LAYERS,
-    ),
+    "another attention of its own": ("OpenAIGPTConfig", MHA, NO_LAYERS),
 }
 TAKEN = {
     "BertConfig": MHA | {"is_decoder": True},

@@ -20,7 +20,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.run import RunFold, fold
 
-BLOOM = transformers.BloomConfig(vocab_size=72, hidden_size=32, n_layer=1, n_head=4)
+LOCAL = {"attention_types": [[["global", "local"], 1]], "initializer_range": 0.3}
 MAMBA = transformers.MambaConfig(vocab_size=72, hidden_size=32, num_hidden_layers=1, state_size=4)
 EXPERTS = {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6}
 TEMPLATE = (
@@ -42,9 +42,10 @@ def t5() -> PreTrainedModel:
             lambda: transformers.MambaForCausalLM(MAMBA),
             "'mamba' has layers of kind linear_attention",
         ),
-        (lambda: transformers.BloomForCausalLM(BLOOM), "'bloom' has no attention"),
+        (lambda: causal("OpenAIGPTConfig"), "'openai-gpt' has no attention that accepts"),
+        (lambda: causal("GPTNeoConfig", **LOCAL), "gpt_neo. computes different logits with a tree"),
     ],
-    ids=["encoder-decoder", "recurrent", "alibi"],
+    ids=["encoder-decoder", "recurrent", "no cache", "rows by their order"],
 )
 def test_a_family_that_the_caches_cannot_serve_is_refused_in_words(make, reason, words):
     with pytest.raises(ModelError, match=reason):

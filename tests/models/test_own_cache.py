@@ -123,7 +123,7 @@ FAMILIES = {
     ),
     "xlstm": ("xLSTMConfig", {"hidden_size": 128, "num_heads": 4, "chunk_size": 16}, SINGLE),
     "olmo hybrid": ("OlmoHybridConfig", {"num_hidden_layers": 4}, SINGLE),
-    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, DOUBLE),
+    "falcon with alibi": ("FalconConfig", {"alibi": True}, DOUBLE),
     "gpt": ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4}, DOUBLE),  # no memory
     # Beyond their limit of a time step, the memory of transformers is not that of a full pass.
     "limited steps": ("NemotronHConfig", NEMOTRON, DOUBLE),
@@ -232,7 +232,7 @@ def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(words, mon
 
 
 def test_the_memory_limit_ends_the_run_before_it_is_exceeded(words):
-    ours, _ = pair("bloom", words)
+    ours, _ = pair("falcon with alibi", words)
     limit = 1  # MiB
     long = " ".join(["w5 w9"] * 60)
     roomy = run_of(ours, PROMPT, FORKING)

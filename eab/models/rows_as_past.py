@@ -1,0 +1,111 @@
+"""Models whose attention modules compute attention themselves, without transformers' interface.
+
+They read K and V from transformers' cache object. In its place we give them one that shows the rows
+of our cache, and a mask that says which rows each token sees; a row is still written once, for all
+paths. Attention then has the cost of the model's own code.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from eab.caches.base import ForwardBatch, Shows
+from eab.caches.layers import RowShape
+
+# Methods that make a bias by distance from the length of the text alone (ALiBi)
+_BIAS_METHODS: Final = ("build_alibi_tensor", "build_mpt_alibi_tensor")
+_row_positions: ContextVar[Tensor | None] = ContextVar("row_positions", default=None)
+
+
+class RowsAsPast:
+    """Stands in for transformers' cache in one forward pass."""
+
+    is_compileable = False
+
+    def __init__(self, cache: Shows) -> None:
+        self._cache = cache
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Nothing, so that a model does not add to the positions that it is given."""
+        return 0
+
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Store K and V of the new tokens; returns those of all rows."""
+        keys, values = self._cache.show(layer_idx, key, value)
+        return keys[None], values[None]
+
+
+class PastRecord(RowsAsPast):
+    """Shows the new K and V alone, and notes their sizes."""
+
+    def __init__(self) -> None:
+        self.layers: list[int] = []
+        self.rows: list[RowShape] = []
+
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Note one layer."""
+        self.layers.append(layer_idx)
+        self.rows.append(RowShape(key.shape[1], key.shape[3], value.shape[3]))
+        return key, value
+
+
+def logits_by_rows(model: PreTrainedModel, batch: ForwardBatch, **more: Any) -> Tensor:
+    """The logits of one batch, (1, T, V), or of those tokens that `more` asks for."""
+    cache = cast(Shows, batch.cache)  # all caches that such a model can have are
+    seen, positions = cache.shown()
+    hidden = torch.finfo(model.dtype).min
+    mask = torch.zeros_like(seen, dtype=model.dtype).masked_fill(~seen, hidden)
+    with biases_at(positions):
+        logits: Tensor = model(
+            input_ids=batch.ids[None],
+            position_ids=batch.positions[None],
+            attention_mask=mask[None, None],
+            past_key_values=RowsAsPast(cache),
+            use_cache=False,
+            **more,
+        ).logits
+    return logits
+
+
+@contextmanager
+def biases_at(positions: Tensor) -> Iterator[None]:
+    """Within it, rows are at these positions, for models whose biases were placed."""
+    token = _row_positions.set(positions)
+    try:
+        yield
+    finally:
+        _row_positions.reset(token)
+
+
+def place_biases(model: nn.Module) -> None:
+    """Let a model's bias by distance follow the positions of the rows that it is shown."""
+    for module in model.modules():
+        for name in _BIAS_METHODS:
+            make = getattr(module, name, None)
+            if callable(make) and not isinstance(make, _PlacedBias):
+                setattr(module, name, _PlacedBias(make))
+
+
+class _PlacedBias:
+    """Makes the model's own bias for a text of all positions, and orders it by rows."""
+
+    def __init__(self, make: Callable[..., Tensor]) -> None:
+        self._make = make
+
+    def __call__(self, first: Any, second: Any, *args: Any, **kwargs: Any) -> Tensor:
+        positions = _row_positions.get()
+        if positions is None:
+            return self._make(first, second, *args, **kwargs)
+        if isinstance(first, Tensor):  # a mask of the text, then the number of heads
+            length = int(positions.max()) + 1
+            first = torch.ones((1, length), dtype=torch.int64, device=positions.device)
+        return self._make(first, second, *args, **kwargs)[..., positions]

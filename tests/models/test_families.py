@@ -1,0 +1,71 @@
+"""Each family of the table: every leaf has the log-probabilities and entropies of transformers' own
+full forward pass, in texts longer than any window, and every cache gives the same events.
+"""
+
+import copy
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from equality import assert_leaves_match, decisions
+from family_table import FAMILIES, Family
+from made_runs import events_of
+
+from eab.config import BranchingConfig, CacheName
+from eab.errors import ModelError
+from eab.events import Event, Predicted, TokenAppended
+from eab.models.loading import wrap_model
+from eab.run import fold
+
+PROMPT = " ".join(f"w{2 + 13 * index % 60}" for index in range(20))
+# The path limit does not act: which path it ends can depend on the rounding of weights.
+CONFIG = BranchingConfig(
+    max_new_tokens=14, max_paths=40, min_fork_weight=0.2, entropy_threshold=0.5, temperature=3.0
+)
+WAYS = {f"cache {name}": {"cache": name} for name in get_args(CacheName) if name != "tree"} | {
+    "padded attention": {"attention": "padded", "r": 5},
+    "drafts": {"drafter": "prompt-lookup"},
+}
+ROWS = [
+    pytest.param(family, id=family.name, marks=() if family.quick else pytest.mark.slow)
+    for family in FAMILIES
+]
+
+
+@pytest.mark.parametrize("family", ROWS)
+def test_a_family_runs_in_its_way(family: Family, words):
+    plain = family.model()
+    if family.way == "refused":
+        with pytest.raises(ModelError, match=family.why):
+            wrap_model(plain, words)
+        return
+    ours = wrap_model(copy.deepcopy(plain), words)
+    shape = ours.kv_shape
+    assert shape.own_attention == (family.way == "rows shown")
+    assert (shape.own is not None) == (family.way == "own cache")
+    events = events_of(ours, PROMPT, CONFIG)
+    run = fold(events)
+    assert len(run.leaves()) > 1
+    assert_leaves_match(run, plain, family.tolerance)
+    for way, more in ({} if shape.own else WAYS).items():
+        other = events_of(ours, PROMPT, replace(CONFIG, **more))
+        if way == "drafts":  # its passes differ, so its events are in another order
+            assert texts(other) == texts(events)
+        else:
+            assert same(other, events, family.tolerance), way
+
+
+def texts(events: list[Event]) -> list[tuple[int, ...]]:
+    return [sample.token_ids for sample in fold(events).samples]
+
+
+def same(events: list[Event], expected: list[Event], tolerance: float) -> bool:
+    """Equal but for rounding in probabilities."""
+    pairs = list(zip(decisions(events), decisions(expected), strict=True))
+    return all(
+        abs(one.log_prob - other.log_prob) < 2 * tolerance
+        and replace(one, log_prob=0.0) == replace(other, log_prob=0.0)
+        if isinstance(one, TokenAppended) and isinstance(other, TokenAppended)
+        else isinstance(one, Predicted) or type(one) is type(other)
+        for one, other in pairs
+    )
