@@ -274,8 +274,8 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(running):
 class LooksAway(DeepCopyCache):
     """Broken on purpose: values are a little too large."""
 
-    def _update(self, path, layer, key, value):
-        keys, values = super()._update(path, layer, key, value)
+    def _seen(self, path, slot, key, value):
+        keys, values = super()._seen(path, slot, key, value)
         return keys, values * 1.001
 
 
