@@ -10,19 +10,28 @@ ADVICE: Final = "Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
 _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
-def refuse_by_config(model: PreTrainedModel) -> None:
-    """Refuse model families that a cache of K and V rows under a mask cannot serve."""
-    config = model.config.get_text_config()
-    family, reason = config.model_type, None
-    others = set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES
+def refuse_without_text(model: PreTrainedModel) -> None:
+    """Refuse models that do not generate text, or not as a decoder alone."""
+    config, reason = model.config.get_text_config(), None
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"
     elif not model.can_generate():
         reason = "does not generate text"
-    elif others:
-        reason = f"has layers of kind {', '.join(sorted(others))}"
+    elif int(getattr(config, "num_hidden_layers", 1)) < 1:
+        reason = "has no layers in this configuration"
     if reason:
-        raise ModelError(f"the model family {family!r} {reason}. {ADVICE}")
+        raise ModelError(f"the model family {config.model_type!r} {reason}. {ADVICE}")
+
+
+def refuse_by_config(model: PreTrainedModel) -> None:
+    """Refuse model families that a cache of K and V rows under a mask cannot serve."""
+    refuse_without_text(model)
+    config = model.config.get_text_config()
+    if others := set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES:
+        raise ModelError(
+            f"the model family {config.model_type!r} has layers of kind "
+            f"{', '.join(sorted(others))}. {ADVICE}"
+        )
 
 
 def refuse_uneven_layers(config: PreTrainedConfig) -> None:

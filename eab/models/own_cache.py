@@ -18,7 +18,7 @@ from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import human_bytes
 from eab.models.context import own_context
-from eab.models.families import ADVICE
+from eab.models.families import ADVICE, refuse_without_text
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.own_check import checked_reader, measured_memory
 from eab.models.own_reader import OwnReader
@@ -39,11 +39,10 @@ def driven(
     Raises:
         ModelError: Neither serves it.
     """
+    refuse_without_text(model)
     try:
         return HuggingFaceModel(model, tokenizer, name, stored, sha256)
     except ModelError as error:
-        if model.config.is_encoder_decoder or not model.can_generate():
-            raise
         reason = str(error).removesuffix(f". {ADVICE}")
     try:
         return OwnCacheModel(model, tokenizer, name, reason, stored, sha256)
