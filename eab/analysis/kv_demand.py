@@ -71,7 +71,7 @@ def demand_of(run: RunState) -> Demand | None:
     and for a model without rows.
     """
     config = run.started.config
-    if config.cache != "tree" or config.drafter != "none" or run.started.model.own_memory:
+    if config.cache != "tree" or config.drafter != "none" or not run.started.model.shares_rows:
         return None
     needs = tuple(
         Need(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))

@@ -17,14 +17,15 @@ from eab.events import KVUsage, RunStarted
 def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
     """Bytes that separate caches would hold (computed): one for each live path of `kv`."""
     config, prompt = started.config, len(started.prompt_tokens)
-    if kv.own_bytes:
-        return sum(kv.own_bytes)
+    own = sum(kv.own_bytes)
+    if own and not started.model.shares_rows:
+        return own
     lengths = path_lengths(kv)
     if kv.block_size:
         lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
     elif config.cache == "tree":
         lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
-    return sum(lengths) * started.model.row_bytes
+    return sum(lengths) * started.model.row_bytes + own
 
 
 def path_lengths(kv: KVUsage) -> list[int]:

@@ -115,7 +115,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,
         "min_fork_weight": started.config.min_fork_weight,
-        "cache": "own" if started.model.own_memory else started.config.cache,
+        "cache": started.config.cache if started.model.shares_rows else "own",
         "row_bytes": started.model.row_bytes,
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",

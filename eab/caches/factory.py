@@ -6,6 +6,7 @@ from eab.caches.base import KVCache
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import GrowthRule
+from eab.caches.hybrid import HybridCache
 from eab.caches.own import OwnCache
 from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
@@ -44,6 +45,8 @@ def make_cache(
                 f"the cache is {name!r}, but this model keeps its memory in its own way, with a "
                 "copy for each path; choose tree, which means that here, or recompute"
             )
+        if name == "tree" and shape.own.shared_layers:
+            return HybridCache(shape, r, byte_limit)
         return OwnCache(shape, byte_limit, keeps=name == "tree")
     match name:
         case "tree":

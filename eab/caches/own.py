@@ -34,9 +34,14 @@ class ReadsTexts(Protocol):
         """Whether it reads several texts at once."""
         ...
 
-    def read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+    def read(
+        self, memory: Any, ids: Tensor, start: int, keep: int, rows: ForwardBatch | None = None
+    ) -> tuple[Tensor, Any]:
         """Read the next tokens, (B, T), of texts that have `start` tokens so far. The memory is
         None before the first token. It may be changed in place.
+
+        Args:
+            rows: What serves the attention of these tokens, where K and V are not in the memory.
 
         Returns:
             The logits after the last `keep` tokens, (B, keep, V), and the memory after all; None
@@ -77,6 +82,7 @@ class OwnCache:
 
     def __init__(self, shape: KVShape, byte_limit: int, keeps: bool = True) -> None:
         self.shape, self.byte_limit, self._keeps = shape, byte_limit, keeps
+        self._row_bytes = shape.row_bytes  # of what is held here
         self._texts: dict[int, list[int]] = {0: []}
         self._places = {0: Place(Held())}
         self._before: dict[int, Place] = {}  # before the draft tokens of the latest pass
@@ -131,7 +137,7 @@ class OwnCache:
     def _check_room(
         self, paths: Sequence[int], tokens: Sequence[Sequence[int]], drafting: Sequence[int]
     ) -> None:
-        row, state = self.shape.row_bytes, self.shape.state_bytes
+        row, state = self._row_bytes, self.shape.state_bytes
         if not self._keeps:
             lengths = [len(self._texts[path]) for path in paths] + [*map(len, tokens)]
             needed = sum(lengths) * row + len(paths) * state
@@ -145,7 +151,7 @@ class OwnCache:
         """Without a model: what a pass would hold."""
         for path in paths:
             length = len(self._texts[path])
-            size = self.shape.state_bytes + length * self.shape.row_bytes if self._keeps else 0
+            size = self.shape.state_bytes + length * self._row_bytes if self._keeps else 0
             self._places[path] = Place(Held(None, length if self._keeps else 0, 1, size))
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, self.bytes_held)
 
@@ -173,9 +179,8 @@ class OwnCache:
         self._logits = {}
         return torch.cat(logits)
 
-    def _read_together(self, model: ReadsTexts, alike: Sequence[int]) -> None:
+    def _read_together(self, model: ReadsTexts, paths: Sequence[int]) -> None:
         """Read what these paths have not read, equally many tokens after equally long texts."""
-        paths = sorted(alike, key=lambda path: id(self._places[path].held))
         held, asked = self._gathered(paths), dict(self._asked)
         keep = max(asked[path] for path in paths)
         if keep > 1:
@@ -184,9 +189,10 @@ class OwnCache:
         ids = torch.tensor(unread, dtype=torch.int64, device=self.shape.device)
         before = own_memory.tensors_of(held.memory)
         try:
-            logits, memory = model.read(held.memory, ids, held.length, keep)
+            rows = self._rows_for(paths, unread)
+            logits, memory = model.read(held.memory, ids, held.length, keep, rows)
         except BaseException:  # the memory may have read a part, so it is computed anew
-            self._places |= {path: Place(Held()) for path in paths}
+            self._forget(paths)
             raise
         self._logits |= zip(paths, logits, strict=True)
         if memory is None or not self._keeps:
@@ -203,8 +209,18 @@ class OwnCache:
         )
         self._note_peak()
 
+    def _rows_for(
+        self, paths: Sequence[int], tokens: Sequence[Sequence[int]]
+    ) -> ForwardBatch | None:
+        """Rows elsewhere for the K and V of these tokens; there are none here."""
+        return None
+
+    def _forget(self, paths: Sequence[int]) -> None:
+        """Begin anew with these paths."""
+        self._places |= {path: Place(Held()) for path in paths}
+
     def _gathered(self, paths: Sequence[int]) -> Held:
-        """One memory with a row for each path, in this order; those of one are neighbours."""
+        """One memory with a row for each path, in this order."""
         places = [self._places[path] for path in paths]
         rows: dict[Held, list[int]] = {}
         for place in places:
@@ -216,7 +232,12 @@ class OwnCache:
         held = Held(None, first.length, len(paths))
         if first.memory is not None:
             parts = [own_memory.rows_of(old.memory, of, self._axes) for old, of in rows.items()]
-            self._note_copy(held, own_memory.joined(parts, self._axes))
+            memory = own_memory.joined(parts, self._axes)
+            if len(parts) > 1:
+                helds = [*rows]
+                order = sorted(range(len(paths)), key=lambda at: helds.index(places[at].held))
+                memory = own_memory.rows_of(memory, _inverse(order), self._axes)
+            self._note_copy(held, memory)
         self._places |= {path: Place(held, row) for row, path in enumerate(paths)}
         return held
 
@@ -278,3 +299,8 @@ class OwnCache:
             own_bytes=tuple(self._places[path].held.bytes_of_row for path in paths),
             **self._ledger.totals(),
         )
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """Where each number stands in an order of 0, 1, 2 ..."""
+    return sorted(range(len(order)), key=order.__getitem__)

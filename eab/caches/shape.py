@@ -26,6 +26,8 @@ class OwnMemory:
     row_bytes: int  # of one more token
     state_bytes: int  # whatever the length of the text
     whole_prompts: bool = False  # going on with several tokens at once is as slow as one by one
+    # The attention layers of the model, by its own numbers, whose rows are in a cache of ours
+    shared_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class KVShape:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row: K and V of one token in all layers."""
-        if self.own is not None:
+        if self.own is not None and not self.own.shared_layers:
             return self.own.row_bytes
         return sum(row.numbers for row in self.stored) * self.dtype.itemsize
 

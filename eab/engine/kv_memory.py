@@ -78,6 +78,7 @@ def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request)
 def _most(model: LanguageModel, config: BranchingConfig, prompt: int) -> int:
     """Bytes that a cache holds at its largest."""
     shape = model.kv_shape
-    shared = config.cache in ("tree", "concat-cow") and shape.own is None
+    has_rows = shape.own is None or bool(shape.own.shared_layers)
+    shared = config.cache in ("tree", "concat-cow") and has_rows
     rows = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
     return rows * shape.row_bytes + config.max_paths * shape.state_bytes

@@ -117,15 +117,16 @@ class KVUsage:
     tokens_sent: fields.Count = 0  # tokens of all texts that were sent to the server
     # How many of them it did not have to compute (measured by the server; 0 where it does not say)
     tokens_cached: fields.Count = 0
-    # Bytes of each live path where the model keeps its memory in its own way, without rows: all of
-    # them are private
+    # Bytes of each live path beside rows, where the model keeps states, or all of its memory, in
+    # its own way: all of them are private
     own_bytes: Annotated[tuple[fields.Count, ...], fields.PER_STEP] = ()
 
     def bytes_by_use(self, row_bytes: int) -> tuple[int, int, int]:
         """Shared, private and spare bytes, with this many in a row."""
         if self.own_bytes:
-            private = sum(self.own_bytes)
-            return 0, private, max(0, self.bytes_held - private)
+            shared = self.rows_shared * row_bytes
+            private = self.rows_private * row_bytes + sum(self.own_bytes)
+            return shared, private, max(0, self.bytes_held - shared - private)
         rows = self.rows_shared, self.rows_private, self.rows_spare
         return rows[0] * row_bytes, rows[1] * row_bytes, rows[2] * row_bytes
 
@@ -166,10 +167,11 @@ class ModelCard:
     sha256: fields.Word = ""
     # Of the layers that have K and V of their own, where these are not all as said above
     layer_rows: Annotated[tuple[LayerRow, ...], fields.PER_MODEL] = ()
-    # Why its paths share nothing, in a sentence, and the bytes that each takes whatever its length;
-    # empty if KV rows are shared
+    # What its paths share and what not, in a sentence, and the bytes that each takes whatever its
+    # length; empty and 0 if all memory is KV rows, which are shared
     own_memory: fields.Message = ""
     state_bytes: fields.Count = 0
+    shares_rows: bool = True  # whether paths share KV rows at all
 
     @property
     def full_name(self) -> str:

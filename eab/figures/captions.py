@@ -196,7 +196,7 @@ def speculation_sentence(run: RunState) -> str:
 
 def cache_name(run: RunState) -> str:
     """Its name in the settings, unless the model brings its own."""
-    return "of the model itself" if run.started.model.own_memory else run.started.config.cache
+    return run.started.config.cache if run.started.model.shares_rows else "of the model itself"
 
 
 def traffic_sentence(run: RunState) -> str:

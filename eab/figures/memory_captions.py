@@ -31,7 +31,7 @@ def _peak_words(run: RunState, step: int, peak: int) -> str:
     kv, most = run.steps[step].kv, run.steps[peak].kv
     if kv is None or most is None or len(kv.paths) == len(most.paths):
         return ""
-    if not most.bytes_held or most.block_size or most.own_bytes:
+    if not most.bytes_held or most.block_size or not run.started.model.shares_rows:
         return ""
     ratio = separate_bytes(run.started, most) / most.bytes_held
     return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
@@ -45,7 +45,7 @@ def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
     if not kv.bytes_held:
         return f"No KV cache: every step processes the whole text of {paths} again."
     held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
-    if kv.own_bytes:
+    if kv.own_bytes and not run.started.model.shares_rows:
         each = "each with a copy of its own; nothing is shared" if len(kv.paths) > 1 else "alone"
         return f"{when}{paths} in {held} of the model's own memory, {each}."
     if kv.block_size:
@@ -101,17 +101,19 @@ def memory_detail(run: RunState) -> str:
     kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
     if kv is None or not kv.bytes_held:
         return ""
-    if kv.own_bytes:
+    if not run.started.model.shares_rows:
         _, private, spare = kv.bytes_by_use(row)
         ended = f" and {human_bytes(spare)} of paths that ended" if spare else ""
         return f" {human_bytes(private)} of live paths{ended} ({source(run)})."
-    used = human_bytes((kv.rows_shared + kv.rows_private) * row)
+    shared, private, spare = kv.bytes_by_use(row)
+    used, states = human_bytes(shared + private), sum(kv.own_bytes)
+    of_it = f", {human_bytes(states)} of it states of paths," if states else ""
     own_r = config.cache == "tree" and not kv.block_size
     grows = f", each growing by the same r = {config.r}" if own_r else ""
     return (
-        f" {used} used + {human_bytes(kv.rows_spare * row)} reserved = "
+        f" {used} used{of_it} + {human_bytes(spare)} reserved = "
         f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
-        f"{human_bytes(kv.rows_independent * row)} used, "
+        f"{human_bytes(kv.rows_independent * row + states)} used, "
         f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
     )
 

@@ -106,13 +106,7 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
         ModelError: The layers do not each ask once for an attention that the caches know, or
             positions do not begin at 0.
     """
-    with noting_masks() as rules:
-        record = AttentionRecord(rules, context)
-        token = _record.set(record)
-        try:
-            plain = _plain_logits(model, tokens)
-        finally:
-            _record.reset(token)
+    record, plain = note_attention(model, tokens, context)
     if not record.layers:
         return read_rows(model, tokens, plain)
     positions = torch.arange(len(tokens), device=model.device)[None]
@@ -132,7 +126,21 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
         reason = "does not number the positions of a text from 0"
     if reason:
         raise _refusal(config.model_type, reason)
-    return _shape_of(layers, model)
+    return shape_of(layers, model)
+
+
+@torch.inference_mode()
+def note_attention(
+    model: PreTrainedModel, tokens: list[int], context: int
+) -> tuple[AttentionRecord, Tensor]:
+    """What a pass without a cache asks of attention, and its logits."""
+    with noting_masks() as rules:
+        record = AttentionRecord(rules, context)
+        token = _record.set(record)
+        try:
+            return record, _plain_logits(model, tokens)
+        finally:
+            _record.reset(token)
 
 
 def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVShape:
@@ -163,7 +171,7 @@ def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVSha
     same = same and bool((placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max())
     if not (once and same and len(record.layers) in _depths(config)):
         raise _refusal(config.model_type, reason)
-    shape = _shape_of([LayerAttention(rows=rows) for rows in record.rows], model)
+    shape = shape_of([LayerAttention(rows=rows) for rows in record.rows], model)
     return replace(shape, own_attention=True)
 
 
@@ -179,7 +187,8 @@ def _depths(config: Any) -> set[int]:
     return {int(getattr(config, name, None) or 0) for name in names} - {0}
 
 
-def _shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShape:
+def shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShape:
+    """The rows of these layers."""
     rows = layers[0].rows
     assert rows is not None
     if rows.key_dim == rows.value_dim and {layer.rows for layer in layers} == {rows}:

@@ -213,13 +213,13 @@ def cache_attention(
     """Attention function for transformers.
 
     Args:
-        query: (1, H, T, D).
-        key, value: Of the new tokens, (1, G, T, D).
+        query: (1, H, T, D). Of B texts of equal length, (B, H, T, D), in a hybrid model.
+        key, value: Of the new tokens, (1, G, T, D), or (B, G, T, D).
         attention_mask: Used only outside of a forward pass of this project.
         scaling: Factor of the scores; by default 1 / sqrt(D).
 
     Returns:
-        The attention output, (1, T, H, D), and no attention weights.
+        The attention output, (1, T, H, D) or (B, T, H, D), and no attention weights.
     """
     batches = running_batches()
     if batches is None:
@@ -228,14 +228,18 @@ def cache_attention(
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    lengths = [len(batch.ids) for batch in batches]
+    lengths, texts = [len(batch.ids) for batch in batches], len(query)
+    if texts > 1:  # one text after the other, as the cache has them
+        parts = (query, key, value)
+        query, key, value = (part.transpose(0, 1).flatten(1, 2)[None] for part in parts)
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
-    parts = zip(batches, *tensors, strict=True)
+    of_runs = zip(batches, *tensors, strict=True)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     # Run by run: one call for all would have to stack their K and V in every layer.
-    outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]
+    outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in of_runs]
     together = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
-    return together.contiguous(), None  # some families take a view of it
+    by_text = together.reshape(texts, -1, *together.shape[2:])
+    return by_text.contiguous(), None  # some families take a view of it
 
 
 AttentionInterface.register(ATTENTION, cache_attention)

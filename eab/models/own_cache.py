@@ -5,6 +5,7 @@ It costs what the caches of this project save: nothing is shared between paths.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +17,15 @@ from eab.caches.base import ForwardBatch
 from eab.caches.own import OwnCache
 from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
-from eab.formatting import human_bytes
+from eab.formatting import counted, human_bytes
+from eab.models.causality import note_attention, shape_of
 from eab.models.context import own_context
 from eab.models.families import ADVICE, refuse_without_text
-from eab.models.huggingface import HuggingFaceModel
+from eab.models.huggingface import ATTENTION, HuggingFaceModel, layer_rows
+from eab.models.machine import is_out_of_memory
 from eab.models.own_check import checked_reader, measured_memory
 from eab.models.own_reader import OwnReader
+from eab.models.passing import use_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, max_error
@@ -44,6 +48,8 @@ def driven(
         return HuggingFaceModel(model, tokenizer, name, stored, sha256)
     except ModelError as error:
         reason = str(error).removesuffix(f". {ADVICE}")
+    with suppress(ModelError):
+        return HybridModel(model, tokenizer, name, stored, sha256)
     try:
         return OwnCacheModel(model, tokenizer, name, reason, stored, sha256)
     except ModelError as error:
@@ -78,7 +84,9 @@ class OwnCacheModel(TransformersModel):
         super().__init__(model, tokenizer, name, context, stored)
         self._describe(shape, sha256)
         words = f"Nothing is shared between paths, because {reason}. {_words(self._reader, memory)}"
-        self.card = replace(self.card, own_memory=words, state_bytes=memory.state_bytes)
+        self.card = replace(
+            self.card, own_memory=words, state_bytes=memory.state_bytes, shares_rows=False
+        )
         if method := quantized_by(model):
             refuse_dependent_rows(model, method)
 
@@ -89,6 +97,61 @@ class OwnCacheModel(TransformersModel):
             assert isinstance(batch.cache, OwnCache)
             logits.append(batch.cache.read(self._reader))
         return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+
+class HybridModel(OwnCacheModel):
+    """A LanguageModel of transformers whose attention layers have their rows in a tree cache, and
+    whose other layers keep states.
+
+    Raises:
+        ModelError: It is no such model, or computes other logits so.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        stored: StoredWeights = AS_LOADED_WEIGHTS,
+        sha256: str = "",
+    ) -> None:
+        config, before = model.config.get_text_config(), model.config._attn_implementation
+        context = own_context(config)
+        use_attention(model.eval(), ATTENTION)
+        try:
+            shape = _rows_of_attention(model, config.vocab_size, context)
+            limit = max_error(model, stored)
+            self._reader = checked_reader(model, config.vocab_size, context, limit, shape)
+            state = measured_memory(self._reader, model.device, context).state_bytes
+            if method := quantized_by(model):
+                refuse_dependent_rows(model, method)
+        except Exception as error:
+            use_attention(model, before)
+            if isinstance(error, ModelError) or is_out_of_memory(error):
+                raise
+            raise ModelError(f"{name} is no hybrid model: {error}") from error
+        TransformersModel.__init__(self, model, tokenizer, name, context, stored)
+        assert shape.own is not None
+        shape = replace(shape, own=replace(shape.own, state_bytes=state))
+        self._describe(shape, sha256, layer_rows(shape))
+        words = (
+            f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
+            f"{human_bytes(shape.row_bytes)} for each token. Each path has a copy of the states of "
+            f"the other layers, {human_bytes(state)}, whatever the length of its text."
+        )
+        self.card = replace(self.card, own_memory=words, state_bytes=state)
+
+
+def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:
+    """The rows of the layers that call the attention of transformers, once each."""
+    tokens = [(7 + 31 * index) % vocab_size for index in range(min(12, context))]
+    record, _ = note_attention(model, tokens, context)
+    known = [layer for layer in record.attention if layer is not None]
+    numbers = tuple(record.layers)
+    if not known or len(known) < len(numbers) or list(numbers) != sorted(set(numbers)):
+        raise ModelError("its attention layers are not of a kind that the caches know")
+    shape = shape_of(known, model)
+    return replace(shape, own=OwnMemory(shape.row_bytes, 0, shared_layers=numbers))
 
 
 def _words(reader: OwnReader, memory: OwnMemory) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from eab.caches.factory import make_cache
 from eab.caches.own import OwnCache
 from eab.caches.own_memory import bytes_of
 from eab.caches.shape import KVShape, OwnMemory
@@ -28,9 +29,16 @@ _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_
 
 
 def checked_reader(
-    model: PreTrainedModel, vocab_size: int, context: int, max_error: float
+    model: PreTrainedModel,
+    vocab_size: int,
+    context: int,
+    max_error: float,
+    rows: KVShape | None = None,
 ) -> OwnReader:
     """A reader whose way gives the logits of a full forward pass.
+
+    Args:
+        rows: Of the attention layers, if a tree cache keeps them; the states stay with the model.
 
     Raises:
         ModelError: There is none, the model lets a token read later ones, computes NaN, or does not
@@ -39,7 +47,8 @@ def checked_reader(
     family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
     tokens = [(7 + 31 * index) % vocab_size for index in range(length)]
     try:
-        reader = OwnReader(model, tokens[: max(1, length // 4)])
+        elsewhere = rows.own.shared_layers if rows is not None and rows.own is not None else ()
+        reader = OwnReader(model, tokens[: max(1, length // 4)], elsewhere)
         plain = _plain_logits(reader, tokens, model.device)
     except Exception as error:  # of any kernel
         if is_out_of_memory(error):
@@ -62,9 +71,11 @@ def checked_reader(
     limit = _PRECISE if max_error <= _ROUGH else max_error
     problems: list[str] = []
     for way in reader.ways:
+        if rows is not None and not (way.together and way.several and way.keeps):
+            continue  # a tree cache gives all tokens of a pass their rows at once
         reader.way = way
         try:
-            found = _error(reader, tokens, model)
+            found = _error(reader, tokens, model, rows)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -113,12 +124,16 @@ def _reads_later_tokens(
 
 
 @torch.inference_mode()
-def _error(reader: OwnReader, tokens: Sequence[int], model: PreTrainedModel) -> float:
+def _error(
+    reader: OwnReader, tokens: Sequence[int], model: PreTrainedModel, rows: KVShape | None
+) -> float:
     """The largest error of a logit, relative to the largest logit of its position."""
-    shape = KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
+    shape = rows or KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
+    cache = make_cache("tree", shape, 1, _NO_LIMIT)
+    assert isinstance(cache, OwnCache)
     texts: dict[int, list[int]] = {0: []}
     largest = 0.0
-    for path, kept in _passes(OwnCache(shape, _NO_LIMIT), texts, tokens, reader):
+    for path, kept in _passes(cache, texts, tokens, reader):
         plain = _plain_logits(reader, texts[path], model.device)[-len(kept) :]
         error = (kept.to(plain.dtype) - plain).abs().amax(-1) / plain.abs().amax(-1).clamp(min=1.0)
         if not error.max() <= largest:

@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from eab.caches.attention import attention_kernels
+from eab.caches.base import ForwardBatch
 from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
+from eab.models.passing import running
+from eab.models.rows_elsewhere import without_rows
 
 _ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
 
@@ -48,13 +51,16 @@ class OwnReader:
 
     Args:
         tokens: A short text to find out how the model keeps its memory.
+        elsewhere: The layers whose K and V a cache of this project keeps.
 
     Raises:
         Exception: Whatever the model raises for this text.
     """
 
-    def __init__(self, model: PreTrainedModel, tokens: Sequence[int]) -> None:
-        self._model = model
+    def __init__(
+        self, model: PreTrainedModel, tokens: Sequence[int], elsewhere: Sequence[int] = ()
+    ) -> None:
+        self._model, self._elsewhere = model, elsewhere
         self._accepted = set(inspect.signature(model.forward).parameters)
         self._argument = ""  # the name of the memory; empty if the model keeps none
         self._states: list[_State] = []
@@ -117,8 +123,13 @@ class OwnReader:
         return logits
 
     @torch.inference_mode()
-    def read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+    def read(
+        self, memory: Any, ids: Tensor, start: int, keep: int, rows: ForwardBatch | None = None
+    ) -> tuple[Tensor, Any]:
         """Let the model read (see `eab.caches.own.ReadsTexts`)."""
+        if rows is not None:
+            with running([rows]):
+                return self._read(memory, ids, start, keep)
         if self.way.several or start == 0 or ids.shape[1] == 1:
             return self._read(memory, ids, start, keep)
         kept = []
@@ -164,7 +175,8 @@ class OwnReader:
         model: Any = self._model
         if argument != _ARGUMENTS[0] or not model._supports_default_dynamic_cache():
             return None
-        return DynamicCache(config=model.config.get_text_config(decoder=True))
+        cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+        return without_rows(cache, self._elsewhere) if self._elsewhere else cache
 
     def _put_states(self, states: dict[str, Tensor]) -> None:
         for state in self._states:

@@ -148,7 +148,10 @@ def _kv_shape(card: ModelCard) -> KVShape:
             "rows of this size"
         )
     rows = tuple(LayerAttention(rows=RowShape(*row)) for row in card.layer_rows)
-    own = OwnMemory(card.row_bytes, card.state_bytes) if card.own_memory else None
+    own = None
+    if card.own_memory:
+        shared = tuple(range(len(rows) or card.layers)) if card.shares_rows else ()
+        own = OwnMemory(card.row_bytes, card.state_bytes, shared_layers=shared)
     shape = KVShape(
         len(rows) or card.layers,
         card.kv_heads,

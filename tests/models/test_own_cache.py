@@ -1,5 +1,5 @@
-"""Families that keep their memory in their own way: every leaf has the log-probabilities and
-entropies of a full forward pass, whatever the run does with the memory.
+"""Families that keep states, or all of their memory, in their own way: every leaf has the
+log-probabilities and entropies of a full forward pass, whatever the run does with the memory.
 """
 
 from dataclasses import replace
@@ -10,13 +10,13 @@ from equality import assert_leaves_match, assert_same_decisions
 from families import FORKING, PROMPT, tiny
 from made_runs import events_of, run_of
 
-from eab.caches.own_memory import bytes_of
+from eab.caches.own_memory import bytes_of, compact
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError
 from eab.events import KvMeasured, RunEnded
 from eab.models.loading import load_model, wrap_model
-from eab.models.own_cache import OwnCacheModel
+from eab.models.own_cache import HybridModel, OwnCacheModel
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
@@ -130,6 +130,11 @@ FAMILIES = {
 }
 QUICK = ("mamba", "recurrent gemma", "lfm2", "limited steps")
 WITHOUT = ("gpt", "limited steps")  # those that read whole texts
+# Those whose attention layers have rows in the tree
+HYBRIDS = (
+    *("bamba", "falcon h1", "lfm2", "lfm2 moe", "granite hybrid", "nemotron h"),
+    *("qwen3 next", "qwen3.5", "olmo hybrid"),
+)
 TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
 
 
@@ -151,7 +156,9 @@ def mamba(words) -> OwnCacheModel:
 def test_every_leaf_equals_a_full_forward_pass(name, words):
     ours, plain = pair(name, words)
     assert isinstance(ours, OwnCacheModel)
-    assert ours.card.own_memory.startswith("Nothing is shared between paths, because the model fam")
+    assert isinstance(ours, HybridModel) == ours.card.shares_rows == (name in HYBRIDS)
+    words = "The KV rows of" if name in HYBRIDS else "Nothing is shared between paths, because the"
+    assert ours.card.own_memory.startswith(words)
     run = run_of(ours, PROMPT, FORKING)
     assert len(run.leaves()) > 1
     assert_leaves_match(run, plain, TOLERANCE)
@@ -173,15 +180,36 @@ def test_a_state_does_not_grow_with_the_text(mamba):
 
 
 def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, monkeypatch):
-    ours, _ = pair("lfm2", words)
+    ours, _ = pair("recurrent gemma", words)
     seen = []
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
-    kv, memory = run.peak_kv(), max((memory for _, memory in seen), key=bytes_of)
-    assert kv.bytes_held == bytes_of(memory) == sum(kv.own_bytes)
+    kv = run.peak_kv()
+    assert kv.bytes_held == max(bytes_of(compact(memory)) for _, memory in seen)
+    assert sum(kv.own_bytes) <= kv.bytes_held < sum(kv.own_bytes) + len(kv.paths)
     assert len(kv.own_bytes) == len(kv.paths) == FORKING.max_paths
     assert kv.rows_shared == kv.rows_private == 0
+
+
+def test_a_hybrid_shares_rows_and_copies_states(words):
+    ours, _ = pair("lfm2", words)
+    run = run_of(ours, PROMPT, FORKING)
+    kv, state = run.peak_kv(), ours.card.state_bytes
+    assert kv.own_bytes == (state,) * len(kv.paths)
+    assert kv.rows_shared > len(run.started.prompt_tokens)
+    rows = kv.rows_shared + kv.rows_private + kv.rows_spare
+    assert kv.bytes_held == rows * ours.card.row_bytes + sum(kv.own_bytes)
+    assert sum(kv.bytes_by_use(ours.card.row_bytes)) == kv.bytes_held
+
+
+@pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
+def test_a_hybrid_decides_as_with_its_own_memory(drafter, words):
+    ours, plain = pair("lfm2", words)
+    own = OwnCacheModel(plain, words, "lfm2", "of this test")
+    settings = {"drafter": drafter, "max_new_tokens": 24}
+    expected = run_of(own, PROMPT, FORKING, **settings)
+    assert_same_decisions(run_of(ours, PROMPT, FORKING, **settings), expected)
 
 
 def test_the_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree(twins, words):
@@ -211,8 +239,9 @@ def test_runs_in_one_batch_are_as_alone(mamba):
         assert_same_decisions(fold(found), run_of(mamba, prompt, FORKING))
 
 
-def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(words, monkeypatch):
-    ours, plain = pair("rwkv", words)  # reads one text at a time
+@pytest.mark.parametrize("name", ["rwkv", "lfm2"])  # rwkv reads one text at a time
+def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(name, words, monkeypatch):
+    ours, plain = pair(name, words)
     read, calls = ours._reader.read, []
 
     def breaking(*given):
@@ -249,12 +278,14 @@ def test_a_cache_that_the_model_cannot_have_is_refused_in_words(mamba):
         run_of(mamba, PROMPT, FORKING, cache="concat-cow")
 
 
-def test_a_what_if_needs_no_model(mamba):
-    events = events_of(mamba, PROMPT, FORKING)
+@pytest.mark.parametrize("name", ["mamba", "lfm2"])
+def test_a_what_if_needs_no_model(name, words):
+    events = events_of(pair(name, words)[0], PROMPT, FORKING)
     again = fold(resimulate(events, 0.5).events)
     assert again.started.what_if == "exact"
     assert_same_decisions(again, fold(events))
-    assert again.peak_kv().own_bytes == fold(events).peak_kv().own_bytes
+    kv, wanted = again.peak_kv(), fold(events).peak_kv()
+    assert (kv.own_bytes, kv.rows_shared) == (wanted.own_bytes, wanted.rows_shared)
 
 
 def test_a_damaged_model_is_refused(words):

@@ -1,0 +1,44 @@
+"""transformers' cache of a hybrid model without K and V, which a cache of this project keeps."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+_SEEN: Final = "tokens_seen"  # the attribute that counts the tokens of a text
+
+
+def without_rows(cache: DynamicCache, layers: Sequence[int]) -> DynamicCache:
+    """Let these layers of the cache store no K and V. Their states stay, if they have any."""
+    for index in layers:
+        layer = cache.layers[index]
+        layer.__class__ = _without_rows(type(layer))
+    return cache
+
+
+def _without_rows(kind: type) -> type:
+    """A class of layers like this one, which only count the tokens."""
+    methods = {
+        "update": _update,
+        "get_seq_length": _seen,
+        "get_mask_sizes": _only_new,
+        "__module__": kind.__module__,
+    }
+    return type(f"{kind.__name__}WithoutRows", (kind,), methods)
+
+
+def _update(layer: Any, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    """Our attention function stores them."""
+    vars(layer)[_SEEN] = _seen(layer) + key.shape[-2]
+    return key, value
+
+
+def _seen(layer: Any) -> int:
+    """Families count positions from it."""
+    return int(vars(layer).get(_SEEN, 0))
+
+
+def _only_new(_: Any, query_length: int) -> tuple[int, int]:
+    """For transformers' mask, which our caches do not use: they have masks of their own."""
+    return query_length, 0
