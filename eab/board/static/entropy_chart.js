@@ -56,8 +56,8 @@ export class EntropyChart {
     this.unknowns = shape("path", { class: "unknown" });
     this.limit = shape("g"); // the threshold
     this.cursor = shape("line", { class: "cursor" });
-    const { axes, soFar, lines, forks, unknowns, limit, cursor } = this;
-    this.svg.append(axes, soFar, lines.dots, lines.missed, forks, unknowns, limit, cursor);
+    const { axes, soFar, lines, limit, cursor } = this;
+    this.svg.append(axes, soFar, lines.dots, lines.missed, limit, cursor);
     this.drawnWith = ""; // what the parts that do not move with the cursor show
     this.limitDrawnWith = "";
     this.forkMarks = this.unknownMarks = new Marks([]);
@@ -142,8 +142,8 @@ export class EntropyChart {
     set(this.soFar, { width: at.toFixed(1), height: height.toFixed(1) });
     this.drawSpread();
     this.lines.render(pathsWithLines(store, view));
-    set(this.forks, { d: this.forkMarks.upTo(view.cursor) });
-    set(this.unknowns, { d: this.unknownMarks.upTo(view.cursor) });
+    this.drawMarks(this.forks, this.forkMarks);
+    this.drawMarks(this.unknowns, this.unknownMarks);
     this.drawThreshold();
     set(this.cursor, { x1: at, x2: at, y1: TOP, y2: TOP + innerHeight });
     set(this.svg, { "aria-label": store.sentencesAt(view.cursor).entropy || "Entropy per step" });
@@ -184,6 +184,14 @@ export class EntropyChart {
       ...(isLow ? [] : [axisTitle("step (token of the path)", title)]),
       shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
+  }
+
+  /** @param {SVGPathElement} shape of all of them @param {Marks} marks */
+  drawMarks(shape, marks) {
+    const d = marks.upTo(this.view.cursor);
+    set(shape, { d });
+    if (!d) shape.remove();
+    else if (!shape.parentNode) this.limit.before(shape);
   }
 
   /** The band of many paths, once there are many. */

@@ -4,6 +4,7 @@
 /** @import { TreeView } from "./tree.js" */
 import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
+import { FarStrip } from "./far_strip.js";
 import { FoldMark } from "./fold_mark.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
@@ -59,6 +60,7 @@ export class PathBox {
     this.frame = frame;
     this.text = text;
     this.strip = new Strip(this);
+    this.farStrip = new FarStrip(this);
     this.mark = shape("text", { class: "mark", y: 4 });
     this.weight = shape("text", { class: "weight" });
     this.tip = shape("circle", { class: "tip", r: 3.5 });
@@ -93,8 +95,8 @@ export class PathBox {
 
   /** The parts of the box, or only those that can be seen where it is tiny. */
   putParts() {
+    if (this.isTiny) return this.group.replaceChildren(this.farStrip.node);
     const { frame, text, strip, mark, weight, tip, ring, share, fold, number } = this;
-    if (this.isTiny) return this.group.replaceChildren(frame, strip.node);
     const marks = [mark, weight, tip, ring, share, fold.node, number];
     this.group.replaceChildren(frame, text, strip.node, ...marks);
   }
@@ -149,8 +151,7 @@ export class PathBox {
     const filledWith = this.stateOf(path, status, selected).join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
-      this.fill(path, status);
-      this.strip.render(path, selected);
+      this.fill(path, status, selected);
       this.tree.tell(this);
     }
     if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
@@ -192,20 +193,24 @@ export class PathBox {
     return [...size, ...words, ...marks];
   }
 
-  /** @param {Path} path @param {Status} status */
-  fill(path, status) {
+  /** @param {Path} path @param {Status} status @param {number} selected index of a token, or -1 */
+  fill(path, status, selected) {
     const { height } = this;
     const { aligned, cursor } = this.view;
     const count = tokenCountAt(path, cursor);
+    if (this.isTiny) {
+      this.width = this.farStrip.render(path, count, selected);
+      return;
+    }
     const lines = aligned ? [this.fillAligned(path, count)] : this.fillLabel(path, count);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
-    if (this.isTiny) return;
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
     markToCome(this.view, this.text, path, count);
     set(this.number, { y: -height / 2 - 2 });
     this.number.textContent = String(lineOf(path).at(-1)?.id);
     this.fillMarks(path, status);
+    this.strip.render(path, selected);
   }
 
   /** For those who hear the box. */
@@ -291,6 +296,7 @@ export class PathBox {
    * @param {number} y from its middle
    */
   tokenAt(x, y) {
+    if (this.isTiny) return this.farStrip.tokenAt(x, tokenCountAt(this.path, this.view.cursor));
     const lowest = this.cells.at(-1)?.line ?? 0;
     const line = Math.min(lowest, Math.max(0, Math.floor((y + this.height / 2) / LINE)));
     const index = this.cells.findIndex((cell) => cell.line === line && x < cell.right);

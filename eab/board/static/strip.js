@@ -66,10 +66,10 @@ export class Strip {
 
   /** @param {Path} path @returns {Map<string, string>} path data by class */
   marks(path) {
-    const { cells, height, isTiny, store } = this.box;
+    const { cells, height, store } = this.box;
     /** @type {Map<string, string>} */
     const marks = new Map();
-    if (!store.unknowns.size && (isTiny || !hasMissed(store, path))) return marks;
+    if (!store.unknowns.size && !hasMissed(store, path)) return marks;
     const add = (/** @type {string} */ name, /** @type {string} */ d) =>
       marks.set(name, (marks.get(name) ?? "") + d);
     let [lastLine, lastX] = [0, -100];

@@ -1,7 +1,7 @@
 // The tree: a box per path, and an edge from its parent.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Layout, Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
+/** @import { Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { Camera, TINY } from "./camera.js";
 import { stepX } from "./chart_frame.js";
@@ -53,8 +53,8 @@ export class TreeView {
     this.untold = new Set();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.telling = undefined;
-    /** @type {{ layout: Layout | null, state: string, factor: number }} */
-    this.spreadFor = { layout: null, state: "", factor: 1 };
+    this.lastSpread = 1;
+    this.spreadWith = /** @type {unknown[]} */ ([]); // what the last one was found with
     this.prompt = boxParts(this.boxLayer, "prompt");
     this.promptRing = shape("circle", { class: "decides", cy: 0 });
     this.promptFold = new FoldMark(view, 0);
@@ -167,11 +167,14 @@ export class TreeView {
    */
   spread() {
     const { layout, aligned, presents, textSize } = this.view;
-    const { width, height } = this.camera.size();
-    const state = `${width},${height},${aligned},${presents},${textSize},${this.camera.wantsWhole}`;
-    if (this.spreadFor.layout !== layout || this.spreadFor.state !== state)
-      this.spreadFor = { layout, state, factor: this.findSpread() };
-    return this.spreadFor.factor;
+    const { wantsWhole } = this.camera;
+    const now = [layout, aligned, presents, textSize, wantsWhole, this.camera.size()];
+    const isSame = now.every((value, index) => value === this.spreadWith[index]);
+    if (!isSame) {
+      this.spreadWith = now;
+      this.lastSpread = this.findSpread();
+    }
+    return this.lastSpread;
   }
 
   findSpread() {
