@@ -51,7 +51,8 @@ def batch(
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
     made = _Made(len(lines) - len(left), len(left))
-    _make(language_model, drafting, left, made, folder)
+    with closing(folder):
+        _make(language_model, drafting, left, made, folder)
     _report(folder, made)
 
 
@@ -105,6 +106,8 @@ def _make(
             for run in runs.step():
                 _finish(run, made, folder)
                 steps_ended += run.tag.request.config.max_new_tokens
+            for run in runs.active:
+                folder.note(run.tag, run.events)
             steps = steps_ended + sum(run.step for run in runs.active)
             bar.update(task, completed=steps, description=str(made))
 
@@ -112,6 +115,7 @@ def _make(
 def _finish(run: "ActiveRun[BatchLine]", made: _Made, folder: BatchFolder) -> None:
     if run.problem:
         made.failures.append(f"{run.tag}: {run.problem}")
+        folder.leave(run.tag)
     else:
         folder.save(run.tag, run.events)
         made.finished += 1

@@ -1,9 +1,11 @@
 """The folder that a batch writes: a run file per finished run, and a table of all samples.
 
 A run file appears as a whole when its run has finished, so the folder says what is left to do.
+Until then the run is in `NAME.part.eab`, which stays if the process is killed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +15,12 @@ from eab.config import SETTINGS
 from eab.errors import RecordError
 from eab.events import Event, ModelCard
 from eab.formatting import listed
+from eab.record.growing_file import is_part
 from eab.record.whole_file import make_folder, write_table
 from eab.run import RunState, fold
 
 TABLE: Final = "samples.parquet"
+_EVERY: Final = 1.0  # seconds from one writing of a run that goes on to the next
 
 
 class BatchFolder:
@@ -25,15 +29,37 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         """Make the folder; RecordError if that fails, or nothing can be written into it."""
         self.path = path
+        self._growing: dict[str, _Growing] = {}
         make_folder(path)
 
     def run_file(self, line: BatchLine) -> Path:
         """Where the run of a line is saved."""
         return self.path / f"{line.id}{record.SUFFIX}"
 
-    def save(self, line: BatchLine, events: Iterable[Event]) -> None:
+    def note(self, line: BatchLine, events: Sequence[Event]) -> None:
+        """Write what is new of a run that goes on."""
+        if line.id not in self._growing:
+            self._growing[line.id] = _Growing(record.RunFile(self.run_file(line), _EVERY))
+        self._growing[line.id].note(events)
+
+    def save(self, line: BatchLine, events: Sequence[Event]) -> None:
         """Save a finished run; RecordError if it cannot be written."""
-        record.save(events, self.run_file(line))
+        self.note(line, events)
+        try:
+            self._growing.pop(line.id).file.close()
+        except RecordError:  # the disk was full, and may have room now
+            record.save(events, self.run_file(line))
+
+    def leave(self, line: BatchLine) -> None:
+        """Leave what was written of a run that will not finish."""
+        if line.id in self._growing:
+            self._growing.pop(line.id).file.abandon()
+
+    def close(self) -> None:
+        """Leave what was written of all runs that go on."""
+        for growing in self._growing.values():
+            growing.file.abandon()
+        self._growing.clear()
 
     def unfinished(
         self, lines: Iterable[BatchLine], model: ModelCard
@@ -72,7 +98,19 @@ class BatchFolder:
 
     def _runs(self) -> Iterator[tuple[str, RunState]]:
         for file in sorted(self.path.glob(f"*{record.SUFFIX}")):
-            yield file.stem, fold(record.load(file))
+            if not is_part(file):
+                yield file.stem, fold(record.load(file))
+
+
+@dataclass(slots=True)
+class _Growing:
+    file: record.RunFile
+    written: int = 0  # events
+
+    def note(self, events: Sequence[Event]) -> None:
+        for event in events[self.written :]:
+            self.file.add(event)
+        self.written = len(events)
 
 
 def _other_than_asked(run: RunState, line: BatchLine, model: ModelCard) -> list[str]:

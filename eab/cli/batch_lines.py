@@ -6,6 +6,7 @@ their names in Python.
 
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from eab.branching.presets import with_preset
@@ -13,6 +14,8 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events.chat import prompt_or_messages
+from eab.record import SUFFIX
+from eab.record.growing_file import PART, is_part
 from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 
 
@@ -39,4 +42,15 @@ def _line(defaults: BranchingConfig, number: int, given: dict[str, Any]) -> Batc
     if not isinstance(prompt, str):
         raise ConfigError(f"prompt is {prompt!r:.40}; every line needs a prompt, as text")
     config = BranchingConfig.from_settings(asdict(defaults) | with_preset(given))
-    return BatchLine(number, checked_id(own_id), Request(prompt, config, messages=messages))
+    return BatchLine(number, _run_id(own_id), Request(prompt, config, messages=messages))
+
+
+def _run_id(given: Any) -> str:
+    """The id of a line, which no unfinished run has; ConfigError if it is not allowed."""
+    id = checked_id(given)
+    if is_part(Path(f"{id}{SUFFIX}")):
+        raise ConfigError(
+            f"id is {id!r:.40}; what ends in {PART} is the file of an unfinished run. Choose "
+            "another id"
+        )
+    return id

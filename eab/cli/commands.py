@@ -86,12 +86,12 @@ def run(
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     progress.advise(language_model, config)
-    run_file = record.RunFile(record_file) if record_file else None
-    note = run_file.add if run_file is not None else None
-    state = progress.generate_run(language_model, request, drafting, note)
-    if json_file != files.STANDARD_STREAM:
-        _print(state.run, answers, same)
-    files.save(_as_json(state.run, answers, same), json_file, run_file)
+    with files.recorded(record_file) as run_file:
+        note = run_file.add if run_file is not None else None
+        state = progress.generate_run(language_model, request, drafting, note)
+        if json_file != files.STANDARD_STREAM:
+            _print(state.run, answers, same)
+        files.save(_as_json(state.run, answers, same), json_file, run_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 

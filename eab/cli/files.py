@@ -29,6 +29,17 @@ def check_writable(json_file: str, record_file: str = "") -> None:
             )
 
 
+@contextmanager
+def recorded(record_file: str) -> Iterator[record.RunFile | None]:
+    """A run file to write while a run goes on, if one is asked for; it stays if the run breaks."""
+    file = record.RunFile(record_file) if record_file else None
+    try:
+        yield file
+    finally:
+        if file is not None:
+            file.abandon()
+
+
 def save(value: dict[str, Any], json_file: str, run_file: record.RunFile | None) -> None:
     """Complete the run file and write JSON, if asked; both are tried before a RecordError."""
     problems: list[str] = []

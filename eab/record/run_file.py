@@ -7,12 +7,11 @@ off, because its process was killed or a copy was not completed, opens up to its
 
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 from eab.errors import RecordError
 from eab.events import Event, Pause, RunEnded, RunStarted
@@ -35,68 +34,15 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     try:
         write_whole(path, dumps(events))
     except OSError as error:
-        raise _cannot_be_saved(path, error) from error
+        raise cannot_be_saved(path, error) from error
 
 
-def _cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
+def cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
+    """What to raise if the file could not be written."""
     return RecordError(
         f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose another "
         "place"
     )
-
-
-class RunFile:
-    """A run file that is written while the run goes on.
-
-    After each step, all of it is on the disk: in `run.part.eab` for `run.eab`, so that an older
-    file stays until `close`. What goes wrong is told at the end, as the run is worth more.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self._path, self._target = path, Path(os.path.realpath(path))
-        self._is_device = self._target.exists() and not self._target.is_file()
-        part = self._target.with_name(f"{self._target.stem}.part{self._target.suffix}")
-        self._part = self._target if self._is_device else part
-        self._packed = BytesIO()  # what is not on the disk yet
-        self._lines = _Lines(self._packed)
-        self._problem: OSError | RecordError | None = None
-        self._mode: Literal["ab", "wb"] = "wb"  # a run that does not begin leaves no file
-
-    def add(self, event: Event) -> None:
-        """Write one more event; after that of a step, all of them are on the disk."""
-        if self._problem is not None:
-            return
-        try:
-            self._lines.add(event)
-        except RecordError as error:
-            self._problem = error
-        # To the reader of a pipe, the first closing is the end.
-        if isinstance(event, Pause) and not self._is_device:
-            self._lines.flush()
-            self._append()
-
-    def close(self) -> None:
-        """Put the file in its place; RecordError if anything could not be written."""
-        self._lines.close()
-        self._append()
-        try:
-            if self._problem is not None:
-                raise self._problem
-            os.replace(self._part, self._target)
-        except OSError as error:
-            raise _cannot_be_saved(self._path, error) from error
-
-    def _append(self) -> None:
-        if self._problem is not None:
-            return
-        try:
-            with self._part.open(self._mode) as file:
-                self._mode = "ab"
-                file.write(self._packed.getvalue())
-        except OSError as error:
-            self._problem = error
-        self._packed.seek(0)
-        self._packed.truncate()
 
 
 def load(path: Path | str) -> list[Event]:
@@ -111,14 +57,14 @@ def load(path: Path | str) -> list[Event]:
 def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes, the same for the same events; RecordError for too many or NaN."""
     packed = BytesIO()
-    lines = _Lines(packed)
+    lines = RunLines(packed)
     for event in events:
         lines.add(event)
     lines.close()
     return packed.getvalue()
 
 
-class _Lines:
+class RunLines:
     """The packed lines of a run file; RecordError for too many or NaN."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -128,6 +74,7 @@ class _Lines:
         self._add(_HEADER)
 
     def add(self, event: Event) -> None:
+        """Pack one more event."""
         if isinstance(event, RunStarted):
             self._amounts.allow(event.config)
         self._add(self._packer.pack(event))
@@ -139,6 +86,7 @@ class _Lines:
         self._packed.flush()
 
     def close(self) -> None:
+        """Put the rest and the end into the file."""
         self._packed.close()
 
     def _add(self, value: dict[str, Any]) -> None:

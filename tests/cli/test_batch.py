@@ -229,6 +229,7 @@ BAD = {
     '{"prompt": "a", "r": "many"}': "the setting r is 'many'; it must be a whole number",
     '{"prompt": "a", "max_paths": [1]}': "the setting max_paths is [1]; it must be a whole number",
     '{"prompt": "a", "policy": {}}': "the setting policy is {}; it must be one of: fair",
+    '{"prompt": "a", "id": "one.Part"}': "id is 'one.Part'; what ends in .part is the file of an unf",
     '{"prompt": "a", "id": "ONE"}': "line 1 has the id 'ONE', too",
     "[" * 100_000: "it is not readable JSON",
 }
@@ -303,16 +304,15 @@ def test_a_line_may_set_every_setting(
 
 INTERRUPTED = """
 import os, signal
-from eab import record
-from eab.cli import commands
+from eab.cli import batch_folder, commands
 
-save = record.save
+save = batch_folder.BatchFolder.save
 
-def save_then_ctrl_c(events, path):
-    save(events, path)
+def save_then_ctrl_c(folder, line, events):
+    save(folder, line, events)
     os.kill(os.getpid(), signal.SIGINT)
 
-record.save = save_then_ctrl_c
+batch_folder.BatchFolder.save = save_then_ctrl_c
 commands.main()
 """
 UNEQUAL = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
@@ -331,9 +331,16 @@ def test_ctrl_c_keeps_what_has_finished_and_says_how_to_go_on(tmp_path: Path) ->
     assert out.returncode == 130, out.stderr
     assert out.stderr == ("Stopped with 3 runs unfinished. The same command continues with them.\n")
     assert out.stdout.startswith(f"1 run in {folder}, with ")
-    assert [file.name for file in folder.glob("*.eab*")] == ["00001.eab"]
+    left = [f"0000{number}.part.eab" for number in (2, 3, 4)]
+    assert sorted(file.name for file in folder.glob("*.eab*")) == ["00001.eab", *left]
+    assert fold(record.load(folder / left[0])).steps
     assert set(pd.read_parquet(folder / "samples.parquet")["id"]) == {"00001"}
     assert done(*arguments[1:]).startswith("4 runs (1 of them earlier) in")
+    assert not [*folder.glob("*.part.eab")]
+
+
+def whole_files(folder: Path) -> list[Path]:
+    return [file for file in folder.glob("*.eab") if not file.stem.endswith(".part")]
 
 
 @pytest.mark.slow
@@ -345,12 +352,18 @@ def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
         [sys.executable, "-m", "eab", "batch", *arguments], stderr=subprocess.PIPE
     ) as killed:
         deadline = time.monotonic() + 100
-        while len([*folder.glob("*.eab")]) < 2 and killed.poll() is None:
+        while len(whole_files(folder)) < 2 and killed.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         os.kill(killed.pid, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL, "it was killed while it worked"
-    kept = {file: file.read_bytes() for file in folder.glob("*.eab")}
+    kept = {file: file.read_bytes() for file in whole_files(folder)}
+    begun = [*folder.glob("*.part.eab")]
+    assert begun
+    for file in begun:
+        assert fold(record.load(file)).ended is None
+        shown = CliRunner().invoke(app, ["replay", str(file)])
+        assert "The file breaks off after " in shown.stdout
     assert 2 <= len(kept) < len(lines)
     for file in kept:
         assert fold(record.load(file)).ended is not None
