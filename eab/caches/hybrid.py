@@ -13,7 +13,7 @@ from torch import Tensor
 from eab.caches.base import Attends, ForwardBatch
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import check_limit
-from eab.caches.own import OwnCache
+from eab.caches.own import OwnCache, RowsFor
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.events import Growth, KVUsage
@@ -36,7 +36,7 @@ class HybridCache(OwnCache):
     def __init__(self, shape: KVShape, r: int | GrowthRule, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         assert shape.own is not None
-        self._layers = shape.own.shared_layers
+        self._layers, self._one_by_one = shape.own.shared_layers, shape.own.whole_prompts
         self._row_bytes = 0  # of the states
         self._tree = TreeCache(replace(shape, own=None), r, byte_limit)
         self._batch: ForwardBatch | None = None  # of all paths of the pass, if they are alike
@@ -58,7 +58,9 @@ class HybridCache(OwnCache):
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """Paths that are not alike, because of draft tokens, get their rows when they are read."""
+        """Paths that are not alike, because of draft tokens, get their rows when they are read, and
+        so do tokens that are read one by one.
+        """
         keep = logits_to_keep or [1] * len(paths)
         drafting = [path for path, count in zip(paths, keep, strict=True) if count > 1]
         self._check_room(paths, tokens, drafting)
@@ -70,7 +72,8 @@ class HybridCache(OwnCache):
             for path, start, new in zip(paths, starts, tokens, strict=True)
         ]
         self._batch = None
-        if len(set(zip(starts, map(len, unread), strict=True))) == 1:
+        one_by_one = self._one_by_one and any(starts) and max(map(len, unread)) > 1
+        if len(set(zip(starts, map(len, unread), strict=True))) == 1 and not one_by_one:
             self._batch = self._rows_of(paths, unread)
         else:
             rows = self._tree.end + sum(map(len, unread))
@@ -83,11 +86,12 @@ class HybridCache(OwnCache):
         self._growths += batch.growths
         return replace(batch, cache=_Layers(self._tree, self._layers))
 
-    def _rows_for(
-        self, paths: Sequence[int], tokens: Sequence[Sequence[int]]
-    ) -> ForwardBatch | None:
-        batch, self._batch = self._batch, None
-        return batch or self._rows_of(paths, tokens)
+    def _rows_for(self, paths: Sequence[int]) -> RowsFor:
+        def rows(ids: Tensor) -> ForwardBatch:
+            batch, self._batch = self._batch, None
+            return batch or self._rows_of(paths, ids.tolist())
+
+        return rows
 
     def _forget(self, paths: Sequence[int]) -> None:
         super()._forget(paths)

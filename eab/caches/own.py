@@ -6,7 +6,7 @@ pass. With draft tokens, a memory that cannot be cropped is copied before the pa
 rejection the copy takes its place, and the accepted tokens are read again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -19,6 +19,8 @@ from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
 from eab.caches.shape import KVShape, to_device
 from eab.events import Growth, KVUsage, PathRows
+
+RowsFor = Callable[[Tensor], ForwardBatch]  # from the tokens of a pass, (B, T)
 
 
 class ReadsTexts(Protocol):
@@ -35,13 +37,14 @@ class ReadsTexts(Protocol):
         ...
 
     def read(
-        self, memory: Any, ids: Tensor, start: int, keep: int, rows: ForwardBatch | None = None
+        self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None = None
     ) -> tuple[Tensor, Any]:
         """Read the next tokens, (B, T), of texts that have `start` tokens so far. The memory is
         None before the first token. It may be changed in place.
 
         Args:
-            rows: What serves the attention of these tokens, where K and V are not in the memory.
+            rows: Gives what serves the attention of the next of these tokens, pass by pass, where K
+                and V are not in the memory.
 
         Returns:
             The logits after the last `keep` tokens, (B, keep, V), and the memory after all; None
@@ -189,7 +192,7 @@ class OwnCache:
         ids = torch.tensor(unread, dtype=torch.int64, device=self.shape.device)
         before = own_memory.tensors_of(held.memory)
         try:
-            rows = self._rows_for(paths, unread)
+            rows = self._rows_for(paths)
             logits, memory = model.read(held.memory, ids, held.length, keep, rows)
         except BaseException:  # the memory may have read a part, so it is computed anew
             self._forget(paths)
@@ -209,10 +212,8 @@ class OwnCache:
         )
         self._note_peak()
 
-    def _rows_for(
-        self, paths: Sequence[int], tokens: Sequence[Sequence[int]]
-    ) -> ForwardBatch | None:
-        """Rows elsewhere for the K and V of these tokens; there are none here."""
+    def _rows_for(self, paths: Sequence[int]) -> RowsFor | None:
+        """Where the K and V of these paths are, if not in their memory."""
         return None
 
     def _forget(self, paths: Sequence[int]) -> None:

@@ -122,7 +122,7 @@ class HybridModel(OwnCacheModel):
             shape = _rows_of_attention(model, config.vocab_size, context)
             limit = max_error(model, stored)
             self._reader = checked_reader(model, config.vocab_size, context, limit, shape)
-            state = measured_memory(self._reader, model.device, context).state_bytes
+            state = measured_memory(self._reader, model.device, context)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
         except Exception as error:
@@ -132,14 +132,15 @@ class HybridModel(OwnCacheModel):
             raise ModelError(f"{name} is no hybrid model: {error}") from error
         TransformersModel.__init__(self, model, tokenizer, name, context, stored)
         assert shape.own is not None
-        shape = replace(shape, own=replace(shape.own, state_bytes=state))
+        own = replace(state, row_bytes=shape.row_bytes, shared_layers=shape.own.shared_layers)
+        shape = replace(shape, own=own)
         self._describe(shape, sha256, layer_rows(shape))
         words = (
             f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
             f"{human_bytes(shape.row_bytes)} for each token. Each path has a copy of the states of "
-            f"the other layers, {human_bytes(state)}, whatever the length of its text."
+            f"the other layers, {human_bytes(state.state_bytes)}, whatever the length of its text."
         )
-        self.card = replace(self.card, own_memory=words, state_bytes=state)
+        self.card = replace(self.card, own_memory=words, state_bytes=state.state_bytes)
 
 
 def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:

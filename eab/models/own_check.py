@@ -5,6 +5,7 @@ and with several tokens, and forget some, as those of a run with draft tokens do
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -71,8 +72,8 @@ def checked_reader(
     limit = _PRECISE if max_error <= _ROUGH else max_error
     problems: list[str] = []
     for way in reader.ways:
-        if rows is not None and not (way.together and way.several and way.keeps):
-            continue  # a tree cache gives all tokens of a pass their rows at once
+        if rows is not None and not (way.together and way.keeps):
+            continue  # a tree cache gives all paths of a pass their rows at once
         reader.way = way
         try:
             found = _error(reader, tokens, model, rows)
@@ -129,6 +130,8 @@ def _error(
 ) -> float:
     """The largest error of a logit, relative to the largest logit of its position."""
     shape = rows or KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
+    if shape.own is not None:
+        shape = replace(shape, own=replace(shape.own, whole_prompts=not reader.way.several))
     cache = make_cache("tree", shape, 1, _NO_LIMIT)
     assert isinstance(cache, OwnCache)
     texts: dict[int, list[int]] = {0: []}

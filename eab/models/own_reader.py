@@ -8,7 +8,7 @@ finds out which one is right.
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from eab.caches.attention import attention_kernels
-from eab.caches.base import ForwardBatch
+from eab.caches.own import RowsFor
 from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
 from eab.models.passing import running
 from eab.models.rows_elsewhere import without_rows
@@ -124,21 +124,20 @@ class OwnReader:
 
     @torch.inference_mode()
     def read(
-        self, memory: Any, ids: Tensor, start: int, keep: int, rows: ForwardBatch | None = None
+        self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None = None
     ) -> tuple[Tensor, Any]:
         """Let the model read (see `eab.caches.own.ReadsTexts`)."""
-        if rows is not None:
-            with running([rows]):
-                return self._read(memory, ids, start, keep)
         if self.way.several or start == 0 or ids.shape[1] == 1:
-            return self._read(memory, ids, start, keep)
+            return self._read(memory, ids, start, keep, rows)
         kept = []
         for at in range(ids.shape[1]):
-            logits, memory = self._read(memory, ids[:, at : at + 1], start + at, 1)
+            logits, memory = self._read(memory, ids[:, at : at + 1], start + at, 1, rows)
             kept.append(logits)
         return torch.cat(kept[-keep:], dim=1), memory
 
-    def _read(self, memory: Any, ids: Tensor, start: int, keep: int) -> tuple[Tensor, Any]:
+    def _read(
+        self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None
+    ) -> tuple[Tensor, Any]:
         arguments = self._told(ids, start) | {"use_cache": True, "logits_to_keep": keep}
         cache, states = memory if self._states and memory is not None else (memory, {})
         if self._argument:
@@ -146,7 +145,8 @@ class OwnReader:
             arguments[self._argument] = cache
         self._put_states(states)
         try:
-            outputs = self._call(arguments)
+            with nullcontext() if rows is None else running([rows(ids)]):
+                outputs = self._call(arguments)
             states = {state.name: getattr(state.module, state.attribute) for state in self._states}
         finally:
             self._put_states({})

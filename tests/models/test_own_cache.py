@@ -133,7 +133,7 @@ WITHOUT = ("gpt", "limited steps")  # those that read whole texts
 # Those whose attention layers have rows in the tree
 HYBRIDS = (
     *("bamba", "falcon h1", "lfm2", "lfm2 moe", "granite hybrid", "nemotron h"),
-    *("qwen3 next", "qwen3.5", "olmo hybrid"),
+    *("qwen3 next", "qwen3.5", "olmo hybrid", "jamba", "recurrent gemma"),
 )
 TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
 
@@ -180,8 +180,7 @@ def test_a_state_does_not_grow_with_the_text(mamba):
 
 
 def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, monkeypatch):
-    ours, _ = pair("recurrent gemma", words)
-    seen = []
+    ours, seen = OwnCacheModel(pair("recurrent gemma", words)[1], words, "it", "of this test"), []
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
@@ -300,8 +299,8 @@ def test_memory_that_disagrees_is_not_used(words, monkeypatch):
     model, kind = tiny("MambaConfig", state_size=4), "eab.models.own_reader.OwnReader._read"
     honest = OwnCacheModel(model, words, "mamba", "of this test")._reader._read.__func__
 
-    def forgetful(self, memory, ids, start, keep):
-        logits, memory = honest(self, memory, ids, start, keep)
+    def forgetful(self, memory, ids, start, *more):
+        logits, memory = honest(self, memory, ids, start, *more)
         return logits * (1.5 if start and self.way.keeps else 1.0), memory
 
     monkeypatch.setattr(kind, forgetful)
