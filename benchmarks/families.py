@@ -1,0 +1,188 @@
+"""Families of models: how many run and are right, and what windows cost.
+
+    python benchmarks/families.py [--quick] [--before COMMIT] [--json FILE]
+
+`right_share`: of the families of transformers' mapping for causal language models for which a tiny
+configuration can be made by rule (benchmarks/tiny_by_rule.py), and which then run in transformers
+alone, how many run here so that every leaf of a tree has the log-probabilities and entropies of
+transformers' full forward pass. The text is longer than the windows.
+
+`window_over_full`: a decode step of a Mistral with a window in every layer, against the same without
+windows, in turns. `llama_before_over_after`: a decode step of a small Llama with the version of
+COMMIT, against this one; processes in turns, each with its median step.
+"""
+
+import copy
+import logging
+import statistics
+import subprocess
+import sys
+import tempfile
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+from published import command_line, markdown_table, publish, where
+from tiny_by_rule import FAMILIES, tiny_model
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from eab.caches.timing import prefilled_tree, time_step
+from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
+from eab.errors import ModelError
+from eab.models.loading import wrap_model
+from eab.models.sources import EMBEDDED_FOLDER
+from eab.models.transformers_model import TransformersModel
+from eab.run import RunState, fold
+from eab.timing import Measure, Timing, take_turns
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+BEFORE: Final = "e7c8e34"  # the last version without layers that differ
+TOLERANCE: Final = 3e-3
+# Token ids, because the tokenizer is another model's
+PROMPT: Final = tuple(2 + 13 * index % 60 for index in range(20))
+CONFIG: Final = BranchingConfig(
+    max_new_tokens=12, max_paths=5, entropy_threshold=0.5, temperature=2
+)
+PATHS, ROWS, STEPS = 20, 300, 40
+
+
+def judge(family: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """What became of a family, in a word, and why or in which way."""
+    for dtype in (torch.float64, torch.float32):
+        try:
+            plain = tiny_model(family, dtype)
+        except Exception as error:
+            return "no configuration", _short(error)
+        try:
+            with torch.inference_mode():
+                plain(torch.tensor([PROMPT]), use_cache=False)
+            break
+        except Exception as error:
+            if dtype == torch.float32:
+                return "no configuration", f"transformers alone fails: {_short(error)}"
+    try:
+        ours = wrap_model(copy.deepcopy(plain), tokenizer, family)
+    except ModelError as error:
+        return "refused", _short(error)
+    run = fold(event_stream(ours, Request("", CONFIG, token_ids=PROMPT)))
+    worst = largest_error(run, plain)
+    return ("right", way(ours)) if worst < TOLERANCE else ("wrong", f"by {worst:.2g}")
+
+
+def way(model: TransformersModel) -> str:
+    """In which way a model runs."""
+    if model.kv_shape.own is not None:
+        return "own cache"
+    return "rows shown" if model.kv_shape.own_attention else "tree"
+
+
+@torch.inference_mode()
+def largest_error(run: RunState, plain: PreTrainedModel) -> float:
+    """Of the log-probabilities and entropies of all leaves."""
+    errors = [0.0]
+    for sample in run.samples:
+        new = torch.tensor(sample.token_ids)
+        text = torch.tensor([[*PROMPT, *sample.token_ids]])
+        logits = plain(text, use_cache=False).logits[0, len(PROMPT) - 1 : -1].double()
+        known = (logits / CONFIG.temperature).log_softmax(-1)
+        log_probs = known.gather(1, new[:, None])[:, 0]
+        entropies = torch.special.entr(known.exp()).sum(-1)
+        for ours, theirs in ((sample.log_probs, log_probs), (sample.entropies, entropies)):
+            errors.append((torch.tensor(ours, dtype=torch.float64) - theirs).abs().max().item())
+    return max(errors)
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+
+
+def window_steps(repeats: int) -> dict[str, Timing]:
+    """Decode steps with a window in every layer and without, in turns."""
+    return take_turns({name: _step(window) for name, window in WINDOWS.items()}, repeats)
+
+
+WINDOWS: Final = {"with a window of 64": 64, "without": None}
+
+
+def _step(window: int | None) -> Measure:
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=4096,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        sliding_window=window,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    model = wrap_model(AutoModelForCausalLM.from_config(config), tokenizer, "mistral")
+    cache = prefilled_tree(model.kv_shape, ROWS, 400, padded=False, paths=PATHS, steps=400)
+    forward = partial(time_step, lambda batch: model.forward([batch]), cache)
+    return lambda: forward(range(1, PATHS + 1)).seconds
+
+
+def llama_rounds(before: str, rounds: int, threads: int) -> list[tuple[float, float]]:
+    """Seconds of a step with the version of a commit and with this one, of each round."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "-C", ROOT, "archive", before, "eab", "assets"], check=True, capture_output=True
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        return [
+            (_llama_step(Path(folder), threads), _llama_step(ROOT, threads)) for _ in range(rounds)
+        ]
+
+
+def _llama_step(version: Path, threads: int) -> float:
+    program = [sys.executable, str(ROOT / "benchmarks" / "step_of_llama.py"), str(threads)]
+    done = subprocess.run(
+        program, env={"PYTHONPATH": str(version)}, check=True, capture_output=True, text=True
+    )
+    return float(done.stdout)
+
+
+def main() -> None:
+    parser = command_line(__doc__, quick="fewer rounds")
+    parser.add_argument("--before", default=BEFORE, metavar="COMMIT")
+    parser.add_argument("--only", nargs="*", metavar="FAMILY", help="judge these families only")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    found = {}
+    for family in options.only or FAMILIES:
+        try:
+            found[family] = judge(family, tokenizer)
+        except Exception as error:  # one family must not hide the others
+            found[family] = ("failed", _short(error))
+        print(family, *found[family], sep=": ", file=sys.stderr)
+    words = [word for word, _ in found.values() if word != "no configuration"]
+    windows = window_steps(10 if options.quick else 40)
+    llama = llama_rounds(options.before, 5 if options.quick else 15, options.threads)
+    before, after = (statistics.median(side) for side in zip(*llama, strict=True))
+    ratios = {
+        "right_share": words.count("right") / len(words),
+        "llama_before_over_after": before / after,
+        "window_over_full": windows["with a window of 64"].median / windows["without"].median,
+    }
+    lines = [[name, f"{value:.2f}"] for name, value in ratios.items()]
+    counts = {word: words.count(word) for word in dict.fromkeys(words)}
+    text = f"{markdown_table(['ratio', ''], lines)}\n{len(words)} families: {counts}\n"
+    publish(options, where("float32"), text, {"families": found, "ratios": ratios})
+
+
+if __name__ == "__main__":
+    main()
