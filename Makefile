@@ -37,9 +37,11 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# docs/settings.md and docs/server-rules.md, from the declarations in eab/config.py and app/server/rules.py.
+# docs/settings.md and docs/server-rules.md, from the declarations in eab/config.py and app/server/rules.py; the table of
+# families in docs/models.md, from the rows of their tests.
 docs: .venv/installed
 	$(BIN)/python scripts/write_settings.py
+	$(BIN)/python scripts/write_models.py
 
 # Every package of the app on Linux, with PyTorch's CPU build, by version and hash, and their licences. UV_INDEX must name the
 # index of PyTorch's CPU builds: PyPI does not have them.

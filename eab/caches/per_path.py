@@ -41,6 +41,7 @@ class PerPathCache(KVCache):
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         self.shape, self.byte_limit = shape, byte_limit
         self._ledger = Ledger()
+        self._slots = shape.slots
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
         self._ends: list[int] = []  # how many tokens each of its paths then has
@@ -83,7 +84,7 @@ class PerPathCache(KVCache):
         paths, counts = zip(*self._batch, strict=True)
         queries, new_keys = query.split(counts, 2), key[0].split(counts, 1)
         parts = zip(paths, queries, new_keys, value[0].split(counts, 1), strict=True)
-        kind, slot = self.shape.layer(layer), self.shape.slots[layer]
+        kind, slot = self.shape.layer(layer), self._slots[layer]
         outs = []
         for path, q, k, v in parts:
             if kind.source < 0:
@@ -94,7 +95,7 @@ class PerPathCache(KVCache):
     def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of one path after the other."""
         paths, counts = zip(*self._batch, strict=True)
-        slot, parts = self.shape.slots[layer], []
+        slot, parts = self._slots[layer], []
         for path, k, v in zip(
             paths, key[0].split(counts, 1), value[0].split(counts, 1), strict=True
         ):

@@ -48,6 +48,7 @@ class PreemptionRecovery:
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
         self._rows = torch.empty(0)
         self._seen = visible
+        self._slots, self._kinds = shape.slots, shape.mask_kinds
         self._readings: list[Reading] = []  # one for each kind of mask
 
     @property
@@ -64,9 +65,9 @@ class PreemptionRecovery:
         now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
-        self._seen, kinds = visible, self._shape.mask_kinds
-        seen = seen_by_kind(kinds, visible, positions, self._positions)
-        self._readings = plan_readings(self._shape, seen, visible, (), padded=True)
+        self._seen = visible
+        seen = seen_by_kind(self._kinds, visible, positions, self._positions)
+        self._readings = plan_readings(self._shape, self._kinds, seen, visible, (), padded=True)
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
         )
@@ -74,18 +75,18 @@ class PreemptionRecovery:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         shape, kind = self._shape, self._shape.layer(layer)
-        keys, values = (tensors[shape.slots[layer]] for tensors in self._tensors)
+        keys, values = (tensors[self._slots[layer]] for tensors in self._tensors)
         if kind.source < 0:
             keys.index_copy_(1, self._rows, key[0])
             values.index_copy_(1, self._rows, value[0])
-        reading = self._readings[shape.mask_kinds.index(shape.mask_kind(layer))]
+        reading = self._readings[self._kinds.index(shape.mask_kind(layer))]
         out = reading.attend(
             query.reshape(len(keys), -1, query.shape[-1]), keys, values, scale, kind
         )
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
     def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = (tensors[self._shape.slots[layer]] for tensors in self._tensors)
+        keys, values = (tensors[self._slots[layer]] for tensors in self._tensors)
         keys.index_copy_(1, self._rows, key[0])
         values.index_copy_(1, self._rows, value[0])
         return keys, values

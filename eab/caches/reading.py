@@ -78,12 +78,13 @@ def seen_by_kind(
 
 def plan_readings(
     shape: KVShape,
+    kinds: Sequence[MaskKind],
     seen: Sequence[NDArray[np.bool_]],
     visible: NDArray[np.bool_],
     suffixes: Sequence[SuffixIndex],
     padded: bool,
 ) -> list[Reading]:
-    """What the layers of each kind of mask read, from `seen_by_kind`.
+    """What the layers of each of these kinds read, from `seen_by_kind`.
 
     A layer that reads less begins at the first row that some token sees, and leaves the suffixes
     aside unless each token sees the whole suffix of its path, and a row before it.
@@ -91,7 +92,7 @@ def plan_readings(
     prefix = suffixes[0].block.start if suffixes else visible.shape[1]
     everything: dict[tuple[int, bool], Reading] = {}
     readings = []
-    for rows, (_, group, cascades) in zip(seen, shape.mask_kinds, strict=True):
+    for rows, (_, group, cascades) in zip(seen, kinds, strict=True):
         cascades = cascades and bool(suffixes)
         if rows is visible:
             end = prefix if cascades else rows.shape[1]

@@ -76,9 +76,11 @@ class KVShape:
         those of an earlier layer.
         """
         slots: list[int] = []
+        own = 0
         for index in range(self.layers):
             source = self.layer(index).source
-            slots.append(max(slots, default=-1) + 1 if source < 0 else slots[source])
+            slots.append(own if source < 0 else slots[source])
+            own += source < 0
         return tuple(slots)
 
     @property
@@ -115,6 +117,8 @@ class KVShape:
         """Bytes of one row: K and V of one token in all layers."""
         if self.own is not None and not self.own.shared_layers:
             return self.own.row_bytes
+        if not self.attention:
+            return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
         return sum(row.numbers for row in self.stored) * self.dtype.itemsize
 
     @property

@@ -27,6 +27,7 @@ from eab.caches.attention import SuffixIndex, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
+from eab.caches.layers import LayerAttention
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.reading import Reading, plan_readings, seen_by_kind
@@ -38,10 +39,9 @@ from eab.events import Growth, KVUsage, PathRows
 class _Layer:
     """Where a layer finds its K and V, and which of the masks is its own."""
 
-    def __init__(self, shape: KVShape, index: int) -> None:
-        self.kind = shape.layer(index)
-        self.slot, self.stores = shape.slots[index], self.kind.source < 0
-        self.mask = shape.mask_kinds.index(shape.mask_kind(index))
+    def __init__(self, kind: LayerAttention, slot: int, mask: int) -> None:
+        self.kind, self.slot, self.mask = kind, slot, mask
+        self.stores = kind.source < 0
 
 
 class TreeCache:
@@ -66,7 +66,11 @@ class TreeCache:
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
         self._steps_left: int | None = None  # None: unknown
-        self._layers = [_Layer(shape, index) for index in range(shape.layers)]
+        self._kinds = shape.mask_kinds
+        self._layers = [
+            _Layer(shape.layer(index), slot, self._kinds.index(shape.mask_kind(index)))
+            for index, slot in enumerate(shape.slots)
+        ]
         self._ledger = Ledger()
         # (G, C, D) each, for each layer that has its own
         self._keys, self._values = shape.empty_tensors()
@@ -130,14 +134,16 @@ class TreeCache:
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         self._buffers = buffers
-        self._batch_visible, kinds = visible, self.shape.mask_kinds
-        seen = seen_by_kind(kinds, visible, positions, self._positions[: self._attended])
+        self._batch_visible = visible
+        seen = seen_by_kind(self._kinds, visible, positions, self._positions[: self._attended])
         if buffers is not None:
             buffers.fill(ids, positions, rows, indices, seen)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, tuple(growths), buffers)
         self._choose_suffixes(visible, rows, tuple(paths) if counts.max() == 1 else ())
-        self._readings = plan_readings(self.shape, seen, visible, self._suffixes, self.padded)
+        self._readings = plan_readings(
+            self.shape, self._kinds, seen, visible, self._suffixes, self.padded
+        )
         self._rows, batch_ids, at, kept = to_device(
             self.shape.device, rows, ids, positions, indices
         )

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from equality import assert_leaves_match, decisions
+from equality import assert_leaves_match
 from family_table import FAMILIES, Family
 from made_runs import events_of
 
 from eab.config import BranchingConfig, CacheName
 from eab.errors import ModelError
-from eab.events import Event, Predicted, TokenAppended
+from eab.events import Event
 from eab.models.loading import wrap_model
 from eab.run import fold
+from scripts.write_models import FILE, written
 
 PROMPT = " ".join(f"w{2 + 13 * index % 60}" for index in range(20))
 # The path limit does not act: which path it ends can depend on the rounding of weights.
@@ -52,20 +53,25 @@ def test_a_family_runs_in_its_way(family: Family, words):
         if way == "drafts":  # its passes differ, so its events are in another order
             assert texts(other) == texts(events)
         else:
-            assert same(other, events, family.tolerance), way
+            assert_same_tree(other, events, family.tolerance)
 
 
 def texts(events: list[Event]) -> list[tuple[int, ...]]:
     return [sample.token_ids for sample in fold(events).samples]
 
 
-def same(events: list[Event], expected: list[Event], tolerance: float) -> bool:
+def assert_same_tree(events: list[Event], expected: list[Event], tolerance: float) -> None:
     """Equal but for rounding in probabilities."""
-    pairs = list(zip(decisions(events), decisions(expected), strict=True))
-    return all(
-        abs(one.log_prob - other.log_prob) < 2 * tolerance
-        and replace(one, log_prob=0.0) == replace(other, log_prob=0.0)
-        if isinstance(one, TokenAppended) and isinstance(other, TokenAppended)
-        else isinstance(one, Predicted) or type(one) is type(other)
-        for one, other in pairs
-    )
+    runs = [fold(given) for given in (events, expected)]
+    for path, wanted in zip(*(run.paths for run in runs), strict=True):
+        assert (path.parent, path.children) == (wanted.parent, wanted.children)
+        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
+        for name in ("log_prob", "entropy"):
+            found, known = (
+                [getattr(token, name) for token in each.tokens] for each in (path, wanted)
+            )
+            assert found == pytest.approx(known, abs=2 * tolerance)
+
+
+def test_the_page_has_the_table_of_these_rows():
+    assert FILE.read_text(encoding="utf-8") == written(), "run scripts/write_models.py"
