@@ -60,7 +60,7 @@ export class Board {
   constructor(host) {
     const label = "Run: tree, entropy and KV cache. Press ? for help.";
     this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": label });
-    this.sizes = new Sizes(() => this.redraw());
+    this.sizes = new Sizes((changed) => this.resized(changed));
     this.store = new RunStore();
     this.view = new ViewState(this.store, this.sizes);
     const { root, store, view } = this;
@@ -236,6 +236,12 @@ export class Board {
     this.applyTheme();
     this.arrange();
     this.render();
+  }
+
+  /** A chart that makes room for a longer sentence leaves the boxes where they are. @param {Element[]} changed */
+  resized(changed) {
+    if (changed.some((one) => one === this.root || one === this.tree.svg)) this.redraw();
+    else if (this.store.version >= 0) this.render();
   }
 
   requestFrame() {

@@ -46,6 +46,12 @@ const TOPICS = [
       "punctuation and articles may differ.",
   ],
   [
+    "Why does a box say “41 texts, 3%”?",
+    "From far away, a branch that is too small to be seen is one box, with the number of its texts and " +
+      "what they weigh together. Click it or zoom in, and its texts come. A text without room for " +
+      "words is the entropies of its tokens, side by side.",
+  ],
+  [
     LIMIT_TOPIC,
     "When there would be more paths than the path limit allows, some are dropped at random, and " +
       "those that are kept become heavier, so that on average no text gains or loses. From then on a " +

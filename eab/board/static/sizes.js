@@ -4,7 +4,7 @@
 /** @import { Size } from "./types.d.ts" */
 
 export class Sizes {
-  /** @param {() => void} redraw */
+  /** @param {(changed: Element[]) => void} redraw */
   constructor(redraw) {
     /** @type {Map<Element, Size>} */
     this.known = new Map();
@@ -14,7 +14,7 @@ export class Sizes {
         if (width) this.known.set(target, { width, height });
         return width !== before?.width || height !== before?.height;
       });
-      if (stale.length) redraw();
+      if (stale.length) redraw(stale.map(({ target }) => target));
     });
   }
 

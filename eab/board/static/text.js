@@ -9,6 +9,7 @@ const pen = /** @type {CanvasRenderingContext2D} */ (
 );
 const widths = /** @type {Map<string, number>} */ (new Map());
 let measuredFamily = "";
+let meanWidth = 0; // px, of a character; 0 until it is asked for
 
 /** @param {string} family */
 export function setTextFont(family) {
@@ -16,6 +17,7 @@ export function setTextFont(family) {
   measuredFamily = family;
   pen.font = `${FONT_SIZE}px ${family}`;
   widths.clear();
+  meanWidth = 0;
 }
 
 /**
@@ -37,7 +39,8 @@ export function textWidth(text) {
 
 /** The mean width of a character, in pixels. */
 export function characterWidth() {
-  return textWidth(SAMPLE) / SAMPLE.length;
+  meanWidth ||= textWidth(SAMPLE) / SAMPLE.length;
+  return meanWidth;
 }
 
 /**
@@ -46,8 +49,13 @@ export function characterWidth() {
  * @param {number} room pixels
  */
 export function clip(text, room) {
-  if (textWidth(text) <= room) return text;
-  const characters = [...text];
-  while (characters.length && textWidth(`${characters.join("")}…`) > room) characters.pop();
-  return characters.length ? `${characters.join("")}…` : "";
+  const more = textWidth("…");
+  let [width, at, end] = [0, 0, 0]; // end: of what fits beside the ellipsis
+  for (const character of text) {
+    width += textWidth(character);
+    if (width > room) return end ? `${text.slice(0, end)}…` : "";
+    at += character.length;
+    if (width + more <= room) end = at;
+  }
+  return text;
 }
