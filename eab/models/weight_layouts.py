@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from eab.errors import ModelError
 from eab.models import layout_memory
 from eab.models.machine import describe_machine, free_memory
+from eab.models.read_weights import read_by_code
 from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
 from eab.weight_formats import PLAIN
 
@@ -171,7 +172,12 @@ def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:
-    return {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
+    as_loaded = read_by_code(model)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and name not in as_loaded
+    }
 
 
 def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:

@@ -9,6 +9,7 @@ import torch
 from equality import assert_leaves_match, assert_same_decisions
 from families import FORKING, PROMPT, tiny
 from made_runs import events_of, run_of
+from torch import nn
 
 from eab.caches.own_memory import bytes_of, compact
 from eab.engine.request import Request
@@ -306,3 +307,15 @@ def test_memory_that_disagrees_is_not_used(words, monkeypatch):
     monkeypatch.setattr(kind, forgetful)
     ours = OwnCacheModel(model, words, "mamba", "of this test")
     assert "every step reads the whole texts" in ours.card.own_memory
+
+
+@pytest.mark.parametrize("stored", [{"weights": "int8"}, {"layout": "prepacked"}], ids=str)
+def test_weights_that_the_code_of_a_model_reads_stay_as_loaded(stored, tmp_path, words):
+    model = tiny("MambaConfig", SINGLE, state_size=4, hidden_size=64)
+    model.save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    ours = load_model(str(tmp_path), device="cpu", **stored)
+    assert run_of(ours, PROMPT, FORKING).ended.reason == "finished"
+    layers = dict(ours._model.named_modules())
+    assert type(layers["backbone.layers.0.mixer.dt_proj"]) is nn.Linear
+    assert type(layers["backbone.layers.0.mixer.in_proj"]) is not nn.Linear

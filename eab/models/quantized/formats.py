@@ -15,6 +15,7 @@ from eab.models.quantized.int4 import Int4Linear
 from eab.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
+from eab.models.read_weights import read_by_code
 
 
 class Format(NamedTuple):
@@ -66,15 +67,17 @@ def quantize(
     itself stays, as do norms and biases. Each layer goes to the device; None leaves it where it is.
 
     Returns:
-        The names of the linear layers that stayed as loaded, because of their shape or because the
-        format leaves them.
+        The names of the linear layers that stayed as loaded, because of their shape, because the
+        format leaves them, or because the model's own code reads their weights.
     """
-    kept = []
+    kept, as_loaded = [], read_by_code(model)
     # Only names: a reference to a layer would keep its weights as loaded.
     paths = [path for path, module in model.named_modules() if type(module) in (nn.Linear, Conv1D)]
     for path in paths:
         is_output = model.get_submodule(path) is model.get_output_embeddings()
         kind = form.output if is_output else form.layer
+        if path in as_loaded:
+            kind = None
         if kind is None or not kind.fits(_as_linear(model.get_submodule(path))):
             kept.append(path)
             continue
