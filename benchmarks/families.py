@@ -158,7 +158,8 @@ def main() -> None:
     parser.add_argument("--before", default=BEFORE, metavar="COMMIT")
     parser.add_argument("--only", nargs="*", metavar="FAMILY", help="judge these families only")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    # One for the tiny models: with two, PyTorch's grouped products of experts can wait for ever.
+    torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
@@ -170,6 +171,7 @@ def main() -> None:
             found[family] = ("failed", _short(error))
         print(family, *found[family], sep=": ", file=sys.stderr)
     words = [word for word, _ in found.values() if word != "no configuration"]
+    torch.set_num_threads(options.threads)
     windows = window_steps(10 if options.quick else 40)
     llama = llama_rounds(options.before, 5 if options.quick else 15, options.threads)
     before, after = (statistics.median(side) for side in zip(*llama, strict=True))

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from equality import EXACT, PROMPT, assert_leaves_match, decisions
+from family_table import FAMILIES
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -129,6 +130,25 @@ def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
         list(event_stream(twins(family).ours, Request(PROMPT, config)))
     )
     assert_leaves_match(fold(events), twins(family).plain, EXACT)
+
+
+@pytest.mark.parametrize("name", ["Mistral", "Gemma 4", "gpt-oss"])
+def test_replays_with_layers_that_differ_make_the_same_run(words, tracer, name):
+    family = next(family for family in FAMILIES if family.name == name)
+    model = HuggingFaceModel(family.model(), words, name)
+    config = BranchingConfig(
+        max_new_tokens=16, max_paths=6, entropy_threshold=1.5, r=8, temperature=3.0
+    )
+    expected = fold(event_stream(model, Request(PROMPT, config))).samples
+    model.kv_shape = StaticShape(
+        *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
+    )
+    model._graph_runner = CudaGraphRunner(lambda: tracer.capture, model._replays_agree)
+    model._graph_runner._verified = True
+    padded = replace(config, attention="padded")
+    samples = fold(event_stream(model, Request(PROMPT, padded))).samples
+    assert tracer.replayed > tracer.traced
+    assert [sample.token_ids for sample in samples] == [sample.token_ids for sample in expected]
 
 
 def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow(capturing, tracer):
