@@ -1,14 +1,18 @@
-"""The explorer's response times: first movement, cursor to screen, Stop to idle, and which parts of
-the board a live run replaces.
+"""The explorer's response times, and what large runs cost.
 
-    python benchmarks/explorer.py [--part page|frames] [--quick] [--runs FOLDER] [--json FILE]
+    python benchmarks/explorer.py [--part PART] [--quick] [--runs FOLDER] [--json FILE]
 
 Starts the app on this machine and drives a headless Chromium (tests/browser/conftest.py says where
-it is searched). Times are in milliseconds. The part `frames` looks at exported pages of large runs
-(explorer_frames.py): its ratios are the 95th percentile of a frame over its goal. `--quick` is that part
-alone, in one round and without runs of 2,000 tokens. `--runs` keeps the runs for the next time. The live run has at most 20 paths of 200 tokens by the
-embedded model. No page can move sooner than Streamlit shows anything, so a script that shows one
-word is timed too, also in a server and a browser that have just started.
+it is searched). Times of `page` and `frames` are in milliseconds. Parts:
+
+    page    first movement, cursor to screen, Stop to idle, and which parts of the board a live run of
+            at most 20 paths of 200 tokens replaces. No page can move sooner than Streamlit shows
+            anything, so a script that shows one word is timed too, also in a new server and browser.
+    frames  exported pages of large runs are scrubbed and zoomed (explorer_frames.py)
+    events  size of a run file of 256 paths of 400 tokens, and its fold (explorer_events.py)
+    live    how the page follows a run of 64 paths of 256 tokens (explorer_live.py), in seconds
+
+`--quick` leaves `page` out, and makes fewer rounds. `--runs` keeps the large runs for the next time.
 """
 
 import argparse
@@ -19,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,28 +161,43 @@ def measure() -> dict[str, Any]:
     return {"one_word_cold": bare} | found | stop_to_idle()
 
 
-def frames(runs: str | None, quick: bool) -> dict[str, Any]:
-    """Frames with large runs, which are made unless the folder has them."""
-    from explorer_frames import measure_frames
+def large_runs(parts: Sequence[str], runs: str | None, quick: bool) -> dict[str, Any]:
+    """The parts about large runs, which are made unless the folder has them."""
+    from explorer_events import measure_events
+    from explorer_frames import SIZES, events_of, measure_frames
+    from explorer_live import measure_live
 
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(runs or made)
         folder.mkdir(parents=True, exist_ok=True)
-        return measure_frames(folder, chromium(), quick)
+        if "live" in parts:  # first, before this process holds large runs
+            found = joined(found, measure_live(chromium(), quick))
+        if "frames" in parts:
+            found = joined(found, measure_frames(folder, chromium(), quick))
+        if "events" in parts:
+            found = joined(found, measure_events(events_of(SIZES[-1], folder), quick))
+    return found
+
+
+def joined(found: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Both results, with the ratios of both."""
+    return found | more | {"ratios": found.get("ratios", {}) | more.get("ratios", {})}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=["page", "frames"], help="this part only")
-    parser.add_argument("--quick", action="store_true", help="frames only, in one round")
+    names = ("page", "frames", "events", "live")
+    parser.add_argument("--part", choices=names, help="this part only")
+    parser.add_argument("--quick", action="store_true", help="without `page`, in fewer rounds")
     parser.add_argument("--runs", metavar="FOLDER", help="where the large runs are kept")
     parser.add_argument("--json", metavar="FILE", help="write the numbers")
     options = parser.parse_args()
-    found = {} if options.quick or options.part == "frames" else measure()
-    if options.part != "page":
-        found |= frames(options.runs, options.quick)
+    parts = [options.part] if options.part else names[1:] if options.quick else names
+    found = measure() if "page" in parts else {}
+    found = joined(found, large_runs(parts, options.runs, options.quick))
     ratios = found.pop("ratios", {})
     for name, value in (found | ratios).items():
         print(f"{name:30} {value:.2f}" if isinstance(value, float) else f"{name:30} {value}")

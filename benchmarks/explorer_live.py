@@ -1,0 +1,174 @@
+"""How the page follows a run of 64 paths of 256 tokens, for explorer.py.
+
+The server counts the tokens that it makes; how many of them belong to each step is known from the
+same run without a page. So each picture of the board, noted in a headless Chromium on the same
+clock, says how far behind the server it is. The browser's share of this machine slows the run, too:
+`page_over_alone` is the time of the run with the page over its time without.
+"""
+
+import os
+import re
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import numpy as np
+import psutil
+from playwright.sync_api import Page, sync_playwright
+
+from eab import BranchingConfig
+from eab.events import StepTimed, TokensAppended
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from explorer_server import free_port, serve_command, serving  # noqa: E402
+
+PROMPT: Final = "Once upon a time"
+SETTINGS: Final = {
+    **{"max_paths": 64, "max_new_tokens": 256, "policy": "fair", "seed": 1},
+    **{"entropy_threshold": 0.65, "threshold_unit": "nats"},
+}
+KEY: Final = "benchmark"
+_RUNS_FOR_MEMORY: Final = 5
+_OBSERVE: Final = """() => { window.shown = [];
+  const board = [...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r?.querySelector('.eab'));
+  const root = board.querySelector('.eab');
+  new MutationObserver(() => window.shown.push([Date.now() / 1000, Number(root.dataset.cursor)]))
+    .observe(root, { attributes: true, attributeFilter: ['data-cursor'] }); }"""
+
+
+class TokenCounter(threading.Thread):
+    """Asks the server how many tokens it has made, again and again."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[tuple[float, float]] = []  # time, tokens
+        self.done = threading.Event()
+        self._asked = urllib.request.Request(
+            f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"}
+        )
+
+    def run(self) -> None:
+        while not self.done.wait(0.02):
+            before = time.time()
+            with urllib.request.urlopen(self._asked, timeout=30) as answer:
+                text = answer.read().decode()
+            [count] = re.findall(r"^eab_generated_tokens_total (\S+)", text, re.MULTILINE)
+            self.seen.append(((before + time.time()) / 2, float(count)))
+
+
+def alone() -> tuple[list[int], float]:
+    """Without a page: the tokens after each step, and the seconds of the whole run."""
+    from app.server.job import run_job
+    from app.server.model_cache import ModelCache
+    from app.server.worker import Worker
+
+    worker = Worker(ModelCache())
+    live = worker.start(run_job(PROMPT, BranchingConfig(**SETTINGS), "embedded"))
+    while live.active:
+        time.sleep(0.01)
+    events = live.events
+    worker.close()
+    made = [len(event.tokens) for event in events if isinstance(event, TokensAppended)]
+    return [*accumulate(made)], sum(e.seconds for e in events if isinstance(e, StepTimed))
+
+
+def watched(page: Page, address: str) -> tuple[list[tuple[float, int]], TokenCounter]:
+    """Make the run on the page: when the board showed which step, and the server's counts."""
+    page.goto(f"{address}/?{urlencode(SETTINGS | {'prompt': PROMPT, 'model': 'embedded'})}")
+    page.get_by_role("button", name="Run", exact=True).wait_for()
+    page.locator("[data-test-script-state=notRunning]").wait_for()
+    page.wait_for_timeout(3000)
+    page.evaluate(_OBSERVE)
+    counter = TokenCounter(address)
+    counter.start()
+    while not counter.seen:
+        time.sleep(0.01)
+    page.get_by_role("button", name="Run", exact=True).click()
+    stop = page.get_by_role("button", name="Stop")
+    stop.wait_for()
+    stop.wait_for(state="hidden", timeout=600_000)
+    page.wait_for_timeout(3000)
+    counter.done.set()
+    counter.join()
+    return [tuple(one) for one in page.evaluate("window.shown")], counter
+
+
+def lags(
+    shown: Sequence[tuple[float, int]], counted: Sequence[tuple[float, float]], ends: Sequence[int]
+) -> tuple[list[float], float]:
+    """Seconds that each picture of the running run is behind, and pictures per second.
+
+    Args:
+        ends: The tokens after each step.
+    """
+    times, tokens = np.array(counted).T
+    tokens = tokens - tokens[0]
+    grows = np.flatnonzero(np.diff(tokens)) + 1
+    first, last = times[grows[0]], times[grows[-1]]
+    running = [(at, step) for at, step in shown if first <= at and step >= 0]
+    behind = [
+        at - float(times[np.searchsorted(tokens, ends[min(step, len(ends) - 1)])])
+        for at, step in running
+    ]
+    during = [at for at, _ in running if at <= last]
+    return behind, len(during) / (last - first)
+
+
+def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
+    """Lags, rates, the cost to the run, and what five runs leave in memory."""
+    found: dict[str, Any] = {"ratios": {}}
+    ends, _ = alone()
+    behind: list[float] = []
+    rates: list[float] = []
+    times: dict[str, list[float]] = {"alone": [], "page": []}
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / "eab.toml"
+        rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
+        environment = os.environ | {"EAB_RULES": str(rules), "EAB_STORE": "off"}
+        port = free_port()
+        command = serve_command(port)
+        with (
+            serving(command, port, cwd=ROOT, env=environment) as (address, process),
+            sync_playwright() as playwright,
+        ):
+            browser = playwright.chromium.launch(
+                executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+            )
+            server, memory = psutil.Process(process), []
+            for _ in range(2 if quick else _RUNS_FOR_MEMORY + 1):
+                times["alone"].append(alone()[1])
+                page = browser.new_page(viewport={"width": 1366, "height": 768})
+                shown, counter = watched(page, address)
+                new, rate = lags(shown, counter.seen, ends)
+                behind += new
+                rates.append(rate)
+                grown = [at for at, count in counter.seen if count > counter.seen[0][1]]
+                ended = next(at for at, count in counter.seen if count == counter.seen[-1][1])
+                times["page"].append(ended - grown[0])
+                page.close()
+                memory.append(server.memory_info().rss)
+            browser.close()
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    p95 = statistics.quantiles(behind, n=20, method="inclusive")[-1]
+    found |= {f"run_seconds_{name}": median for name, median in medians.items()}
+    found |= {
+        "live_lag_median": statistics.median(behind),
+        "live_lag_p95": p95,
+        "live_lag_most": max(behind),
+        "live_updates_per_second": statistics.median(rates),
+        "memory_after_more_runs_mib": (memory[-1] - memory[0]) / 2**20,
+    }
+    found["ratios"] = {
+        "live_lag_p95_over_1s": p95,
+        "page_over_alone": medians["page"] / medians["alone"],
+    }
+    return found
