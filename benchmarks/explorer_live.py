@@ -1,7 +1,7 @@
 """How the page follows a run of 64 paths of 256 tokens, for explorer.py.
 
 The server counts the tokens that it makes; how many of them belong to each step is known from the
-same run without a page. So each picture of the board, noted in a headless Chromium on the same
+same run without a page (rounding may give it a few tokens more or less). So each picture of the board, noted in a headless Chromium on the same
 clock, says how far behind the server it is. The browser's share of this machine slows the run, too:
 `page_over_alone` is the time of the run with the page over its time without.
 """
@@ -116,7 +116,7 @@ def lags(
     first, last = times[grows[0]], times[grows[-1]]
     running = [(at, step) for at, step in shown if first <= at and step >= 0]
     behind = [
-        at - float(times[np.searchsorted(tokens, ends[min(step, len(ends) - 1)])])
+        at - float(times[np.searchsorted(tokens, min(ends[min(step, len(ends) - 1)], tokens[-1]))])
         for at, step in running
     ]
     during = [at for at, _ in running if at <= last]
