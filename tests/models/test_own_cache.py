@@ -9,6 +9,7 @@ import torch
 from equality import assert_leaves_match, assert_same_decisions
 from families import FORKING, PROMPT, tiny
 from made_runs import events_of, run_of
+from state_families import FAMILIES, HYBRIDS, SINGLE, WITHOUT
 from torch import nn
 
 from eab.caches.own_memory import bytes_of, compact
@@ -21,121 +22,7 @@ from eab.models.own_cache import HybridModel, OwnCacheModel
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
-MAMBA2 = {
-    "mamba_n_heads": 8,
-    "mamba_d_head": 8,
-    "mamba_n_groups": 2,
-    "mamba_d_state": 8,
-    "mamba_chunk_size": 8,
-}
-SCAN = {"chunk_size": 8, "num_hidden_layers": 4}
-NEMOTRON = SCAN | {
-    "hybrid_override_pattern": "M*M-",
-    "mamba_num_heads": 8,
-    "mamba_head_dim": 8,
-    "n_groups": 2,
-    "ssm_state_size": 8,
-    "head_dim": 8,
-}
-DELTA = {
-    "num_hidden_layers": 4,
-    "head_dim": 8,
-    "linear_num_value_heads": 4,
-    "linear_num_key_heads": 2,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-LATENT = {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
-HYBRID = {"num_hidden_layers": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False}
-JAMBA = HYBRID | {
-    "attn_layer_period": 2,
-    "attn_layer_offset": 1,
-    "expert_layer_period": 2,
-    "expert_layer_offset": 1,
-    "num_experts": 4,
-    "mamba_d_state": 4,
-}
-ZAMBA = {"layers_block_type": ["mamba", "hybrid"] * 2, "attention_head_dim": 16}
-CONVOLUTIONS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
-DOUBLE, SINGLE = torch.float64, torch.float32
-# By name: the configuration class, what it has beside the usual, and the precise data type that
-# all its kernels have
-FAMILIES = {
-    "mamba": ("MambaConfig", {"state_size": 4}, DOUBLE),
-    "mamba 2": (
-        "Mamba2Config",
-        {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8},
-        DOUBLE,
-    ),
-    "falcon mamba": ("FalconMambaConfig", {"state_size": 4}, DOUBLE),
-    "rwkv": ("RwkvConfig", {"attention_hidden_size": 32, "context_length": 128}, DOUBLE),
-    "jamba": ("JambaConfig", JAMBA, SINGLE),
-    "bamba": ("BambaConfig", MAMBA2 | {"num_hidden_layers": 3, "attn_layer_indices": [1]}, DOUBLE),
-    "falcon h1": ("FalconH1Config", MAMBA2 | {"mamba_d_ssm": 64, "head_dim": 8}, DOUBLE),
-    "lfm2": ("Lfm2Config", CONVOLUTIONS, DOUBLE),
-    "lfm2 moe": ("Lfm2MoeConfig", CONVOLUTIONS | EXPERTS | {"num_dense_layers": 1}, SINGLE),
-    "granite hybrid": (
-        "GraniteMoeHybridConfig",
-        MAMBA2
-        | {"num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"]}
-        | {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16},
-        SINGLE,
-    ),
-    "nemotron h": ("NemotronHConfig", NEMOTRON | {"time_step_min": 1e-30}, DOUBLE),
-    "qwen3 next": (
-        "Qwen3NextConfig",
-        DELTA | EXPERTS | {"shared_expert_intermediate_size": 16},
-        SINGLE,
-    ),
-    "qwen3.5": ("Qwen3_5TextConfig", DELTA, SINGLE),
-    "kimi linear": (
-        "KimiLinearConfig",
-        LATENT
-        | {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
-        | {"linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None}
-        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-        SINGLE,
-    ),
-    "minimax": (
-        "MiniMaxConfig",
-        {"num_hidden_layers": 3, "block_size": 8, "head_dim": 8, "num_local_experts": 4}
-        | {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
-        | {"num_experts_per_tok": 2},
-        SINGLE,
-    ),
-    "recurrent gemma": (  # its modules keep the states
-        "RecurrentGemmaConfig",
-        {"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 16, "head_dim": 8},
-        DOUBLE,
-    ),
-    "zamba": (
-        "ZambaConfig",
-        HYBRID | ZAMBA | {"mamba_d_state": 4, "n_mamba_heads": 2, "attention_hidden_size": 64},
-        DOUBLE,
-    ),
-    "zamba 2": (
-        "Zamba2Config",
-        SCAN
-        | ZAMBA
-        | {"mamba_d_state": 8, "mamba_ngroups": 2, "n_mamba_heads": 8, "mamba_headdim": 8}
-        | {"time_step_min": 1e-30},
-        DOUBLE,
-    ),
-    "xlstm": ("xLSTMConfig", {"hidden_size": 128, "num_heads": 4, "chunk_size": 16}, SINGLE),
-    "olmo hybrid": ("OlmoHybridConfig", {"num_hidden_layers": 4}, SINGLE),
-    "falcon with alibi": ("FalconConfig", {"alibi": True}, DOUBLE),
-    "gpt": ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4}, DOUBLE),  # no memory
-    # Beyond their limit of a time step, the memory of transformers is not that of a full pass.
-    "limited steps": ("NemotronHConfig", NEMOTRON, DOUBLE),
-}
-QUICK = ("mamba", "recurrent gemma", "lfm2", "limited steps")
-WITHOUT = ("gpt", "limited steps")  # those that read whole texts
-# Those whose attention layers have rows in the tree
-HYBRIDS = (
-    *("bamba", "falcon h1", "lfm2", "lfm2 moe", "granite hybrid", "nemotron h"),
-    *("qwen3 next", "qwen3.5", "olmo hybrid", "jamba", "recurrent gemma"),
-)
+QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps")
 TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
 
 
@@ -147,7 +34,7 @@ def pair(name, words):
 
 @pytest.fixture
 def mamba(words) -> OwnCacheModel:
-    return pair("mamba", words)[0]
+    return pair("Mamba", words)[0]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +68,7 @@ def test_a_state_does_not_grow_with_the_text(mamba):
 
 
 def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, monkeypatch):
-    ours, seen = OwnCacheModel(pair("recurrent gemma", words)[1], words, "it", "of this test"), []
+    ours, seen = OwnCacheModel(pair("RecurrentGemma", words)[1], words, "it", "of this test"), []
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
@@ -193,7 +80,7 @@ def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, mo
 
 
 def test_a_hybrid_shares_rows_and_copies_states(words):
-    ours, _ = pair("lfm2", words)
+    ours, _ = pair("LFM2", words)
     run = run_of(ours, PROMPT, FORKING)
     kv, state = run.peak_kv(), ours.card.state_bytes
     assert kv.own_bytes == (state,) * len(kv.paths)
@@ -205,7 +92,7 @@ def test_a_hybrid_shares_rows_and_copies_states(words):
 
 @pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
 def test_a_hybrid_decides_as_with_its_own_memory(drafter, words):
-    ours, plain = pair("lfm2", words)
+    ours, plain = pair("LFM2", words)
     own = OwnCacheModel(plain, words, "lfm2", "of this test")
     settings = {"drafter": drafter, "max_new_tokens": 24}
     expected = run_of(own, PROMPT, FORKING, **settings)
@@ -239,7 +126,7 @@ def test_runs_in_one_batch_are_as_alone(mamba):
         assert_same_decisions(fold(found), run_of(mamba, prompt, FORKING))
 
 
-@pytest.mark.parametrize("name", ["rwkv", "lfm2"])  # rwkv reads one text at a time
+@pytest.mark.parametrize("name", ["RWKV", "LFM2"])  # rwkv reads one text at a time
 def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(name, words, monkeypatch):
     ours, plain = pair(name, words)
     read, calls = ours._reader.read, []
@@ -278,7 +165,7 @@ def test_a_cache_that_the_model_cannot_have_is_refused_in_words(mamba):
         run_of(mamba, PROMPT, FORKING, cache="concat-cow")
 
 
-@pytest.mark.parametrize("name", ["mamba", "lfm2"])
+@pytest.mark.parametrize("name", ["Mamba", "LFM2"])
 def test_a_what_if_needs_no_model(name, words):
     events = events_of(pair(name, words)[0], PROMPT, FORKING)
     again = fold(resimulate(events, 0.5).events)
