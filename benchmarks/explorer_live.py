@@ -1,9 +1,10 @@
 """How the page follows a run of 64 paths of 256 tokens, for explorer.py.
 
 The server counts the tokens that it makes; how many of them belong to each step is known from the
-same run without a page (rounding may give it a few tokens more or less). So each picture of the board, noted in a headless Chromium on the same
-clock, says how far behind the server it is. The browser's share of this machine slows the run, too:
-`page_over_alone` is the time of the run with the page over its time without.
+same run without a page (rounding may give it a few tokens more or less). So each picture of the
+board, noted in a headless Chromium on the same clock, says how far behind the server it is. The
+browser's share of this machine slows the run, too: `page_over_alone` is the time of the run with the
+page over its time without.
 """
 
 import os
@@ -114,7 +115,11 @@ def lags(
     tokens = tokens - tokens[0]
     grows = np.flatnonzero(np.diff(tokens)) + 1
     first, last = times[grows[0]], times[grows[-1]]
-    running = [(at, step) for at, step in shown if first <= at and step >= 0]
+    running: list[tuple[float, int]] = []
+    for at, step in shown:
+        # At the end, the board goes back to the step with most paths.
+        if at >= first and step > (running[-1][1] if running else 0):
+            running.append((at, step))
     behind = [
         at - float(times[np.searchsorted(tokens, min(ends[min(step, len(ends) - 1)], tokens[-1]))])
         for at, step in running
