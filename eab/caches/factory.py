@@ -41,9 +41,12 @@ def make_cache(
         return ServerCache(shape, shape.blocks, byte_limit, top_k)
     if shape.own is not None:
         if name not in ("tree", "recompute"):
+            memory = "keeps its memory in its own way, with a copy for each path"
+            if shape.own.shared_layers:
+                memory = "keeps states beside KV rows, with a copy for each path"
             raise ConfigError(
-                f"the cache is {name!r}, but this model keeps its memory in its own way, with a "
-                "copy for each path; choose tree, which means that here, or recompute"
+                f"the cache is {name!r}, but this model {memory}; choose tree, which means that "
+                "here, or recompute"
             )
         if name == "tree" and shape.own.shared_layers:
             return HybridCache(shape, r, byte_limit)

@@ -14,11 +14,15 @@ from eab.events.chat import Prompt
 
 
 def refuse_own_memory(model: "LanguageModel") -> None:
-    """Refuse, for a measurement of KV rows, a model that has none."""
-    if model.kv_shape.own is not None:
+    """Refuse, for a measurement of KV rows, a model that does not keep them alone."""
+    own = model.kv_shape.own
+    if own is not None:
+        kept = "its memory in its own way, without the KV rows that are measured here"
+        if own.shared_layers:
+            kept = "states beside KV rows, and only rows are measured here"
         raise ModelError(
-            f"{model.card.name} keeps its memory in its own way, without the KV rows that are "
-            "measured here; choose a model whose paths share rows"
+            f"{model.card.name} keeps {kept}; choose a model with attention in all layers, such as "
+            "the embedded one"
         )
 
 

@@ -111,6 +111,12 @@ def variants_sentence(compared: VariantRuns) -> str:
         for name, end in ended
         if end.reason == "failed"
     ]
+    if compared.left_out:
+        verb = "is" if len(compared.left_out) == 1 else "are"
+        words.append(
+            f"{listed(compared.left_out)} {verb} left out, because this model keeps more than KV "
+            f"rows. {compared.runs[0].started.model.own_memory}"
+        )
     return " ".join(words) or "Nothing to compare yet."
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Pause, Progressed, RunEnded
-from eab.labs.variants.results import REPEATS, Settings, VariantEvent
+from eab.labs.variants.results import REPEATS, Settings, VariantEvent, possible
 from eab.labs.variants.times import RunTimed, run_timed
 from eab.models.base import LanguageModel
 from eab.run import RunFold
@@ -19,7 +19,7 @@ def run_variants(
     draft: LanguageModel | None = None,
     repeats: int = REPEATS,
 ) -> Iterator[VariantEvent]:
-    """Make one run per variant, then repeat them in turn, to time them.
+    """Make one run per variant that the model can have, then repeat them in turn, to time them.
 
     The first runs are the warm-up. The repeats alternate, so that a slow moment of the machine
     affects all variants. A run that exceeds its memory limit ends with RunEnded("failed") and is
@@ -27,7 +27,7 @@ def run_variants(
     """
     requests = {
         name: replace(request, config=replace(request.config, **settings))
-        for name, settings in variants.items()
+        for name, settings in possible(variants, model.card).items()
     }
     finished = {}
     for name, asked in requests.items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName, DrafterName
-from eab.events import Event, ModelCard, Progressed, RunEnded
+from eab.events import Event, ModelCard, Progressed, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.labs.variants.times import RunTimed, run_timed
 from eab.run import RunFold, RunState
@@ -13,6 +13,8 @@ from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
+# Those of a model that keeps states, or all of its memory, in its own way (see `make_cache`)
+OWN_CACHES: Final[tuple[CacheName, ...]] = ("tree", "recompute")
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = MIN_REPEATS  # of each run, after the first
 Settings: TypeAlias = Mapping[str, Any]
@@ -57,6 +59,7 @@ class VariantRuns:
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         self.variants, self.kind = dict(variants), kind
+        self.left_out: tuple[str, ...] = ()  # variants that the model cannot have
         self._timing = Progressed(0.0, "")  # of the repeats
         self._folds: list[RunFold] = []
         self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
@@ -77,6 +80,9 @@ class VariantRuns:
         if not self._folds or self._folds[-1].ended is not None:
             self._folds.append(RunFold())
         self._folds[-1].apply(event)
+        if isinstance(event, RunStarted) and self.begun == 1:
+            asked, self.variants = self.variants, dict(possible(self.variants, event.model))
+            self.left_out = tuple(name for name in asked if name not in self.variants)
         ended = self._folds[-1].ended
         self._ended = ended if ended is not None and ended.stopped else None
 
@@ -164,6 +170,17 @@ class VariantRuns:
         """Each further finished run, compared with the first."""
         finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
         return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
+
+
+def possible(variants: Mapping[str, Settings], card: ModelCard) -> Mapping[str, Settings]:
+    """Those that the model can have."""
+    if not card.own_memory:
+        return variants
+    return {
+        name: settings
+        for name, settings in variants.items()
+        if settings.get("cache", "tree") in OWN_CACHES
+    }
 
 
 def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:

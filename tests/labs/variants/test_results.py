@@ -3,17 +3,19 @@ something is wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 
 import pytest
+from families import tiny
 from invented_runs import with_each
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
-from eab.errors import PromptError
+from eab.errors import ConfigError, PromptError
 from eab.events import (
     Event,
     KvMeasured,
@@ -30,9 +32,17 @@ from eab.formatting import times
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import step_claims, variant_rows, variants_sentence
 from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
+from eab.labs.variants.results import (
+    CACHES,
+    OWN_CACHES,
+    REPEATS,
+    VariantRuns,
+    cache_variants,
+    fold_variants,
+)
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.labs.variants.times import RunTimed
+from eab.models.loading import wrap_model
 from eab.run import RunState, fold
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
@@ -355,3 +365,22 @@ def test_what_a_run_says_of_its_cache(compared):
     assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
     assert "allocations" in cost_sentence(runs["tree"])
     assert "Cache" not in cost_sentence(RunState(runs["tree"].started))
+
+
+@pytest.mark.parametrize("kind", ["MambaConfig", "Lfm2Config"])
+def test_a_model_with_states_is_compared_in_the_caches_that_it_can_have(kind, words):
+    more = {"layer_types": ["conv", "full_attention"]} if kind == "Lfm2Config" else {}
+    model = wrap_model(tiny(kind, **more), words, "it")
+    for cache in CACHES:
+        config = replace(CONFIG, cache=cache)
+        with nullcontext() if cache in OWN_CACHES else pytest.raises(ConfigError):
+            list(event_stream(model, Request(PROMPT, config)))
+    variants = cache_variants().variants
+    found = folded(run_variants(model, Request(PROMPT, CONFIG), variants, repeats=1))
+    assert tuple(name for name, _ in found.pairs) == OWN_CACHES
+    assert found.complete
+    assert found.agreed
+    assert found.repeats == 1
+    sentence = variants_sentence(found)
+    assert sentence.startswith("The same tokens with 2 caches. concat-cow and deep-copy are left")
+    assert model.card.own_memory in sentence
