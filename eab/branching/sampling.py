@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eab.branching.filters import filtered
 from eab.config import BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
@@ -57,7 +58,7 @@ class Predictions:
         """
         runs = [(config, len(logits))] if isinstance(config, BranchingConfig) else config
         scores = logits if logits.dtype == torch.float64 else logits.float()
-        self._scores = _by_settings(scores, runs, _filter_settings, _filtered)  # (P, V)
+        self._scores = _by_settings(scores, runs, _filter_settings, filtered)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
         self._blocks = _block_sums(self._probs)
         width = min(max(listed(config) for config, _ in runs), self._probs.shape[-1])
@@ -68,12 +69,9 @@ class Predictions:
         best = self._scores.gather(1, tokens)
         self._log_total = best[:, 0] - tops[:, 0].to(best.dtype).log()  # ln Z
         log_probs = (best - self._log_total[:, None]).double()
-        entropies = self._entropies(best[:, 0], self._scores)
+        entropies = self._entropies(best[:, 0])
         # In one transfer; float64 holds all of them exactly.
         numbers = _on_host(torch.cat([entropies, log_probs, tops], dim=1))
-        if not numbers[:, 0].isfinite().all():  # 0 x -inf of an impossible token must count as 0
-            finite = self._scores.clamp(min=torch.finfo(self._scores.dtype).min)
-            numbers[:, :1] = _on_host(self._entropies(best[:, 0], finite))
         self.entropies = numbers[:, 0].tolist()
         lists = _lower_first(numbers[:, 1:].view(len(numbers), 3, width))
         self.top_probabilities = lists[:, 1].tolist()
@@ -108,9 +106,10 @@ class Predictions:
                 setattr(part, name, getattr(self, name)[end - count : end])
         return parts
 
-    def _entropies(self, best: Tensor, scores: Tensor) -> Tensor:
+    def _entropies(self, best: Tensor) -> Tensor:
         """H = ln Z - sum p x score, (P, 1) float64, with scores relative to the best one, (P,)."""
-        mean = (self._probs * scores).sum(dim=-1)
+        # An impossible token gives 0 x -inf, which must count as 0.
+        mean = (self._probs * self._scores).nansum(dim=-1)
         relative = self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)
         return relative.clamp(min=0.0)[:, None].double()
 
@@ -328,21 +327,3 @@ def _top(probs: Tensor, count: int, width: int) -> Tensor:
     if missing := width - probabilities.shape[1]:
         parts = [functional.pad(part, (0, missing)) for part in parts]
     return torch.cat(parts, dim=1)
-
-
-def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
-    """Apply temperature, then top-k, then top-p; order and definitions are those of `generate` in
-    transformers.
-    """
-    if config.temperature != 1.0:
-        scores = scores / config.temperature
-    if not config.top_k and config.top_p == 1.0:
-        return scores
-    from transformers import TopKLogitsWarper, TopPLogitsWarper
-
-    nothing = torch.empty(0, dtype=torch.int64)
-    if config.top_k:
-        scores = TopKLogitsWarper(config.top_k)(nothing, scores)
-    if config.top_p < 1.0:
-        scores = TopPLogitsWarper(config.top_p)(nothing, scores)
-    return scores

@@ -1,0 +1,254 @@
+"""Temperature and the filters of the next-token distribution; order and definitions are those of
+`generate` in transformers.
+
+Its top-p sorts the whole vocabulary, which takes longer than the model itself. On a CPU the same
+tokens are found from the few largest scores: of blocks of tokens only the ones with the largest
+maxima are looked at, more of them where these have too little probability. Its sums are rounded in
+the order of the sort. So where this could move the boundary by a token, the scores of the row are
+sorted after all, without their places; and their places only where equal scores, of which
+`generate` keeps some, are at the boundary. On CUDA the sort is fast, and it never waits for the
+device.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from eab.config import BranchingConfig
+
+_BLOCK: Final = 32  # tokens
+_COUNTS: Final = (64, 512)  # blocks to look at, in turn
+_WORTH: Final = 4  # looking at the best blocks pays off if there are so many times as many
+_LANES: Final = 8  # numbers that PyTorch's softmax adds at once, at least
+_PER_ROW: Final = 2**15  # tokens: from here on PyTorch shares one row among its threads
+_NOTHING: Final = torch.empty(0, dtype=torch.int64)
+
+_Numbers = NDArray[Any]
+
+
+def filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
+    """Apply temperature, then top-k, then top-p to scores, (P, V): what they leave out is -inf."""
+    if config.temperature != 1.0:
+        scores = scores / config.temperature
+    if config.top_k:
+        return top_k(scores, config.top_k, config.top_p)
+    return scores if config.top_p == 1.0 else top_p(scores, config.top_p)
+
+
+def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
+    """Keep the largest scores of each row, and those equal to the least of them; of these what
+    top-p keeps.
+    """
+    if scores.device.type != "cpu" or scores.shape[1] < _WORTH * count * _BLOCK:
+        kept = _top_k_of_all(scores, count)
+        return kept if probability == 1.0 else top_p(kept, probability)
+    rows = np.arange(len(scores))
+    best = _Best.of(_array(scores), rows, *_best_blocks(_block_maxima(scores), count))
+    least = np.partition(best.scores, -count, axis=1)[:, -count]
+    found = least > best.bound
+    if probability < 1.0:
+        impossible = best.scores < least[:, None]
+        best = replace(
+            best,
+            scores=np.where(impossible, -np.inf, best.scores),
+            bound=np.full_like(best.bound, -np.inf),
+        )
+        probs = torch.from_numpy(best.scores).softmax(dim=-1)
+        totals = _array(probs.sum(dim=-1, dtype=torch.float64))
+        least = _least_of_best(best, _array(probs), totals, probability, scores.shape[1])
+        found &= ~np.isnan(least)
+    kept = torch.full_like(scores, -torch.inf)
+    best.keep(_array(kept), found, least)
+    for row in rows[~found]:
+        own = _top_k_of_all(scores[row : row + 1], count)
+        kept[row] = (own if probability == 1.0 else top_p(own, probability))[0]
+    return kept
+
+
+def _top_k_of_all(scores: Tensor, count: int) -> Tensor:
+    if scores.device.type != "cpu":
+        from transformers import TopKLogitsWarper
+
+        return TopKLogitsWarper(count)(_NOTHING, scores)  # type: ignore[no-any-return]
+    if count >= scores.shape[1]:
+        return scores
+    kept = torch.empty_like(scores)
+    for row, own in enumerate(scores):
+        _keep(kept[row], own, np.partition(_array(own), -count)[-count])
+    return kept
+
+
+def top_p(scores: Tensor, probability: float) -> Tensor:
+    """Keep the largest scores of each row that together have this probability."""
+    if scores.device.type != "cpu":
+        return _sorted_with_places(scores, probability)
+    rows, left = _array(scores), np.arange(len(scores))
+    if scores.shape[1] >= _WORTH * _COUNTS[0] * _BLOCK:
+        kept, left = _top_p_of_blocks(scores, probability)
+    else:
+        kept = torch.full_like(scores, -torch.inf)
+    if not len(left):
+        return kept
+    for row, least in zip(left, _least_by_sorting(rows, left, probability), strict=True):
+        if least is None:
+            kept[row] = _sorted_with_places(scores[row : row + 1], probability)[0]
+        else:
+            _keep(kept[row], scores[row], least)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The tokens of some rows that are in the blocks with the largest maxima."""
+
+    rows: _Numbers  # (R,)
+    columns: _Numbers  # (R, N): of these tokens, in any order
+    scores: _Numbers  # (R, N)
+    bound: _Numbers  # (R,): no other token has a larger score
+
+    @classmethod
+    def of(cls, scores: _Numbers, rows: _Numbers, blocks: _Numbers, bound: _Numbers) -> "_Best":
+        """The tokens of these blocks, and those after the last whole block of the vocabulary."""
+        inside = (blocks[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(
+            len(rows), blocks.shape[1] * _BLOCK
+        )
+        size = scores.shape[1]
+        after = np.arange(size // _BLOCK * _BLOCK, size)
+        columns = np.hstack([inside, np.broadcast_to(after, (len(rows), len(after)))])
+        return cls(rows, columns, scores[rows[:, None], columns], bound)
+
+    def keep(self, kept: _Numbers, found: _Numbers, least: _Numbers) -> None:
+        """Copy the scores from the least one on, in the rows where it is found."""
+        scores = np.where(self.scores < least[:, None], -np.inf, self.scores)
+        kept[self.rows[found, None], self.columns[found]] = scores[found]
+
+
+def _top_p_of_blocks(scores: Tensor, probability: float) -> tuple[Tensor, _Numbers]:
+    """The scores that top-p keeps, where the best blocks tell it, and the other rows."""
+    rows, maxima, left = _array(scores), _block_maxima(scores), np.arange(len(scores))
+    probs = torch.softmax(scores, dim=-1)
+    sums = _array(_in_blocks(probs).sum(dim=-1).double())
+    after = _array(probs[:, maxima.shape[1] * _BLOCK :].sum(dim=-1))
+    totals, told = sums.sum(axis=1) + after, []
+    for count in _COUNTS:
+        if rows.shape[1] < _WORTH * count * _BLOCK:
+            break
+        blocks, bound = _best_blocks(maxima[left], count)
+        inside = np.take_along_axis(sums[left], blocks, axis=1).sum(axis=1) + after[left]
+        worth = inside > probability
+        best = _Best.of(rows, left[worth], blocks[worth], bound[worth])
+        masses = _array(probs)[best.rows[:, None], best.columns]
+        least = _least_of_best(best, masses, totals[best.rows], probability, rows.shape[1])
+        told.append((best, found := ~np.isnan(least), least))
+        left = np.setdiff1d(left, best.rows[found])
+    kept = probs.fill_(-torch.inf)  # fresh memory would take longer than all else
+    for each in told:
+        each[0].keep(_array(kept), *each[1:])
+    return kept, left
+
+
+def _least_of_best(
+    best: _Best, probs: _Numbers, totals: _Numbers, probability: float, size: int
+) -> _Numbers:
+    """The least score that top-p keeps in each row, (R,); NaN where the rounding of `generate`
+    could decide, or equal scores are at the boundary, or it is among other tokens.
+
+    Args:
+        best: The tokens to look at.
+        probs: Theirs, (R, N).
+        totals: The sum of all probabilities of each row, (R,), which rounding makes not quite 1.
+        probability: That of top-p.
+        size: That of the vocabulary.
+    """
+    # The larger a score, the larger its probability: sorted apart, they belong together.
+    scores = np.sort(best.scores, axis=1)[:, ::-1]
+    falling = np.sort(probs, axis=1)[:, ::-1].astype(np.float64)
+    above = np.cumsum(falling, axis=1) / totals[:, None]
+    # The probability of a token and all less likely ones; `generate` drops it if that is too small.
+    below = np.hstack([np.ones((len(scores), 1)), 1.0 - above])
+    certain = (scores > best.bound[:, None]).sum(axis=1)
+    each, limit = np.arange(len(scores)), 1.0 - probability
+    count = np.minimum((below[:, :-1] > limit).sum(axis=1), certain)
+    eps = np.finfo(probs.dtype).eps
+    # A sum rounds with each addition, by at most eps / 2 of what it is then. In ascending order
+    # that is at most the probability of the unlikely tokens, until the few likely ones come.
+    unlikely, likely = size * below[each, certain], scores.shape[1]
+    margin = limit * eps * ((unlikely + likely) / (2 * _LANES) + 32)
+    margin += 8 * eps + 2 * size * np.finfo(np.float64).eps
+    found = (below[each, count] < limit - margin) & (below[each, count - 1] > limit + margin)
+    least = scores[each, count - 1]
+    following = scores[each, np.minimum(count, likely - 1)]
+    return np.where(found & (count > 0) & ((count == likely) | (following < least)), least, np.nan)
+
+
+def _least_by_sorting(
+    scores: _Numbers, rows: _Numbers, probability: float
+) -> list[np.floating[Any] | None]:
+    """The least score that top-p keeps in each of these rows; None where equal ones are dropped."""
+    if scores.shape[1] < _PER_ROW or len(rows) < 2:
+        return _least_of_sorted(scores[rows], probability)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # NumPy sorts with one thread
+        found = pool.map(lambda row: _least_of_sorted(scores[row : row + 1], probability), rows)
+        return [least for [least] in found]
+
+
+def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[Any] | None]:
+    rising = np.sort(scores, axis=1)
+    # As `generate` does it, with the same rounding.
+    probs = torch.from_numpy(rising).softmax(dim=-1)
+    limit = rising.dtype.type(1 - probability)
+    found: list[np.floating[Any] | None] = []
+    for row, own in zip(rising, probs, strict=True):
+        first = min(_dropped(own, limit), len(row) - 1)
+        equal = first > 0 and row[first - 1] == row[first] > -np.inf
+        found.append(None if equal else row[first])
+    return found
+
+
+def _dropped(probs: Tensor, limit: np.floating[Any]) -> int:
+    """How many probabilities, in ascending order, have no larger sum than the limit."""
+    for size in (len(probs) // 8, len(probs)):  # the boundary is mostly early
+        sums = _array(probs[:size].cumsum(dim=-1))
+        if (count := int(np.searchsorted(sums, limit, side="right"))) < size:
+            break
+    return count
+
+
+def _sorted_with_places(scores: Tensor, probability: float) -> Tensor:
+    from transformers import TopPLogitsWarper
+
+    return TopPLogitsWarper(probability)(_NOTHING, scores)  # type: ignore[no-any-return]
+
+
+def _keep(kept: Tensor, scores: Tensor, least: np.floating[Any]) -> None:
+    """Copy the scores of a row from the least one on; NaN, too, as it must not be hidden."""
+    below = float(np.nextafter(least, -np.inf))
+    kept.copy_(functional.threshold(scores, below, -torch.inf))
+
+
+def _best_blocks(maxima: _Numbers, count: int) -> tuple[_Numbers, _Numbers]:
+    """The blocks with the largest maxima, (R, count), and the largest maximum of the others."""
+    blocks = np.argpartition(maxima, -count - 1, axis=1)[:, -count - 1 :]
+    return blocks[:, 1:], np.take_along_axis(maxima, blocks[:, :1], axis=1)[:, 0]
+
+
+def _block_maxima(scores: Tensor) -> _Numbers:
+    """The largest score of each whole block, (P, blocks)."""
+    return _array(_in_blocks(scores).amax(dim=-1))
+
+
+def _in_blocks(rows: Tensor) -> Tensor:
+    """(P, blocks, _BLOCK), without what is left after the last whole block."""
+    whole = rows.shape[1] // _BLOCK
+    return rows[:, : whole * _BLOCK].view(len(rows), whole, _BLOCK)
+
+
+def _array(rows: Tensor) -> _Numbers:
+    """The same memory."""
+    return rows.detach().numpy()
