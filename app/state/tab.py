@@ -19,6 +19,7 @@ from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Message, RunEnded, RunStarted
+from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold_prefix
 
@@ -79,6 +80,13 @@ class OpenRun(Entry[RunFold]):
     def ended(self) -> RunEnded | None:
         """The last event of the run, also of one that ended before it started."""
         return self.state.ended
+
+    @property
+    def cut(self) -> str:
+        """That a recorded run has no end, as a sentence; else empty."""
+        if self.live is not None or self.run is None or self.ended is not None:
+            return ""
+        return f"It breaks off after {counted(len(self.run.steps), 'step')}."
 
     @property
     def prompt(self) -> str | None:
@@ -188,8 +196,7 @@ def open_file(data: bytes, name: str) -> None:
     """Show an uploaded run file; RecordError if it is none, and the page keeps what it shows."""
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
-    cut = "; it breaks off before the end of the run" if record.breaks_off(events) else ""
-    _open(key, Details(name, f"Opened from a file{cut}.", events))
+    _open(key, Details(name, "Opened from a file.", events))
 
 
 def open_saved(run_id: str) -> None:

@@ -51,14 +51,15 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     elif conversation.draw_before():
         return
     elif changed := controls.changed_since(current.started):
-        st.caption(changed)
+        st.caption(f"{changed} {current.cut}".rstrip())
         return
     elif current.live is not None:
         why = f" {offered[0].why}" if offered else ""
         own = f" {current.started.model.own_memory}" if current.started is not None else ""
         st.caption(plain(f"{status.progress(current.live)[1]}.{why}{own}".rstrip()))
     else:
-        st.caption(f"**{plain(current.details.title)}.** {plain(current.details.description)}")
+        about = f"{current.details.description} {current.cut}".strip()
+        st.caption(f"**{plain(current.details.title)}.** {plain(about)}")
     for suggestion in offered[:1]:
         st.button(
             suggestion.label,

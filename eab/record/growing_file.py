@@ -3,6 +3,7 @@
 `run.eab` is `run.part.eab` until the run has ended, so that an older file stays until then.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import BinaryIO, Final
 
 from eab.errors import RecordError
 from eab.events import Event, Pause
-from eab.record.run_file import RunLines, cannot_be_saved
+from eab.record.run_file import LEVEL, RunLines, cannot_be_saved
 from eab.record.whole_file import write_whole
 
 PART: Final = ".part"  # what the name of an unfinished run ends in, before its suffix
@@ -36,20 +37,26 @@ class GrowingFile:
     Two processes that write a file of this name do not write into one file: the later one's stands.
 
     Args:
-        every: Seconds from one writing to the next, so that it costs little; 0 writes each step.
+        every: Seconds from one writing to the next, so that it costs little; 0 writes each step,
+            and infinity only at `write` and `end`.
         guard: Called with the file before anything is in it, such as to lock it.
+        level: That of gzip.
     """
 
     def __init__(
-        self, path: Path, every: float = 0.0, guard: Callable[[BinaryIO], None] | None = None
+        self,
+        path: Path,
+        every: float = 0.0,
+        guard: Callable[[BinaryIO], None] | None = None,
+        level: int = LEVEL,
     ) -> None:
         self.problem: OSError | RecordError | None = None
         self._path, self._every, self._guard = path, every, guard
         self._packed = BytesIO()  # what is not on the disk yet
-        self._lines = RunLines(self._packed)
+        self._lines = RunLines(self._packed, level)
         self._file: BinaryIO | None = None  # a run that does not begin leaves no file
         self._is_device = path.exists() and not path.is_file()  # or a pipe: it is written to once
-        self._due = 0.0
+        self._due = 0.0 if every < math.inf else every
 
     def add(self, event: Event) -> None:
         """Take one more event; after that of a step, it is time to write."""
@@ -61,6 +68,15 @@ class GrowingFile:
                 self._write_if_due()
         except (OSError, RecordError) as error:
             self.problem = error
+
+    def write(self) -> None:
+        """Write what has come since the last time."""
+        if self.problem is None:
+            try:
+                self._lines.flush()
+                self._append()
+            except OSError as error:
+                self.problem = error
 
     def end(self) -> None:
         """Write what is left; the file stays open."""

@@ -11,7 +11,7 @@ exact in float32, as those of most models are, have no more digits than that nee
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from eab.formatting import quoted
 from eab.record.event_json import from_json, to_json
 
 _MILLION: Final = 1_000_000
+_SMALL: Final = [millionths / _MILLION for millionths in range(20_000)]
 
 
 class Packer:
@@ -86,6 +87,7 @@ class Unpacker:
     def __init__(self) -> None:
         self.characters = 0
         self._texts: dict[int, str] = {}
+        self._numbers: dict[int, int] = {}  # of tokens and paths, each once
 
     def unpack(self, value: Any) -> list[Event]:
         """The one event that these JSON values describe; RecordError says what is wrong."""
@@ -122,24 +124,32 @@ class Unpacker:
     def _predicted(self, value: dict[str, Any], single: bool) -> None:
         rows = value["predictions"]
         entropies = _whole([row[1] for row in rows], single)
+        paths = self._shared([row[0] for row in rows])
+        # of all candidates at once, as calls would cost more than the numbers
+        tokens = self._shared([token for row in rows for token in row[2][::2]])
+        shares = [share for row in rows for share in row[2][1::2]]
+        candidates = zip(tokens, self._texts_of(tokens), map(_probability, shares), strict=True)
         value["predictions"] = [
-            (path, entropy, self._candidates(flat), *bounds)
-            for (path, _, flat, *bounds), entropy in zip(rows, entropies, strict=True)
+            (path, entropy, [*islice(candidates, (len(flat) + 1) // 2)], *bounds)
+            for path, entropy, (_, _, flat, *bounds) in zip(paths, entropies, rows, strict=True)
         ]
 
-    def _candidates(self, flat: list[Any]) -> list[tuple[Any, ...]]:
-        tokens = flat[::2]
-        shares = [share / _MILLION if type(share) is int else share for share in flat[1::2]]
-        return list(zip(tokens, self._texts_of(tokens), shares, strict=True))
+    def _shared(self, numbers: list[Any]) -> list[Any]:
+        """The same, with one object for equal numbers: they would be a fifth of a run's memory."""
+        if not {*map(type, numbers)} <= {int}:  # True and 1.0 would be found for 1
+            return numbers
+        return [*map(self._numbers.setdefault, numbers, numbers)]
 
     def _appended(self, value: dict[str, Any], single: bool) -> None:
         rows = value["tokens"]
         log_probs = _whole([row[2] for row in rows], single)
-        texts = self._texts_of([row[1] for row in rows])
+        paths = self._shared([row[0] for row in rows])
+        tokens = self._shared([row[1] for row in rows])
+        texts = self._texts_of(tokens)
         value["tokens"] = [
             (path, token, text, log_prob, _is_special(special))
-            for (path, token, _, *special), text, log_prob in zip(
-                rows, texts, log_probs, strict=True
+            for path, token, text, log_prob, (_, _, _, *special) in zip(
+                paths, tokens, texts, log_probs, rows, strict=True
             )
         ]
 
@@ -151,6 +161,12 @@ class Unpacker:
         "TokensAppended": _appended,
         "LimitActed": _limited,
     }
+
+
+def _probability(share: Any) -> Any:
+    if type(share) is not int:
+        return share
+    return _SMALL[share] if 0 <= share < len(_SMALL) else share / _MILLION
 
 
 def _is_special(more: list[Any]) -> bool:

@@ -23,6 +23,7 @@ from eab.record.whole_file import write_whole
 from eab.run import RunFold, RunState
 
 SUFFIX: Final = ".eab"
+LEVEL: Final = 6  # of gzip
 VERSION: Final = 3
 MAX_HEADER_BYTES: Final = 1000
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
@@ -67,9 +68,9 @@ def dumps(events: Iterable[Event]) -> bytes:
 class RunLines:
     """The packed lines of a run file; RecordError for too many or NaN."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, level: int = LEVEL) -> None:
         self._amounts, self._packer = Amounts("the run"), Packer()
-        self._packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
+        self._packed = gzip.GzipFile("", "wb", level, fileobj=file, mtime=0)
         self._between = ""  # what ends the line before
         self._add(_HEADER)
 

@@ -9,6 +9,7 @@ from page_walk import Tab, opened
 
 from app.server.named_store import NamedStore
 from app.server.store import RUNS, RunStore
+from eab import record
 from eab.run import fold
 
 
@@ -43,6 +44,14 @@ def test_a_run_is_saved_and_opened_again(page: Tab, store: RunStore) -> None:
     assert "My run" in page.status
     assert page.value("prompt") == prompt_of(store, saved.id)
     assert page.value("recording") is None
+
+
+def test_a_saved_run_that_breaks_off_says_so(page: Tab, store: RunStore) -> None:
+    events = record.load("assets/runs/coin.eab")
+    page.put(upload=("cut.eab", record.dumps(events[:-1]), ""))
+    save(page.remember(open_run=True), "cut")
+    page.open_example("bridge").remember(open_run=True).put(saved_run=store.all()[0].id)
+    assert "It breaks off after " in page.status
 
 
 def test_without_a_name_it_is_called_by_its_prompt_and_a_long_name_stays_in_its_field(

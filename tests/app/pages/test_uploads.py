@@ -57,4 +57,7 @@ def test_a_file_that_breaks_off_is_shown_up_to_its_last_step_and_says_so(page: T
     page.remember(open_run=True).put(upload=("cut.eab", whole[: len(whole) * 2 // 3], ""))
     assert not page.error
     assert page.boards
-    assert "Opened from a file; it breaks off before the end of the run." in page.captions
+    assert "Opened from a file. It breaks off after " in page.captions
+    page.put(set_temperature=0.5)
+    assert page.status.startswith("Changed since this run: temperature ")
+    assert "Press Run to apply. It breaks off after " in page.status
