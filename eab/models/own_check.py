@@ -113,11 +113,15 @@ def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device
 def _reads_later_tokens(
     reader: OwnReader, model: PreTrainedModel, tokens: Sequence[int], plain: Tensor
 ) -> bool:
-    """Whether another last token changes what comes before it. In a pass of the same shape rounding
+    """Whether another second half changes what comes before it. In a pass of the same shape rounding
     is the same, but experts compute other groups of tokens.
+
+    All of the half changes, because a family may leave out single tokens, as XLM does with the last
+    ones of a text that has its padding token inside.
     """
-    other = [*tokens[:-1], (tokens[-1] + 1) % plain.shape[1]]
-    change = (_plain_logits(reader, other, model.device) - plain)[:-1].abs()
+    half = len(tokens) // 2
+    other = [*tokens[:half], *((token + 1) % plain.shape[1] for token in tokens[half:])]
+    change = (_plain_logits(reader, other, model.device) - plain)[:half].abs()
     config = model.config.get_text_config()
     exact = model.device.type == "cpu" and not any(getattr(config, name, 0) for name in _EXPERTS)
     tolerance = 1e-6 if exact else 64 * torch.finfo(model.dtype).eps

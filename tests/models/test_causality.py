@@ -7,6 +7,7 @@ from itertools import cycle, product
 import pytest
 import torch
 from tiny_models import CONFIGS, causal
+from transformers import AutoModelForCausalLM, XLMConfig
 
 from eab.caches.layers import RowShape
 from eab.errors import ModelError
@@ -65,6 +66,13 @@ def test_an_encoder_is_refused_whoever_keeps_its_memory(dtype, words):
     model = causal("BertConfig", **MHA, initializer_range=0.002).to(dtype)
     with pytest.raises(ModelError, match="'bert' lets a token read later ones"):
         wrap_model(model, words)
+
+
+def test_an_encoder_that_leaves_out_the_last_token_of_some_texts_is_refused(words):
+    """As many as there are padding tokens: one, in the text of the check."""
+    xlm = XLMConfig(vocab_size=72, emb_dim=32, n_layers=2, n_heads=4, pad_index=0)
+    with pytest.raises(ModelError, match="'xlm' lets a token read later ones"):
+        wrap_model(AutoModelForCausalLM.from_config(xlm), words)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
