@@ -113,8 +113,8 @@ def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device
 def _reads_later_tokens(
     reader: OwnReader, model: PreTrainedModel, tokens: Sequence[int], plain: Tensor
 ) -> bool:
-    """Whether another second half changes what comes before it. In a pass of the same shape rounding
-    is the same, but experts compute other groups of tokens.
+    """Whether another second half changes what comes before it. In a pass of the same shape,
+    rounding is the same, but experts compute other groups of tokens.
 
     All of the half changes, because a family may leave out single tokens, as XLM does with the last
     ones of a text that has its padding token inside.
