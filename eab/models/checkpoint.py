@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,3 +43,21 @@ def refuse_missing_weights(name: str, info: Mapping[str, Any]) -> None:
             f"the model {quoted(name)} is incomplete: {counted(len(missing), 'weight')} missing "
             f"in its files, such as {missing[0]}. Copy or download it again"
         )
+
+
+def refuse_other_shapes(name: str, info: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint with weights of other shapes than its configuration says. `info` as in
+    `refuse_missing_weights`.
+    """
+    others = sorted(info["mismatched_keys"])
+    if others:
+        weight, stored, expected = others[0]
+        raise ModelError(
+            f"config.json of the model {quoted(name)} contradicts its weights: {weight} is "
+            f"{_shape_words(stored)} in the file and {_shape_words(expected)} by the "
+            "configuration. Copy or download both again"
+        )
+
+
+def _shape_words(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))

@@ -34,6 +34,20 @@ def refuse_by_config(model: PreTrainedModel) -> None:
         )
 
 
+def impossible_window(config: PreTrainedConfig) -> str:
+    """What to say of a window without tokens; empty if there is none. Asked for once a model has
+    failed, because in some families 0 means no window.
+    """
+    for name in ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"):
+        size = getattr(config, name, None)
+        if isinstance(size, int) and size < 1:
+            return (
+                f"the configuration of the model family {config.model_type!r} says {name} = "
+                f"{size}, but a window has at least one token. Correct config.json"
+            )
+    return ""
+
+
 def refuse_uneven_layers(config: PreTrainedConfig) -> None:
     """Refuse a configuration in which single layers have settings of their own, as in Gemma 4."""
     if config.is_heterogeneous:

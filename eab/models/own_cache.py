@@ -20,7 +20,7 @@ from eab.errors import ModelError
 from eab.formatting import counted, human_bytes
 from eab.models.causality import note_attention, shape_of
 from eab.models.context import own_context
-from eab.models.families import ADVICE, refuse_without_text
+from eab.models.families import ADVICE, impossible_window, refuse_without_text
 from eab.models.huggingface import ATTENTION, HuggingFaceModel, layer_rows
 from eab.models.machine import is_out_of_memory
 from eab.models.own_check import checked_reader, measured_memory
@@ -53,7 +53,8 @@ def driven(
     try:
         return OwnCacheModel(model, tokenizer, name, reason, stored, sha256)
     except ModelError as error:
-        raise ModelError(f"{error}. {ADVICE}") from None
+        window = impossible_window(model.config.get_text_config())
+        raise ModelError(window or f"{error}. {ADVICE}") from None
 
 
 class OwnCacheModel(TransformersModel):

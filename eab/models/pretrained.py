@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from eab.errors import ModelError
-from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
+from eab.models.checkpoint import refuse_missing_weights, refuse_other_shapes, refuse_other_shards
 from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_size
 from eab.models.sources import EMBEDDED, Source, folder_of
 
@@ -53,9 +53,12 @@ def load(
     refuse_absurd_size(name, config, limit_of_folder(folder_of(source)), dtype, holds_all)
     tokenizer = AutoTokenizer.from_pretrained(source.place, **options)
     options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+    # Shapes are checked below: transformers would refer to a table that it writes to stderr.
+    options["ignore_mismatched_sizes"] = True
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.place, **options)
     model, info = loaded
     refuse_missing_weights(source.place, info)
+    refuse_other_shapes(source.place, info)
     return tokenizer, model
 
 

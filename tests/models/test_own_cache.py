@@ -206,3 +206,12 @@ def test_weights_that_the_code_of_a_model_reads_stay_as_loaded(stored, tmp_path,
     layers = dict(ours._model.named_modules())
     assert type(layers["backbone.layers.0.mixer.dt_proj"]) is nn.Linear
     assert type(layers["backbone.layers.0.mixer.in_proj"]) is not nn.Linear
+
+
+@pytest.mark.parametrize("window", [0, -3])
+@pytest.mark.parametrize("kind", ["Gemma3TextConfig", "MistralConfig"])
+def test_a_window_without_tokens_is_said(kind, window, words):
+    more = {"layer_types": ["sliding_attention", "full_attention"]} if "Gemma" in kind else {}
+    model = tiny(kind, sliding_window=window, **more)
+    with pytest.raises(ModelError, match=f"says sliding_window = {window}, but a window has"):
+        wrap_model(model, words)
