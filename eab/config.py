@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import wraps
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, get_args
 
 from eab.errors import ConfigError
-from eab.formatting import quoted
 from eab.settings import (
     Buttons,
     Choice,
@@ -23,6 +20,7 @@ from eab.settings import (
     TextArea,
     TextLine,
     Whole,
+    naming_the_nearest,
     setting,
     settings_of,
 )
@@ -35,8 +33,6 @@ AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
 ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
-
-T = TypeVar("T")
 
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
@@ -88,22 +84,7 @@ THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
 }
 
 
-def _naming_the_nearest(config: type[T]) -> type[T]:
-    """Let an unknown name raise ConfigError with the nearest setting, instead of a TypeError."""
-    init: Any = config.__init__
-
-    @wraps(init)
-    def checked_init(self: T, /, *values: Any, **settings: Any) -> None:
-        for name in settings:
-            if name not in SETTINGS:
-                raise ConfigError(f"there is no setting {quoted(name)}; {_known_settings(name)}")
-        init(self, *values, **settings)
-
-    config.__init__ = checked_init  # type: ignore[assignment]
-    return config
-
-
-@_naming_the_nearest
+@naming_the_nearest
 @dataclass(frozen=True, slots=True)
 class BranchingConfig:
     """The settings of a run. The same config, model and prompt give the same tree.
@@ -123,8 +104,8 @@ class BranchingConfig:
         "Entropy threshold",
         "A path forks where the entropy of the next-token distribution reaches this value. A "
         "lower threshold gives more forks.",
-        more="The entropy is that of the sampling distribution, after temperature, top_k and "
-        "top_p. 0.65 nats is about two equally likely tokens.",
+        more="The entropy is that of the distribution that is drawn from, after temperature and "
+        "filters. 0.65 nats is about two equally likely tokens.",
         option="threshold",
         advanced=False,
     )
@@ -217,6 +198,35 @@ class BranchingConfig:
         "Sample only from the most likely tokens that together have this probability; 1 keeps "
         "all tokens. The entropy is measured afterwards.",
         widget=Slider(0.05, 1.0, 0.05),
+    )
+    min_p: float = setting(
+        0.0,
+        Real(0.0, 1.0, hint="0 keeps all tokens"),
+        SAMPLING,
+        "Min-p",
+        "Sample only from tokens with at least this share of the largest probability, after top-p; "
+        "0 keeps all tokens. The entropy is measured afterwards.",
+        widget=Slider(0.0, 0.5, 0.01),
+    )
+    typical_p: float = setting(
+        1.0,
+        Real(0.01, 1.0, hint="1 keeps all tokens"),
+        SAMPLING,
+        "Typical-p",
+        "Sample only from the tokens with -ln p nearest to the entropy that together have this "
+        "probability, after min-p; 1 keeps all tokens. The entropy is measured afterwards.",
+        more="The most likely token may be left out (arXiv 2202.00666).",
+        widget=Slider(0.05, 1.0, 0.05),
+    )
+    top_n_sigma: float = setting(
+        0.0,
+        Real(0.0, 100.0, hint="0 keeps all tokens"),
+        SAMPLING,
+        "Top-n-sigma",
+        "Sample only from tokens whose logit is at most so many standard deviations of all logits "
+        "below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.",
+        more="arXiv 2411.07641, as in llama.cpp; transformers does not have it.",
+        widget=Slider(0.0, 3.0, 0.1),
     )
     max_new_tokens: int = setting(
         64,
@@ -351,15 +361,14 @@ class BranchingConfig:
         for name, declared in SETTINGS.items():
             if name != "entropy_threshold":
                 declared.values.check(f"the setting {name}", getattr(self, name))
-        scale = THRESHOLD_SCALES[self.threshold_unit]
-        scale.values.check("the setting entropy_threshold", self.entropy_threshold)
-        of_chat = {"system": "a system message"}
-        of_chat["chat_template_kwargs"] = "an argument of the chat template"
+        scale = THRESHOLD_SCALES[self.threshold_unit].values
+        scale.check("the setting entropy_threshold", self.entropy_threshold)
+        argument = "an argument of the chat template"
+        of_chat = {"system": "a system message", "chat_template_kwargs": argument}
         for name, what in of_chat.items():
             if self.chat is False and getattr(self, name):
-                raise ConfigError(
-                    f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
-                )
+                text = f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
+                raise ConfigError(text)
 
     def _in_one_form(self) -> dict[str, Any]:
         """The settings that can be given in several ways, in the one in which they are kept."""
@@ -385,16 +394,7 @@ class BranchingConfig:
 
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
-
-
-# What other libraries turn off with None; it is off by default here
-_OFF_AS_NONE: Final = ("top_k", "top_p", "stop")
-
-
-def _known_settings(name: str) -> str:
-    """The names of all settings, after a question that names the one most like `name`."""
-    names = {known: known for known in SETTINGS}
-    names |= {declared.option: known for known, declared in SETTINGS.items() if declared.option}
-    nearest = get_close_matches(name[:60], names, n=1)
-    question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
-    return f"{question} settings are: {', '.join(SETTINGS)}"
+# What other libraries turn off with None
+_OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "stop")
+# What the next-token distribution depends on, besides the model
+OF_DISTRIBUTION: Final = ("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p")

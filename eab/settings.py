@@ -7,6 +7,8 @@ line, the widgets of the page and docs/settings.md all come from that declaratio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import wraps
 from typing import Any, Final, Protocol, TypeVar
 
 from eab.errors import ConfigError
@@ -290,3 +292,29 @@ def setting(
 def settings_of(config: type[Any]) -> dict[str, Setting]:
     """The settings that a dataclass declares, by the name of their field."""
     return {each.name: each.metadata[_KEY] for each in fields(config)}
+
+
+def naming_the_nearest(config: type[T]) -> type[T]:
+    """Let an unknown name raise ConfigError with the nearest setting, instead of a TypeError."""
+    init: Any = config.__init__
+    known = settings_of(config)
+
+    @wraps(init)
+    def checked_init(self: T, /, *values: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in known:
+                text = f"there is no setting {quoted(name)}; {_known_settings(known, name)}"
+                raise ConfigError(text)
+        init(self, *values, **settings)
+
+    config.__init__ = checked_init  # type: ignore[assignment]
+    return config
+
+
+def _known_settings(settings: Mapping[str, Setting], name: str) -> str:
+    """The names of all settings, after a question that names the one most like `name`."""
+    names = {known: known for known in settings}
+    names |= {declared.option: known for known, declared in settings.items() if declared.option}
+    nearest = get_close_matches(name[:60], names, n=1)
+    question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
+    return f"{question} settings are: {', '.join(settings)}"

@@ -86,7 +86,7 @@ _ALSO_TAKEN: Final = {
     "stop": "str | Sequence[str] | None",
     "chat_template_kwargs": "str | Mapping[str, Any]",
     "top_k": "int | None",
-    "top_p": "float | None",
+    **dict.fromkeys(("top_p", "min_p", "typical_p", "top_n_sigma"), "float | None"),
     "policy": "PolicyName | GivenPolicy",
 }
 

@@ -24,10 +24,14 @@ BOUNDS = [
     ("temperature", 0.01, 10.0),
     ("top_k", 0, 1_000_000),
     ("top_p", 0.01, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("typical_p", 0.01, 1.0),
+    ("top_n_sigma", 0.0, 100.0),
     ("r", 1, MAX_NEW_TOKENS),
     ("seed", 0, MAX_SEED),
     ("kv_limit_mib", 1, 1_000_000),
 ]
+OFF_AS_NONE = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma")
 WHOLE = [name for name, low, _ in BOUNDS if isinstance(low, int)]
 
 
@@ -51,14 +55,15 @@ def test_a_value_outside_its_range_is_named_with_the_range(name, low, high):
 @pytest.mark.parametrize("name", [name for name, _, _ in BOUNDS])
 @pytest.mark.parametrize("value", [None, "3", True, math.nan, math.inf, [3], 3 + 0j])
 def test_a_value_of_the_wrong_kind_is_refused(name, value):
-    if name in ("top_k", "top_p") and value is None:
+    if name in OFF_AS_NONE and value is None:
         return
     with pytest.raises(ConfigError, match=name):
         BranchingConfig(**{name: value})
 
 
 def test_none_turns_off_what_it_turns_off_in_transformers():
-    assert BranchingConfig(top_k=None, top_p=None, stop=None) == BranchingConfig()
+    off = dict.fromkeys((*OFF_AS_NONE, "stop"))
+    assert BranchingConfig(**off) == BranchingConfig()
 
 
 @pytest.mark.parametrize("name", WHOLE)

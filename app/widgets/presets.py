@@ -9,6 +9,7 @@ from app.state.process import models
 from app.widgets import late_messages, model_choice, setting_widgets
 from app.widgets.starting_values import START
 from eab.branching.presets import PRESETS
+from eab.config import OF_DISTRIBUTION
 from eab.formatting import listed
 
 _NAMES: Final = {preset.capitalize(): preset for preset in PRESETS}
@@ -49,7 +50,7 @@ def _offered() -> list[str]:
 def _settings(name: str) -> dict[str, Any]:
     values: dict[str, Any] = dict(PRESETS[_NAMES.get(name, "balanced")].settings)
     # Where few tokens are left, a larger branch factor would do nothing.
-    values |= {sampling: getattr(START, sampling) for sampling in ("temperature", "top_k", "top_p")}
+    values |= {sampling: getattr(START, sampling) for sampling in OF_DISTRIBUTION}
     if name == _OWN:
         values |= _recommended()
     held = {

@@ -8,7 +8,7 @@ their sum is `explored`. An answer has at least the probability of its own texts
 plus 1 - explored. These bounds hold for every policy and every seed, up to the rounding of the
 model's log-probabilities.
 
-Everything here is about the processed distribution (after temperature, top-k, top-p) and about
+Everything here is about the processed distribution (after temperature and filters) and about
 texts of at most max_new_tokens tokens. No model is needed.
 """
 

@@ -58,6 +58,20 @@ class OtherSettings(TypedDict, total=False):
     """Sample only from the most likely tokens that together have this probability; 1 keeps all
     tokens. The entropy is measured afterwards. Allowed: 0.01 to 1. Default: 1.
     """
+    min_p: float | None
+    """Sample only from tokens with at least this share of the largest probability, after top-p; 0
+    keeps all tokens. The entropy is measured afterwards. Allowed: 0 to 1. Default: 0.
+    """
+    typical_p: float | None
+    """Sample only from the tokens with -ln p nearest to the entropy that together have this
+    probability, after min-p; 1 keeps all tokens. The entropy is measured afterwards. Allowed:
+    0.01 to 1. Default: 1.
+    """
+    top_n_sigma: float | None
+    """Sample only from tokens whose logit is at most so many standard deviations of all logits
+    below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.
+    Allowed: 0 to 100. Default: 0.
+    """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""
     stop: str | Sequence[str] | None

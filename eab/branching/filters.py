@@ -1,13 +1,12 @@
 """Temperature and the filters of the next-token distribution; order and definitions are those of
-`generate` in transformers.
+`generate` in transformers. It has no top-n-sigma: this is llama.cpp's, first of the filters there.
 
-Its top-p sorts the whole vocabulary, which takes longer than the model itself. On a CPU the same
-tokens are found from the few largest scores: of blocks of tokens only the ones with the largest
-maxima are looked at, more of them where these have too little probability. Its sums are rounded in
-the order of the sort. So where this could move the boundary by a token, the scores of the row are
-sorted after all, without their places; and their places only where equal scores, of which
-`generate` keeps some, are at the boundary. On CUDA the sort is fast, and it never waits for the
-device.
+The top-p of transformers sorts the whole vocabulary, which takes longer than the model itself. On a
+CPU the same tokens are found from the few largest scores: of blocks of tokens only the ones with
+the largest maxima are looked at, more of them where these have too little probability. Its sums are
+rounded in the order of the sort. So where this could move the boundary by a token, the scores of
+the row are sorted after all, without their places; and with these only where equal scores are at
+the boundary, as some of them are kept. On CUDA the sort is fast, and it never waits for the device.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -33,12 +32,38 @@ _Numbers = NDArray[Any]
 
 
 def filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
-    """Apply temperature, then top-k, then top-p to scores, (P, V): what they leave out is -inf."""
+    """Apply temperature, then the filters to scores, (P, V): what they leave out is -inf."""
     if config.temperature != 1.0:
         scores = scores / config.temperature
+    if config.top_n_sigma:
+        scores = top_n_sigma(scores, config.top_n_sigma)
     if config.top_k:
-        return top_k(scores, config.top_k, config.top_p)
-    return scores if config.top_p == 1.0 else top_p(scores, config.top_p)
+        scores = top_k(scores, config.top_k, config.top_p)
+    elif config.top_p < 1.0:
+        scores = top_p(scores, config.top_p)
+    if config.min_p:
+        scores = min_p(scores, config.min_p)
+    return typical_p(scores, config.typical_p) if config.typical_p < 1.0 else scores
+
+
+def top_n_sigma(scores: Tensor, count: float) -> Tensor:
+    """Keep what is at most so many standard deviations of a row below its largest score (arXiv
+    2411.07641); impossible tokens do not count for them.
+    """
+    if scores.device.type != "cpu":
+        possible = scores > -torch.inf
+        finite, number = scores.where(possible, 0.0), possible.sum(dim=-1, keepdim=True)
+        away = (finite - finite.sum(dim=-1, keepdim=True) / number).where(possible, 0.0)
+        sigma = (away.square().sum(dim=-1, keepdim=True) / number).sqrt()
+        least = scores.amax(dim=-1, keepdim=True) - count * sigma
+        return scores.masked_fill(scores < least, -torch.inf)
+    kept = torch.empty_like(scores)
+    for to, row, own in zip(kept, scores, _array(scores), strict=True):
+        possible = own if own.min() > -np.inf else own[own > -np.inf]
+        with np.errstate(invalid="ignore"):
+            sigma = possible.std() if len(possible) else possible.dtype.type(0)
+            _keep(to, row, own.max() - own.dtype.type(count) * sigma)
+    return kept
 
 
 def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
@@ -101,6 +126,29 @@ def top_p(scores: Tensor, probability: float) -> Tensor:
         else:
             _keep(kept[row], scores[row], least)
     return kept
+
+
+def min_p(scores: Tensor, share: float) -> Tensor:
+    """Keep what has at least this share of the probability of the most likely token."""
+    if scores.device.type != "cpu":
+        from transformers import MinPLogitsWarper
+
+        return MinPLogitsWarper(share)(_NOTHING, scores)  # type: ignore[arg-type]
+    kept = torch.softmax(scores, dim=-1)
+    for own, row in zip(_array(kept), _array(scores), strict=True):
+        columns = np.flatnonzero(~(own < own.dtype.type(share) * own.max()))
+        own.fill(-np.inf)  # fresh memory would take longer than all else
+        own[columns] = row[columns]
+    return kept
+
+
+def typical_p(scores: Tensor, probability: float) -> Tensor:
+    """Keep the tokens whose surprise, -ln p, is nearest to the entropy, with this probability
+    together; the vocabulary is sorted.
+    """
+    from transformers import TypicalLogitsWarper
+
+    return TypicalLogitsWarper(probability)(_NOTHING, scores)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +276,7 @@ def _sorted_with_places(scores: Tensor, probability: float) -> Tensor:
 
 def _keep(kept: Tensor, scores: Tensor, least: np.floating[Any]) -> None:
     """Copy the scores of a row from the least one on; NaN, too, as it must not be hidden."""
-    below = float(np.nextafter(least, -np.inf))
+    below = float(np.nextafter(least, type(least)(-np.inf)))
     kept.copy_(functional.threshold(scores, below, -torch.inf))
 
 

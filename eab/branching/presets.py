@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eab.config import OF_DISTRIBUTION
 from eab.errors import ConfigError
 from eab.formatting import quoted
 
@@ -72,7 +73,7 @@ def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     own = dict(settings)
     if "policy" in own:
         return own
-    if not own.keys() & {"temperature", "top_p", "top_k"}:
+    if not own.keys() & set(OF_DISTRIBUTION):
         own |= CHAT_SAMPLING
     if "threshold_unit" in own and "entropy_threshold" not in own:
         return own

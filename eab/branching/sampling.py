@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from eab.branching.filters import filtered
-from eab.config import BranchingConfig
+from eab.config import OF_DISTRIBUTION, BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
 BLOCK = 256  # tokens
@@ -38,7 +38,7 @@ class Draw:
 
 
 class Predictions:
-    """The processed next-token distributions of a batch: after temperature, top-k and top-p."""
+    """The processed next-token distributions of a batch: after temperature and filters."""
 
     entropies: list[float]  # entropy at each batch index, in nats
     top_tokens: list[list[int]]  # the most likely tokens at each batch index, most likely first
@@ -228,7 +228,7 @@ class Predictions:
 
     def best_scores(self, count: int) -> Tensor:
         """The scores of the most likely tokens, (P, count): logits over the temperature; minus
-        infinity for what top-k and top-p leave out.
+        infinity for what the filters leave out.
         """
         return self._scores.topk(min(count, self._scores.shape[1])).values
 
@@ -310,7 +310,7 @@ def _by_settings(
 
 
 def _filter_settings(config: BranchingConfig) -> Hashable:
-    return config.temperature, config.top_k, config.top_p
+    return tuple(getattr(config, name) for name in OF_DISTRIBUTION)
 
 
 def listed(config: BranchingConfig) -> int:

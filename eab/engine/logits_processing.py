@@ -1,6 +1,6 @@
 """Logits processors of transformers, for the paths of one run.
 
-`generate` of transformers applies them in the same place: before temperature, top-k and top-p.
+`generate` of transformers applies them in the same place: before temperature and filters.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ class PathPrediction(NamedTuple):
     entropy: fields.Nats  # of the processed distribution, in nats
     # Its most likely tokens, most likely first
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
-    # Bounds of the entropy of the model's own distribution, before temperature, top-k and top-p,
+    # Bounds of the entropy of the model's own distribution, before temperature and filters,
     # where a server names only its most likely tokens; else None
     whole: EntropyBounds | None = None
 

@@ -10,7 +10,7 @@ from eab.models.packaged import SMOLLM2
 
 # Families whose checkpoints do not say it, by a part of their names; from their model cards.
 _FAMILIES: Final = {"smollm2": SMOLLM2.recommended}
-_SETTINGS: Final = ("temperature", "top_p", "top_k")
+_SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "typical_p")
 
 
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:

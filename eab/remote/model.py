@@ -83,6 +83,11 @@ class RemoteModel:
                 f"top_k is {config.top_k}, but the server returns only the {self.top} most "
                 f"likely tokens; choose a top_k from 1 to {self.top}"
             )
+        if config.top_n_sigma:
+            raise ConfigError(
+                f"top_n_sigma is {config.top_n_sigma:g}, which needs the logits of all tokens, but "
+                f"the server returns only the {self.top} most likely ones; leave it at 0"
+            )
         for name in _SERVERS_OWN:
             if (given := getattr(config, name)) != SETTINGS[name].default:
                 raise ConfigError(

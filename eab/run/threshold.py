@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from eab.config import BranchingConfig
+from eab.config import OF_DISTRIBUTION, BranchingConfig
 
 PROBE_STEPS: Final = 24  # they come before the first token of the run; more take longer
 PROBE_FLOOR: Final = 0.3  # nats; a confident prompt would fork at its own low quantile
 # What may change the entropies of the probe, and what it may use
 _OF_THE_PROBE: Final = (
-    *("temperature", "top_k", "top_p", "stop", "chat", "system", "chat_template_kwargs"),
+    *OF_DISTRIBUTION,
+    *("stop", "chat", "system", "chat_template_kwargs"),
     *("cache", "r", "attention", "kv_limit_mib"),
 )
 

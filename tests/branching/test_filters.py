@@ -4,31 +4,19 @@ import math
 
 import pytest
 import torch
+from equality import filtered
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from eab.branching import filters
 from eab.config import BranchingConfig
 
-NOTHING = torch.empty(0, dtype=torch.int64)
 DTYPES = [torch.float32, torch.float64]
-
-
-def reference(scores: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
-    """As `generate` filters: with the vocabulary sorted."""
-    if config.temperature != 1.0:
-        scores = scores / config.temperature
-    if config.top_k:
-        scores = TopKLogitsWarper(config.top_k)(NOTHING, scores)
-    if config.top_p < 1:
-        scores = TopPLogitsWarper(config.top_p)(NOTHING, scores)
-    return scores
 
 
 def assert_as_sorted(logits: torch.Tensor, config: BranchingConfig) -> None:
     before = logits.clone()
-    assert torch.equal(filters.filtered(logits, config), reference(logits, config))
+    assert torch.equal(filters.filtered(logits, config), filtered(logits, config))
     assert torch.equal(logits, before)
 
 
@@ -66,6 +54,47 @@ def test_the_same_tokens_are_kept_as_by_sorting_the_vocabulary(logits, top_k, to
     )
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    logits=batches(),
+    min_p=st.one_of(st.sampled_from([0.0, 1e-9, 0.05, 0.5, 1.0]), st.floats(0.0, 1.0)),
+    typical_p=st.one_of(st.sampled_from([0.01, 0.5, 0.95, 1.0]), st.floats(0.01, 1.0)),
+    others=st.sampled_from([{}, {"top_k": 50}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.6}]),
+    temperature=st.sampled_from([0.3, 1.0, 1.7]),
+)
+def test_min_p_and_typical_p_come_after_them_as_in_transformers(
+    logits, min_p, typical_p, others, temperature
+):
+    config = BranchingConfig(min_p=min_p, typical_p=typical_p, temperature=temperature, **others)
+    assert_as_sorted(logits, config)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    logits=batches(),
+    count=st.floats(0.1, 5.0),
+    temperature=st.sampled_from([0.3, 1.0, 1.7]),
+)
+def test_top_n_sigma_keeps_what_is_near_the_largest_logit_before_the_other_filters(
+    logits, count, temperature
+):
+    """transformers has none: by the definition of arXiv 2411.07641, over possible tokens."""
+    config = BranchingConfig(top_n_sigma=count, temperature=temperature)
+    kept = filters.filtered(logits, config)
+    for row, own in zip(kept, logits.double(), strict=True):
+        possible = own[own > -math.inf]
+        least = own.max() - count * possible.std(correction=0)
+        near = 1e-4 * (1 + own.max().abs() + possible.std(correction=0))  # rounding decides
+        assert (row[own > least + near] > -math.inf).all()
+        assert (row[own < least - near] == -math.inf).all()
+        assert row.isfinite().any()
+    together = BranchingConfig(
+        top_n_sigma=count, temperature=temperature, top_k=50, top_p=0.9, min_p=0.1, typical_p=0.8
+    )
+    rest = BranchingConfig(top_k=50, top_p=0.9, min_p=0.1, typical_p=0.8)
+    assert torch.equal(filters.filtered(logits, together), filtered(kept, rest))
+
+
 @pytest.mark.parametrize("scale", [0.0, 0.01, 1.5, 6.0])
 @pytest.mark.parametrize("low_precision", [False, True])
 def test_so_they_are_in_a_vocabulary_of_a_real_model(scale, low_precision):
@@ -89,7 +118,13 @@ def test_a_boundary_that_rounding_could_move_is_found_as_by_sorting(dtype):
 def test_scores_that_are_no_numbers_stay_in_sight():
     logits = torch.zeros(1, 20_000)
     logits[0, 7] = math.nan
-    for settings_ in ({"top_k": 5}, {"top_p": 0.9}):
+    for settings_ in (
+        {"top_k": 5},
+        {"top_p": 0.9},
+        {"min_p": 0.1},
+        {"typical_p": 0.5},
+        {"top_n_sigma": 1},
+    ):
         assert filters.filtered(logits, BranchingConfig(**settings_)).isnan().any()
 
 

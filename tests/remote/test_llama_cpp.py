@@ -30,6 +30,7 @@ SETTINGS = {
     "fair": BASE,
     "few tokens": replace(BASE, top_k=5, temperature=0.7, entropy_threshold=0.4),
     "all that is granted": replace(BASE, top_k=100, top_p=0.9, branch_factor=4),
+    "filters": replace(BASE, top_k=100, min_p=0.05, typical_p=0.9),
     "original": replace(BASE, policy="original"),
     "independent": replace(BASE, policy="independent", max_paths=3),
     "quantile": replace(BASE, threshold_unit="quantile", entropy_threshold=0.8),
@@ -205,6 +206,16 @@ def test_a_prompt_longer_than_a_chunk_is_refused_or_read(llama: RemoteModel) -> 
 def test_runs_that_would_not_be_exact_are_refused(llama: RemoteModel, top_k: int) -> None:
     with pytest.raises(ConfigError, match="choose a top_k from 1 to 100"):
         run_of(llama, PROMPTS[0], replace(BASE, top_k=top_k))
+
+
+def test_a_filter_that_needs_the_logits_of_all_tokens_is_refused(llama: RemoteModel) -> None:
+    with pytest.raises(ConfigError, match="top_n_sigma is 2, which needs the logits of all"):
+        run_of(llama, PROMPTS[0], replace(BASE, top_n_sigma=2))
+
+
+def test_what_may_leave_out_the_most_likely_tokens_has_no_bounds(llama: RemoteModel) -> None:
+    run = run_of(llama, PROMPTS[0], replace(BASE, max_paths=2, typical_p=0.5))
+    assert all(token.whole is None for path in run.paths for token in path.tokens)
 
 
 def test_what_the_server_decides_cannot_be_chosen(llama: RemoteModel) -> None:

@@ -1,10 +1,17 @@
 """What equal runs share: decisions, and the log-probabilities of a plain forward pass."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from transformers import TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
 
 from eab.config import BranchingConfig
 from eab.events import Event, KvMeasured, RowsAllocated, StepTimed
@@ -15,15 +22,38 @@ EXACT = 1e-9
 MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
 
 
+def filtered(scores: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
+    """Scores after temperature and filters as in transformers, which sorts the vocabulary, and in
+    its order; and top-n-sigma before them, as in llama.cpp.
+    """
+    nothing, filters = torch.empty(0, dtype=torch.int64), LogitsProcessorList()
+    if config.temperature != 1.0:
+        filters.append(TemperatureLogitsWarper(config.temperature))
+    if config.top_n_sigma:
+        filters.append(_top_n_sigma(config.top_n_sigma))
+    if config.top_k:
+        filters.append(TopKLogitsWarper(config.top_k))
+    if config.top_p < 1:
+        filters.append(TopPLogitsWarper(config.top_p))
+    if config.min_p:
+        filters.append(MinPLogitsWarper(config.min_p))
+    if config.typical_p < 1:
+        filters.append(TypicalLogitsWarper(config.typical_p))
+    return filters(nothing, scores)
+
+
+def _top_n_sigma(count: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    def keep(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        sigmas = [row[row > -torch.inf].std(correction=0) for row in scores]
+        least = scores.amax(dim=-1) - count * torch.stack(sigmas)
+        return scores.masked_fill(scores < least[:, None], -torch.inf)
+
+    return keep
+
+
 def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
     """Log-probabilities as transformers' own `generate` would sample from them."""
-    scores = logits / config.temperature
-    nothing = torch.empty(0, dtype=torch.int64)
-    if config.top_k:
-        scores = TopKLogitsWarper(config.top_k)(nothing, scores)
-    if config.top_p < 1:
-        scores = TopPLogitsWarper(config.top_p)(nothing, scores)
-    return scores.log_softmax(-1)
+    return filtered(logits, config).log_softmax(-1)
 
 
 @torch.inference_mode()

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from equality import processed
 from numpy.typing import NDArray
 from stepping import Sample, Text, samples_of
 from table_model import TableModel, random_table
@@ -54,13 +56,9 @@ class Case:
 
     @property
     def exact(self) -> TableModel:
-        """The chain after temperature and top-k: what the policies sample from."""
-        config = self.config("fair")
-        powers = self.model.table ** (1 / config.temperature)
-        if config.top_k:
-            least = np.sort(powers, axis=1)[:, -config.top_k, None]
-            powers = np.where(powers >= least, powers, 0.0)
-        return TableModel(powers / powers.sum(axis=1, keepdims=True), [STOP])
+        """The chain after temperature and filters: what the policies sample from."""
+        logits = torch.from_numpy(self.model.table).log()
+        return TableModel(processed(logits, self.config("fair")).exp().numpy(), [STOP])
 
     def texts(self) -> list[tuple[Text, float]]:
         """All texts with their probabilities."""
@@ -82,6 +80,17 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
     "filtered": Case(
         14, 7, {"max_paths": 4, "temperature": 0.6, "top_k": 3, "entropy_threshold": 0.4}
     ),
+    "more filters": Case(
+        14,
+        7,
+        {
+            "max_paths": 4,
+            "top_n_sigma": 2.0,
+            "min_p": 0.1,
+            "typical_p": 0.9,
+            "entropy_threshold": 0.4,
+        },
+    ),
     "fewer texts than paths": Case(
         2, 3, {"max_paths": 100, "max_new_tokens": 3, "entropy_threshold": 0.8}
     ),
@@ -90,7 +99,7 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
 CASES_AND_SEEDS = [
     *(
         pytest.param(CASES[name], range(300), id=f"{name}, 300 seeds")
-        for name in ("limit 3", "limit 5", "filtered")
+        for name in ("limit 3", "limit 5", "filtered", "more filters")
     ),
     *(
         pytest.param(case, range(1000, 4000), id=f"{name}, 3000 seeds", marks=pytest.mark.nightly)

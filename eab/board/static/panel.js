@@ -153,7 +153,7 @@ const LEGENDS = {
       words: "all tokens",
       help:
         "The server named only its most likely tokens. The entropy of its whole distribution, before " +
-        "temperature, top-k and top-p, lies in this band for certain.",
+        "temperature and filters, lies in this band for certain.",
     },
   ],
   memory: [

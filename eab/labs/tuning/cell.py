@@ -68,8 +68,12 @@ class Cell:
 COLUMNS: Final = tuple(
     name for each in fields(Cell) for name in (SETTINGS if each.name == "config" else (each.name,))
 )
-# Columns that older sweeps do not have
-_LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": ()}
+# Settings that older sweeps do not have, nor what identifies their cells
+LATER_SETTINGS: Final = {
+    name: SETTINGS[name].default for name in ("min_p", "typical_p", "top_n_sigma")
+}
+# Columns that they do not have
+_LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}
 
 
 def run_file_name(key: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import LATER_SETTINGS, Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.settings import Real
@@ -67,10 +67,13 @@ def item_key(card: ModelCard, item: Item) -> str:
 
 
 def _as_json(config: BranchingConfig) -> dict[str, Any]:
-    """The settings in one form: 1 and 1.0 are the same threshold."""
+    """The settings in one form: 1 and 1.0 are the same threshold. Later ones are left out while
+    they are off, so that the keys in older files stay.
+    """
     return {
         name: float(value) if isinstance(SETTINGS[name].values, Real) else value
         for name, value in asdict(config).items()
+        if name not in LATER_SETTINGS or value != LATER_SETTINGS[name]
     }
 
 

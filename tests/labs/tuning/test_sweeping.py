@@ -14,6 +14,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
+from eab.events import ModelCard
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
@@ -157,6 +158,12 @@ def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     coin, edge = cell_of_each(embedded, [COIN, other], Grid(base=greedy))
     assert coin.distribution_error == pytest.approx(math.sqrt(2 * 0.5**2 / 3))
     assert edge.distribution_error == pytest.approx(1.0), "the edge never, something else always"
+
+
+def test_the_keys_of_a_sweep_from_before_a_setting_was_there_stay() -> None:
+    card = ModelCard("m", "llama", 8, 1, 1, 4, "float32", "cpu", 32)
+    assert cell_key(card, COIN, SHORT) == "246f63b13deefd97c046fda3"
+    assert cell_key(card, COIN, replace(SHORT, min_p=0.1)) != "246f63b13deefd97c046fda3"
 
 
 def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
