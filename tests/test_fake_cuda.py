@@ -131,6 +131,32 @@ def test_sums_in_parallel_never_draw_an_impossible_token(waits, monkeypatch):
     assert (draws[0], draws[-1]) == (1, 298)
 
 
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"top_k": 7, "top_p": 0.8},
+        {"min_p": 0.1},
+        {"typical_p": 0.7},
+        {"top_n_sigma": 1.5, "top_k": 9, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.9},
+    ],
+    ids=str,
+)
+def test_filters_keep_what_they_keep_on_the_cpu_and_nothing_waits_for_them(waits, filters):
+    logits = 3 * torch.randn(4, 90, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logits[:, 5] = float("-inf")
+    config, there = BranchingConfig(**filters), logits.to(DEVICE)
+    before = sum(waits.values())
+    Predictions(there, BranchingConfig())
+    plain = sum(waits.values()) - before
+    found = Predictions(there, config)
+    assert sum(waits.values()) - before == 2 * plain
+    here = Predictions(logits, config)
+    assert found.top_tokens == here.top_tokens
+    for name in ("entropies", "top_probabilities"):
+        values = zip(getattr(found, name), getattr(here, name), strict=True)
+        assert all(ours == pytest.approx(wanted) for ours, wanted in values)
+
+
 @pytest.mark.parametrize("cache", CACHES)
 def test_every_cache_computes_on_the_device(waits, cache):
     twins = Twins("llama")
