@@ -31,7 +31,7 @@ class Journal:
         self._needs_runs = measurement.keep_runs
         self._path = folder / JOURNAL
         header = _FORMAT | {
-            "model": asdict(card),
+            "model": json.loads(json.dumps(asdict(card))),  # a tuple is a list in a file
             "part": measurement.part,
             "same_answer": measurement.same_answer,
         }
