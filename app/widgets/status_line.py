@@ -55,7 +55,7 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
         return
     elif current.live is not None:
         why = f" {offered[0].why}" if offered else ""
-        own = f" {current.started.model.own_memory}" if current.started is not None else ""
+        own = f" {current.started.model.memory_words}" if current.started is not None else ""
         st.caption(plain(f"{status.progress(current.live)[1]}.{why}{own}".rstrip()))
     else:
         about = f"{current.details.description} {current.cut}".strip()

@@ -145,7 +145,7 @@ class Run(RunState):
         more = len(self.samples) - _SHOWN
         rest = f"<p>and {more} more in <code>run.samples</code></p>" if more > 0 else ""
         shown = picture(tree_svg(self), tree_sentence(self)) if self.steps else ""
-        own = self.started.model.own_memory if self.steps else ""
+        own = self.started.model.memory_words if self.steps else ""
         memory = f"<p>{escape(own)}</p>" if own else ""
         return f"<p>{escape(repr(self))}</p>{memory}{shown}<ol>{texts}</ol>{rest}"
 

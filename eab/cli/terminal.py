@@ -117,7 +117,7 @@ def summary(
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
     stops = "itself or at a stop string" if run.started.config.stop else "itself"
     legend = _LEGEND.format(stops=stops)
-    words = (legend, limit_sentence(run), run.started.model.own_memory)
+    words = (legend, limit_sentence(run), run.started.model.memory_words)
     notes = Text("\n".join(filter(None, words)), style="dim")
     return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 

@@ -236,8 +236,10 @@ class Generation:
         """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
             who = "the logits processors or the model" if self.processors else "the model"
+            precise = self.started.model.dtype in ("float32", "float64")
+            advice = "its weights may be damaged" if precise else "try dtype float32"
             raise ModelError(
-                f"{who} gave logits that are not numbers at step {self.step}; try dtype float32"
+                f"{who} gave logits that are not numbers at step {self.step}; {advice}"
             )
         drafted = any(self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
         forced: list[int | None] = [None] * len(predictions.entropies)

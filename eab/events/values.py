@@ -172,6 +172,13 @@ class ModelCard:
     own_memory: fields.Message = ""
     state_bytes: fields.Count = 0
     shares_rows: bool = True  # whether paths share KV rows at all
+    # What its attention keeps and reads, in a sentence; empty if that is the usual
+    attention: fields.Message = ""
+
+    @property
+    def memory_words(self) -> str:
+        """What its memory is made of; empty if it is the usual."""
+        return self.own_memory or self.attention
 
     @property
     def full_name(self) -> str:

@@ -23,6 +23,7 @@ from eab.models.context import own_context
 from eab.models.families import ADVICE, impossible_window, refuse_without_text
 from eab.models.huggingface import ATTENTION, HuggingFaceModel, layer_rows
 from eab.models.machine import is_out_of_memory
+from eab.models.memory_words import reach_words
 from eab.models.own_check import checked_reader, measured_memory
 from eab.models.own_reader import OwnReader
 from eab.models.passing import use_attention
@@ -140,6 +141,7 @@ class HybridModel(OwnCacheModel):
             f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
             f"{human_bytes(shape.row_bytes)} for each token. Each path has a copy of the states of "
             f"the other layers, {human_bytes(state.state_bytes)}, whatever the length of its text."
+            f"{reach_words(shape)}"
         )
         self.card = replace(self.card, own_memory=words, state_bytes=state.state_bytes)
 

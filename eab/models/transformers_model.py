@@ -12,6 +12,7 @@ from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard
 from eab.events.chat import Prompt
+from eab.models.memory_words import rows_words
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.recommended import recommended_settings
@@ -68,6 +69,7 @@ class TransformersModel:
             layout=self.stored.layout,
             sha256=sha256,
             layer_rows=rows,
+            attention=rows_words(shape) if shape.own is None else "",
         )
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
