@@ -69,7 +69,8 @@ def results(compared: VariantRuns, key: str) -> None:
         caches.held_figure(compared),
         "caches-held",
     )
-    tree = next((run for cache, run in compared.pairs if cache == "tree"), None)
+    trees = (run for cache, run in compared.pairs if cache == "tree")
+    tree = next((run for run in trees if run.started.model.shares_rows), None)
     if tree is not None:
         chart(
             "What the tree's paths share",

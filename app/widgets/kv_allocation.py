@@ -45,10 +45,10 @@ def kv_allocation_section(
     trees = [
         (run, begin)
         for run, begin in zip(runs, begins or [0] * len(runs), strict=True)
-        if run.started.config.cache == "tree"
+        if run.started.config.cache == "tree" and run.started.model.shares_rows
     ]
     if len(trees) < len(runs):
-        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} with another cache.")
+        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
     allocation = kv_allocation(
         [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
     )

@@ -233,16 +233,21 @@ def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:
 
 def _step_record(run: RunState, step: Step) -> dict[str, Any]:
     """KV in bytes. `independent`: held if each path had its own cache that grows by the same r;
-    `paths`: [path, shared, private].
+    `paths`: [path, shared, private], and where paths have a state beside rows, how much of private
+    it is.
     """
     assert step.kv is not None
     row = run.started.model.row_bytes
     shared, private, spare = step.kv.bytes_by_use(row)
+    paths = [list(path) for path in step.kv.bytes_by_path(row)]
+    if run.started.model.shares_rows:
+        for path, state in zip(paths, step.kv.own_bytes, strict=False):
+            path.append(state)
     return {
         "step": step.step,
         "shared": shared,
         "private": private,
         "spare": spare,
         "independent": separate_bytes(run.started, step.kv),
-        "paths": [list(path) for path in step.kv.bytes_by_path(row)],
+        "paths": paths,
     }

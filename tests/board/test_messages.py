@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from made_runs import run_of
 from eab.analysis.separate_caches import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
-from eab.events import EntropyBounds, Predicted, RunStarted, StepTimed
+from eab.events import EntropyBounds, KvMeasured, Predicted, RunStarted, StepTimed
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
@@ -119,6 +120,21 @@ def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
     for told, step in zip(board_message(run)["steps"], run.steps, strict=True):
         assert told["shared"] + told["private"] + told["spare"] == step.kv.bytes_held
         assert sum(own for _, _, own in told["paths"]) == told["private"]
+
+
+def test_a_state_is_a_part_of_what_is_private_unless_all_memory_is_the_models_own() -> None:
+    for shares in (True, False):
+        card = replace(STORY[0].model, own_memory="It is its own.", shares_rows=shares)
+        events = [
+            replace(event, usage=replace(event.usage, own_bytes=(7,) * len(event.usage.paths)))
+            if isinstance(event, KvMeasured)
+            else event
+            for event in (replace(STORY[0], model=card), *STORY[1:])
+        ]
+        for told in board_message(fold(events))["steps"]:
+            for _, _, private, *state in told["paths"]:
+                assert state == ([7] if shares else [])
+                assert private >= 7
 
 
 def test_token_records_say_what_the_model_saw() -> None:

@@ -60,7 +60,8 @@ const TOPICS = [
   [
     "KV cache",
     "For each token, attention keeps keys and values (K and V), a row of the cache. Branches share " +
-      "the rows of their common beginning; only what differs is private. Reserved rows are allocated " +
+      "the rows of their common beginning; only what differs is private. " +
+      "Layers without attention keep a state instead, of which each path has a copy. Reserved rows are allocated " +
       "for the next tokens: r says for how many steps at a time.",
   ],
 ];

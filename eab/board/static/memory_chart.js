@@ -31,11 +31,11 @@ const LINES_GAP = 26; // px over them; the numbers of the bars are there
 const NUMBERS = 20; // px under the bars, where nothing is below them
 const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy chart
 
-/** @typedef {{ shared: number, private: number, spare: number }} Parts in bytes */
+/** @typedef {{ shared: number, private: number, state: number, spare: number }} Parts in bytes */
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
 /** @typedef {{ left: number, slot: number, rows: PathRows[], spare: number }} Bars of the live paths */
 
-const KINDS = /** @type {const} */ (["shared", "private", "spare"]);
+const KINDS = /** @type {const} */ (["shared", "private", "state", "spare"]);
 
 export class MemoryChart {
   /** @param {RunStore} store @param {ViewState} view @param {Send} send */
@@ -204,7 +204,10 @@ export class MemoryChart {
   drawTotals(step, { left, right, scale }) {
     const width = (right - left) / 2 - 8;
     const tall = step.independent * scale;
-    for (const [index, { y, height }] of this.stack(step, scale).entries()) {
+    const { shared, private: own, spare } = step;
+    const state = step.paths.reduce((sum, path) => sum + path.state, 0);
+    const parts = { shared, private: own - state, state, spare };
+    for (const [index, { y, height }] of this.stack(parts, scale).entries()) {
       const place = { x: left + 4, y: y.toFixed(1), width, height: height.toFixed(1) };
       set(this.totals[index], place);
     }
@@ -213,7 +216,7 @@ export class MemoryChart {
   }
 
   /**
-   * Shared, private and reserved rows on top of each other.
+   * Shared and private rows, states, and reserved rows on top of each other.
    * @param {Parts} parts @param {number} scale
    */
   stack(parts, scale) {
@@ -261,10 +264,10 @@ export class MemoryChart {
     const width = Math.max(2, Math.min(34, slot - 3));
     /** @type {Map<string, string>} */
     const shapes = new Map();
-    for (const [index, { path, shared, private: own }] of rows.entries()) {
+    for (const [index, { path, shared, private: own, state }] of rows.entries()) {
       const x = left + index * slot + (slot - width) / 2;
       const highlight = this.view.classOf(path);
-      const parts = this.stack({ shared, private: own, spare }, scale);
+      const parts = this.stack({ shared, private: own - state, state, spare }, scale);
       for (const [kind, { y, height }] of parts.entries()) {
         const name = `${KINDS[kind]}${highlight}`;
         const d = `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}Z`;
@@ -276,10 +279,11 @@ export class MemoryChart {
 }
 
 /** What a bar shows. @param {PathRows} rows @param {number} spare */
-function wordsOf({ path, shared, private: own }, spare) {
+function wordsOf({ path, shared, private: own, state }, spare) {
   return [
     `path ${path}: shared ${bytes(shared)}`,
-    `private ${bytes(own)}`,
+    `private ${bytes(own - state)}`,
+    ...(state ? [`its state ${bytes(state)}`] : []),
     `its equal part of the reserved rows ${bytes(spare)}`,
   ].join(", ");
 }

@@ -17,8 +17,8 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {boolean} [isDetail] whether the entry is not presented
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands"} [only] where it is shown, if not always
- * @property {"diff" | "spread" | "diff not-outline"} [notIn] where it is not shown
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states"} [only] where it is shown, if not always
+ * @property {"diff" | "spread" | "own-memory" | "diff not-outline"} [notIn] where it is not shown
  */
 
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
@@ -158,13 +158,22 @@ const LEGENDS = {
   ],
   memory: [
     {
+      notIn: "own-memory",
       swatch: "shared-key",
       words: "shared",
       help:
         "Rows of the KV cache that several paths use. " +
         "A row is the keys and values of one token in all layers.",
     },
-    { swatch: "private-key", words: "private", help: "Rows that one path uses alone." },
+    { swatch: "private-key", words: "private", help: "What one path uses alone." },
+    {
+      only: "states",
+      swatch: "state-key",
+      words: "state",
+      help:
+        "What layers without attention keep of a text. It has the same size whatever the length " +
+        "of the text, and each path has a copy.",
+    },
     {
       swatch: "spare-key",
       words: "reserved",
@@ -205,6 +214,8 @@ export function markLegends({ classList }, store, view) {
   const missed = shown.some((path) => hasMissed(store, path));
   classList.toggle("has-missed", missed);
   classList.toggle("has-bands", store.hasBands);
+  classList.toggle("has-states", store.hasStates);
+  classList.toggle("own-memory", store.run.cache === "own");
   classList.toggle("spread", isSpread(store, view));
   classList.toggle("has-deciding", view.showsDeciding);
   classList.toggle("has-folded", view.branches.byFork.size > 0);

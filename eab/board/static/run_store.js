@@ -94,7 +94,9 @@ function decodePath(message, texts, before) {
 
 /** @param {StepMessage} message @returns {Step} */
 function decodeStep(message) {
-  const paths = message.paths.map(([path, shared, own]) => ({ path, shared, private: own }));
+  const paths = message.paths.map(([path, shared, own, state = 0]) => {
+    return { path, shared, private: own, state };
+  });
   return { ...message, paths };
 }
 
@@ -118,6 +120,7 @@ export class RunStore {
   /** The children of each path; null until they are asked for. @type {Map<number, Path[]> | null} */
   families = null;
   hasBands = false; // whether only bounds of some entropies are known
+  hasStates = false; // whether paths have a state beside rows
   highestEntropy = 0;
   highestBytes = 1;
   lastStep = 0;
@@ -142,6 +145,7 @@ export class RunStore {
     this.paths.clear();
     this.families = null;
     this.hasBands = false;
+    this.hasStates = false;
     this.steps.clear();
     this.highestEntropy = 0;
     this.highestBytes = 1;
@@ -208,6 +212,7 @@ export class RunStore {
     this.lastStep = Math.max(this.lastStep, step.step);
     const held = step.shared + step.private + step.spare;
     this.highestBytes = Math.max(this.highestBytes, step.independent, held);
+    this.hasStates ||= step.paths.some(({ state }) => state > 0);
   }
 
   /** The records of this step, or of the last one. @param {number} step */

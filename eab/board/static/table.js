@@ -101,9 +101,11 @@ export class TableView {
 /** @param {Step | undefined} step */
 function memoryWords(step) {
   if (!step) return "No KV cache yet.";
+  const states = step.paths.reduce((sum, { state }) => sum + state, 0);
+  const ofIt = states ? ` (${bytes(states)} of it states)` : "";
   const parts = [
     `${bytes(step.shared)} shared`,
-    `${bytes(step.private)} private`,
+    `${bytes(step.private)} private${ofIt}`,
     `${bytes(step.spare)} reserved`,
   ].join(", ");
   return `KV cache at step ${step.step}: ${parts}; separate caches: ${bytes(step.independent)}.`;

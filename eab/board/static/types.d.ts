@@ -47,7 +47,8 @@ export interface StepMessage {
   private: number;
   spare: number;
   independent: number; // held if each path had a cache of its own
-  paths: [path: number, shared: number, private: number][];
+  // `state` is a part of `private`
+  paths: [path: number, shared: number, private: number, state?: number][];
   sentences?: Sentences;
 }
 
@@ -219,6 +220,7 @@ export interface PathRows {
   path: number;
   shared: number;
   private: number;
+  state: number; // the part of `private` that is no rows
 }
 
 export interface Step {

@@ -22,12 +22,30 @@ def one_after_the_other() -> None:
     kv_allocation_section([tree, tree], "two", begins=[0, 10])
 
 
+def own_memory() -> None:
+    from dataclasses import replace
+
+    from app.widgets.kv_allocation import kv_allocation_section
+    from eab.lessons import bundled_runs
+    from eab.run import fold
+
+    first, *others = bundled_runs.caches().runs[0].events
+    card = replace(first.model, own_memory="Nothing is shared.", shares_rows=False)
+    kv_allocation_section([fold([replace(first, model=card), *others])], "own")
+
+
+def test_a_model_that_shares_no_rows_is_left_out() -> None:
+    page = AppTest.from_function(own_memory).run()
+    assert not page.exception
+    assert [note.value for note in page.caption] == ["Left out: 1 run without rows in a tree."]
+
+
 def test_runs_of_other_caches_are_left_out() -> None:
     page = AppTest.from_function(all_caches).run()
     assert not page.exception
     found = kv_allocation(bundled_runs.caches().runs[:1])
     assert [text.value for text in page.text] == [allocation_sentence(found)]
-    assert [note.value for note in page.caption] == ["Left out: 3 runs with another cache."]
+    assert [note.value for note in page.caption] == ["Left out: 3 runs without rows in a tree."]
     assert page.table[0].value.equals(allocation_table(found))
 
 
