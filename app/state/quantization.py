@@ -51,14 +51,12 @@ def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.quantization.measure import measure_formats
-        from eab.models.base import refuse_own_memory
         from eab.models.loading import load_model
 
         if ready.model.kv_shape.blocks is not None:
             raise ModelError(
                 f"the weights of {model_name} are on a server; choose a model on this machine"
             )
-        refuse_own_memory(ready.model)
 
         def load(weights: str) -> "TransformersModel":
             if weights == AS_LOADED:

@@ -224,7 +224,6 @@ BAD = {
     '{"prompt": "a", "id": "../a"}': "id is '../a'; it names the run file",
     '{"prompt": "a", "id": true}': "id is True; it names the run file",
     '{"prompt": "a", "temprature": 1}': "there is no setting 'temprature'; did you mean 'temp",
-    '{"prompt": "a", "self": 1}': "there is no setting 'self'",
     '{"prompt": "a", "temperature": NaN}': "the setting temperature is nan; it must be a number",
     '{"prompt": "a", "r": "many"}': "the setting r is 'many'; it must be a whole number",
     '{"prompt": "a", "max_paths": [1]}': "the setting max_paths is [1]; it must be a whole number",

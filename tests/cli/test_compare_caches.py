@@ -37,10 +37,10 @@ def test_compare_caches_to_standard_output_is_json_alone() -> None:
 def test_a_cache_that_reads_differently_is_said_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = ConcatCowCache._update
+    honest = ConcatCowCache._seen
     monkeypatch.setattr(
         ConcatCowCache,
-        "_update",
+        "_seen",
         lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments)),
     )
     out = eab_here("compare-caches", "The cat", "--max-new-tokens", "3")

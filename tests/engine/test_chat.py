@@ -104,7 +104,7 @@ def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
     assert chat.request == Request("", config, messages=(SYSTEM, USER))
     folder = BatchFolder(tmp_path / "runs")
     for line in (chat, written):
-        folder.save(line, event_stream(eab.model, line.request))
+        folder.save(line, list(event_stream(eab.model, line.request)))
     assert folder.unfinished([chat, written], eab.model.card) == ([], [])
     other = replace(written, id=chat.id)  # the same title, without the system message
     assert "another prompt" in folder.unfinished([other], eab.model.card)[1][0]

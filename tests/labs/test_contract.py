@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaForCausalLM
 
 from eab.assets import ASSETS
 from eab.caches.growth import Calibration, CostModel
@@ -171,10 +172,10 @@ def test_it_stops_where_it_is_told_to_and_keeps_what_it_has(
 def test_a_forward_pass_that_breaks_is_told(
     lab: Lab, embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(*_: object) -> None:
+    def breaks(*_: object, **__: object) -> None:
         raise RuntimeError("a kernel failed")
 
-    monkeypatch.setattr(HuggingFaceModel, "forward", breaks)
+    monkeypatch.setattr(LlamaForCausalLM, "forward", breaks)
     report, events = lab.report(), lab.measure(embedded)
     with pytest.raises((RuntimeError, ModelError), match="a kernel failed"):
         applied(report, events)

@@ -28,7 +28,7 @@ from eab.labs.quantization.results import (
     ReportEvent,
     StepTimed,
 )
-from eab.models.base import LanguageModel
+from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 from eab.models.transformers_model import TransformersModel
 from eab.timing import Measure
@@ -51,7 +51,7 @@ class _Texts:
 
 def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Measure every format; `repeats` counts each step, after one warm-up."""
-    loaded = load(AS_LOADED)
+    loaded = _with_rows(load, AS_LOADED)
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
     yield Began(
@@ -64,7 +64,7 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
         share = number / len(WEIGHT_FORMATS)
         yield Progressed(share, f"{weights}: loading")
         try:
-            model = loaded if weights == AS_LOADED else load(weights)
+            model = loaded if weights == AS_LOADED else _with_rows(load, weights)
         except ModelError as error:
             yield FormatMissing(weights, str(error))
             continue
@@ -73,6 +73,13 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
                 event = Progressed(share + event.share / len(WEIGHT_FORMATS), event.words)
             yield event
     yield RunEnded(0, "finished")
+
+
+def _with_rows(load: Load, weights: str) -> TransformersModel:
+    """The model in a format; ModelError if it does not keep KV rows, which are measured here."""
+    model = load(weights)
+    refuse_own_memory(model)
+    return model
 
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
