@@ -12,7 +12,7 @@ from invented_runs import invented_run
 from made_runs import bundled, bundled_run
 from playwright.sync_api import expect
 
-from eab.events import EntropyBounds, PathPrediction, Predicted
+from eab.events import EntropyBounds, KvMeasured, PathPrediction, Predicted
 from eab.figures.captions import sentences_at
 from eab.run import RunState, fold
 
@@ -289,3 +289,27 @@ def test_while_nothing_is_known_of_the_forks_the_switch_is_off(board: Boards) ->
     expect(shown.find(".decides:visible")).to_have_count(0)
     shown.feed(PET, mode="live")
     expect(shown.button("Deciding forks")).to_be_enabled()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_states_have_a_part_of_the_bars_and_nothing_is_called_shared_where_nothing_is(
+    board: Boards, shares: bool
+) -> None:
+    events = invented_run(seed=3, steps=12, paths=6)
+    card = replace(events[0].model, own_memory="It is its own.", shares_rows=shares)
+    told = fold(
+        replace(event, usage=replace(event.usage, own_bytes=(4096,) * len(event.usage.paths)))
+        if isinstance(event, KvMeasured)
+        else event
+        for event in (replace(events[0], model=card), *events[1:])
+    )
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY)
+    state, shared = shown.find(".state-key"), shown.find(".memory-panel .shared-key")
+    expect(state).to_be_hidden()
+    expect(shared).to_be_visible()
+    shown.feed(told, name="another")
+    expect(state).to_be_visible(visible=shares)
+    expect(shared).to_be_visible(visible=shares)
+    tall = float(shown.find("svg.memory > g > rect.state").get_attribute("height") or 0)
+    assert (tall > 0) == shares
