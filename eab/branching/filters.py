@@ -11,13 +11,13 @@ the boundary, as some of them are kept. On CUDA the sort is fast, and it never w
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from eab.config import BranchingConfig
 
@@ -58,11 +58,11 @@ def top_n_sigma(scores: Tensor, count: float) -> Tensor:
         least = scores.amax(dim=-1, keepdim=True) - count * sigma
         return scores.masked_fill(scores < least, -torch.inf)
     kept = torch.empty_like(scores)
-    for to, row, own in zip(kept, scores, _array(scores), strict=True):
+    for to, own in zip(_array(kept), _array(scores), strict=True):
         possible = own if own.min() > -np.inf else own[own > -np.inf]
         with np.errstate(invalid="ignore"):
             sigma = possible.std() if len(possible) else possible.dtype.type(0)
-            _keep(to, row, own.max() - own.dtype.type(count) * sigma)
+            _keep(to, own, own.max() - own.dtype.type(count) * sigma)
     return kept
 
 
@@ -74,7 +74,9 @@ def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
         kept = _top_k_of_all(scores, count)
         return kept if probability == 1.0 else top_p(kept, probability)
     rows = np.arange(len(scores))
-    best = _Best.of(_array(scores), rows, *_best_blocks(_block_maxima(scores), count))
+    best = _Best.of(
+        _array(scores), rows, *_best_blocks(_in_blocks(_array(scores)).max(axis=1), count)
+    )
     least = np.partition(best.scores, -count, axis=1)[:, -count]
     found = least > best.bound
     if probability < 1.0:
@@ -88,7 +90,7 @@ def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
         totals = _array(probs.sum(dim=-1, dtype=torch.float64))
         least = _least_of_best(best, _array(probs), totals, probability, scores.shape[1])
         found &= ~np.isnan(least)
-    kept = torch.full_like(scores, -torch.inf)
+    kept = torch.empty_like(scores)
     best.keep(_array(kept), found, least)
     for row in rows[~found]:
         own = _top_k_of_all(scores[row : row + 1], count)
@@ -104,8 +106,8 @@ def _top_k_of_all(scores: Tensor, count: int) -> Tensor:
     if count >= scores.shape[1]:
         return scores
     kept = torch.empty_like(scores)
-    for row, own in enumerate(scores):
-        _keep(kept[row], own, np.partition(_array(own), -count)[-count])
+    for to, row in zip(_array(kept), _array(scores), strict=True):
+        _keep(to, row, np.partition(row, -count)[-count])
     return kept
 
 
@@ -113,19 +115,40 @@ def top_p(scores: Tensor, probability: float) -> Tensor:
     """Keep the largest scores of each row that together have this probability."""
     if scores.device.type != "cpu":
         return _sorted_with_places(scores, probability)
-    rows, left = _array(scores), np.arange(len(scores))
-    if scores.shape[1] >= _WORTH * _COUNTS[0] * _BLOCK:
-        kept, left = _top_p_of_blocks(scores, probability)
+    kept, size = torch.empty_like(scores), scores.shape[1]
+
+    def filter_rows(first: int, end: int) -> list[int]:
+        found = _top_p_of_rows(_array(scores[first:end]), _array(kept[first:end]), probability)
+        return [first + row for row in found]
+
+    together = len(scores) if size < _PER_ROW else 1
+    starts = range(0, len(scores), together)
+    ends = range(together, len(scores) + 1, together)
+    threads = min(torch.get_num_threads(), len(starts))
+    if threads < 2:
+        each = list(map(filter_rows, starts, ends))
     else:
-        kept = torch.full_like(scores, -torch.inf)
-    if not len(left):
-        return kept
-    for row, least in zip(left, _least_by_sorting(rows, left, probability), strict=True):
-        if least is None:
-            kept[row] = _sorted_with_places(scores[row : row + 1], probability)[0]
-        else:
-            _keep(kept[row], scores[row], least)
+        # NumPy has one thread; and PyTorch's would wait for each other in each of the small steps.
+        with ThreadPoolExecutor(threads) as pool:
+            each = list(pool.map(filter_rows, starts, ends))
+    equal = list(chain.from_iterable(each))
+    for row in equal:
+        kept[row] = _sorted_with_places(scores[row : row + 1], probability)[0]
     return kept
+
+
+def _top_p_of_rows(scores: _Numbers, kept: _Numbers, probability: float) -> list[int]:
+    """Write what top-p keeps, except in the rows where equal scores are dropped: return these."""
+    left = np.arange(len(scores))
+    if scores.shape[1] >= _WORTH * _COUNTS[0] * _BLOCK:
+        left = _top_p_of_blocks(scores, kept, probability)
+    if not len(left):
+        return []
+    least = _least_of_sorted(scores[left], probability)
+    for row, bound in zip(left, least, strict=True):
+        if bound is not None:
+            _keep(kept[row], scores[row], bound)
+    return [int(row) for row, bound in zip(left, least, strict=True) if bound is None]
 
 
 def min_p(scores: Tensor, share: float) -> Tensor:
@@ -163,42 +186,41 @@ class _Best:
     @classmethod
     def of(cls, scores: _Numbers, rows: _Numbers, blocks: _Numbers, bound: _Numbers) -> "_Best":
         """The tokens of these blocks, and those after the last whole block of the vocabulary."""
-        inside = (blocks[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(
-            len(rows), blocks.shape[1] * _BLOCK
-        )
-        size = scores.shape[1]
-        after = np.arange(size // _BLOCK * _BLOCK, size)
+        size, whole = scores.shape[1], scores.shape[1] // _BLOCK
+        inside = blocks[:, :, None] + whole * np.arange(_BLOCK)
+        inside = inside.reshape(len(rows), blocks.shape[1] * _BLOCK)
+        after = np.arange(whole * _BLOCK, size)
         columns = np.hstack([inside, np.broadcast_to(after, (len(rows), len(after)))])
         return cls(rows, columns, scores[rows[:, None], columns], bound)
 
     def keep(self, kept: _Numbers, found: _Numbers, least: _Numbers) -> None:
         """Copy the scores from the least one on, in the rows where it is found."""
-        scores = np.where(self.scores < least[:, None], -np.inf, self.scores)
-        kept[self.rows[found, None], self.columns[found]] = scores[found]
+        kept[self.rows[found]] = -np.inf
+        row, place = np.nonzero((self.scores >= least[:, None]) & found[:, None])
+        kept[self.rows[row], self.columns[row, place]] = self.scores[row, place]
 
 
-def _top_p_of_blocks(scores: Tensor, probability: float) -> tuple[Tensor, _Numbers]:
-    """The scores that top-p keeps, where the best blocks tell it, and the other rows."""
-    rows, maxima, left = _array(scores), _block_maxima(scores), np.arange(len(scores))
-    probs = torch.softmax(scores, dim=-1)
-    sums = _array(_in_blocks(probs).sum(dim=-1).double())
-    after = _array(probs[:, maxima.shape[1] * _BLOCK :].sum(dim=-1))
-    totals, told = sums.sum(axis=1) + after, []
+def _top_p_of_blocks(scores: _Numbers, kept: _Numbers, probability: float) -> _Numbers:
+    """Write what top-p keeps where the best blocks tell it, and return the other rows."""
+    maxima, left = _in_blocks(scores).max(axis=1), np.arange(len(scores))
+    probs = _array(torch.from_numpy(scores).softmax(dim=-1))
+    sums = _in_blocks(probs).sum(axis=1)
+    totals = probs.sum(axis=1, dtype=np.float64)
     for count in _COUNTS:
-        if rows.shape[1] < _WORTH * count * _BLOCK:
+        if not len(left) or scores.shape[1] < _WORTH * count * _BLOCK:
             break
         blocks, bound = _best_blocks(maxima[left], count)
-        inside = np.take_along_axis(sums[left], blocks, axis=1).sum(axis=1) + after[left]
-        worth = inside > probability
-        best = _Best.of(rows, left[worth], blocks[worth], bound[worth])
-        masses = _array(probs)[best.rows[:, None], best.columns]
-        least = _least_of_best(best, masses, totals[best.rows], probability, rows.shape[1])
-        told.append((best, found := ~np.isnan(least), least))
+        # All others have the rest; it is too much where the boundary is among them.
+        inside = totals[left] - sums[left].sum(axis=1)
+        worth = inside + np.take_along_axis(sums[left], blocks, axis=1).sum(axis=1) > probability
+        if not worth.any():
+            continue
+        best = _Best.of(scores, left[worth], blocks[worth], bound[worth])
+        masses = probs[best.rows[:, None], best.columns]
+        least = _least_of_best(best, masses, totals[best.rows], probability, scores.shape[1])
+        best.keep(kept, found := ~np.isnan(least), least)
         left = np.setdiff1d(left, best.rows[found])
-    kept = probs.fill_(-torch.inf)  # fresh memory would take longer than all else
-    for each in told:
-        each[0].keep(_array(kept), *each[1:])
-    return kept, left
+    return left
 
 
 def _least_of_best(
@@ -235,18 +257,8 @@ def _least_of_best(
     return np.where(found & (count > 0) & ((count == likely) | (following < least)), least, np.nan)
 
 
-def _least_by_sorting(
-    scores: _Numbers, rows: _Numbers, probability: float
-) -> list[np.floating[Any] | None]:
-    """The least score that top-p keeps in each of these rows; None where equal ones are dropped."""
-    if scores.shape[1] < _PER_ROW or len(rows) < 2:
-        return _least_of_sorted(scores[rows], probability)
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # NumPy sorts with one thread
-        found = pool.map(lambda row: _least_of_sorted(scores[row : row + 1], probability), rows)
-        return [least for [least] in found]
-
-
 def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[Any] | None]:
+    """The least score that top-p keeps in each row; None where equal ones are dropped."""
     rising = np.sort(scores, axis=1)
     # As `generate` does it, with the same rounding.
     probs = torch.from_numpy(rising).softmax(dim=-1)
@@ -274,10 +286,10 @@ def _sorted_with_places(scores: Tensor, probability: float) -> Tensor:
     return TopPLogitsWarper(probability)(_NOTHING, scores)  # type: ignore[no-any-return]
 
 
-def _keep(kept: Tensor, scores: Tensor, least: np.floating[Any]) -> None:
+def _keep(kept: _Numbers, scores: _Numbers, least: np.floating[Any]) -> None:
     """Copy the scores of a row from the least one on; NaN, too, as it must not be hidden."""
-    below = float(np.nextafter(least, type(least)(-np.inf)))
-    kept.copy_(functional.threshold(scores, below, -torch.inf))
+    kept[:] = scores
+    kept[np.flatnonzero(scores < least)] = -np.inf
 
 
 def _best_blocks(maxima: _Numbers, count: int) -> tuple[_Numbers, _Numbers]:
@@ -286,15 +298,12 @@ def _best_blocks(maxima: _Numbers, count: int) -> tuple[_Numbers, _Numbers]:
     return blocks[:, 1:], np.take_along_axis(maxima, blocks[:, :1], axis=1)[:, 0]
 
 
-def _block_maxima(scores: Tensor) -> _Numbers:
-    """The largest score of each whole block, (P, blocks)."""
-    return _array(_in_blocks(scores).amax(dim=-1))
-
-
-def _in_blocks(rows: Tensor) -> Tensor:
-    """(P, blocks, _BLOCK), without what is left after the last whole block."""
+def _in_blocks(rows: _Numbers) -> _Numbers:
+    """(P, _BLOCK, blocks), without what is left after the last whole block. The tokens of a block
+    are far apart, so that NumPy reads whole lines of memory.
+    """
     whole = rows.shape[1] // _BLOCK
-    return rows[:, : whole * _BLOCK].view(len(rows), whole, _BLOCK)
+    return rows[:, : whole * _BLOCK].reshape(len(rows), _BLOCK, whole)
 
 
 def _array(rows: Tensor) -> _Numbers:
