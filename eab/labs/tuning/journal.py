@@ -14,7 +14,7 @@ from eab.events import ModelCard
 from eab.formatting import listed, quoted
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Outcome, item_key
+from eab.labs.tuning.work_items import Outcome, item_key, model_json
 from eab.record.whole_file import make_folder, write_table, write_whole
 
 JOURNAL: Final = "journal.jsonl"
@@ -31,7 +31,7 @@ class Journal:
         self._needs_runs = measurement.keep_runs
         self._path = folder / JOURNAL
         header = _FORMAT | {
-            "model": json.loads(json.dumps(asdict(card))),  # a tuple is a list in a file
+            "model": model_json(asdict(card)),
             "part": measurement.part,
             "same_answer": measurement.same_answer,
         }
@@ -124,6 +124,8 @@ def _check_header(found: dict[str, Any], header: dict[str, Any], folder: Path) -
         raise RecordError(
             f"{folder / JOURNAL} is not a journal of a sweep of this version. Choose another folder"
         )
+    model = found.get("model")
+    found = found | {"model": model_json(model) if isinstance(model, dict) else model}
     names = {"model": "model", "part": "part of the answers", "same_answer": "same-answer rule"}
     other = [words for name, words in names.items() if found.get(name) != header[name]]
     if other:

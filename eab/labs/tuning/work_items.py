@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
@@ -15,6 +15,9 @@ from eab.settings import Real
 
 # A finished run can be recomputed without the model for other values of these (eab.what_if).
 RESIMULATED = ("entropy_threshold", "r")
+
+_SENTENCES: Final = ("own_memory", "attention")
+_LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
 
 def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
     """A hash of all that decides a cell."""
-    return _hash([asdict(card), prompt.as_json(), _as_json(config)])
+    return _hash([model_json(asdict(card)), prompt.as_json(), _as_json(config)])
 
 
 def item_key(card: ModelCard, item: Item) -> str:
@@ -63,7 +66,19 @@ def item_key(card: ModelCard, item: Item) -> str:
     shared = {
         name: value for name, value in _as_json(item.configs[0]).items() if name not in RESIMULATED
     }
-    return _hash([asdict(card), item.prompt.as_json(), shared])
+    return _hash([model_json(asdict(card)), item.prompt.as_json(), shared])
+
+
+def model_json(card: dict[str, Any]) -> dict[str, Any]:
+    """What of a model's card decides a cell, as JSON values: without the sentences, and without
+    later fields that say the usual, so that the keys in older files stay.
+    """
+    values = json.loads(json.dumps(card))  # a tuple is a list in a file
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in _SENTENCES and (name not in _LATER or value != _LATER[name])
+    }
 
 
 def _as_json(config: BranchingConfig) -> dict[str, Any]:
