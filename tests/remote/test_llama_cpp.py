@@ -30,13 +30,13 @@ SETTINGS = {
     "fair": BASE,
     "few tokens": replace(BASE, top_k=5, temperature=0.7, entropy_threshold=0.4),
     "all that is granted": replace(BASE, top_k=100, top_p=0.9, branch_factor=4),
-    "filters": replace(BASE, top_k=100, min_p=0.05, typical_p=0.9),
     "original": replace(BASE, policy="original"),
     "independent": replace(BASE, policy="independent", max_paths=3),
     "quantile": replace(BASE, threshold_unit="quantile", entropy_threshold=0.8),
     "run ahead": replace(BASE, drafter="run-ahead", draft_length=3),
     "run ahead as far as pays": replace(BASE, drafter="run-ahead"),
     "lookup": replace(BASE, drafter="sibling-lookup", draft_length=3, entropy_threshold=2.0),
+    "filters": replace(BASE, top_k=100, min_p=0.05, typical_p=0.9),
 }
 ROUNDING = 1e-4  # nats: both compute in float32, in another order
 

@@ -84,7 +84,7 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
         14,
         7,
         {
-            "max_paths": 4,
+            "max_paths": 5,
             "top_n_sigma": 2.0,
             "min_p": 0.1,
             "typical_p": 0.9,
