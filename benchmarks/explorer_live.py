@@ -23,10 +23,10 @@ from urllib.parse import urlencode
 
 import numpy as np
 import psutil
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from eab import BranchingConfig
-from eab.events import StepTimed, TokensAppended
+from eab.events import TokensAppended
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -67,19 +67,22 @@ class TokenCounter(threading.Thread):
 
 
 def alone() -> tuple[list[int], float]:
-    """Without a page: the tokens after each step, and the seconds of the whole run."""
+    """Without a page: the tokens after each step, and the seconds from the first one to the end."""
     from app.server.job import run_job
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
 
     worker = Worker(ModelCache())
     live = worker.start(run_job(PROMPT, BranchingConfig(**SETTINGS), "embedded"))
+    while not (live.state.run and live.state.run.steps):
+        time.sleep(0.002)
+    start = time.perf_counter()
     while live.active:
         time.sleep(0.01)
-    events = live.events
+    seconds = time.perf_counter() - start
+    made = [len(event.tokens) for event in live.events if isinstance(event, TokensAppended)]
     worker.close()
-    made = [len(event.tokens) for event in events if isinstance(event, TokensAppended)]
-    return [*accumulate(made)], sum(e.seconds for e in events if isinstance(e, StepTimed))
+    return [*accumulate(made)], seconds
 
 
 def watched(page: Page, address: str) -> tuple[list[tuple[float, int]], TokenCounter]:
@@ -129,51 +132,51 @@ def lags(
 
 
 def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
-    """Lags, rates, the cost to the run, and what five runs leave in memory."""
-    found: dict[str, Any] = {"ratios": {}}
-    ends, _ = alone()
-    behind: list[float] = []
-    rates: list[float] = []
-    times: dict[str, list[float]] = {"alone": [], "page": []}
-    with tempfile.TemporaryDirectory() as folder:
+    """Lags, rates, the cost to the run, and what more runs leave in memory."""
+    found: dict[str, list[float]] = {
+        name: [] for name in ("lag", "rate", "alone", "page", "memory")
+    }
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         rules = Path(folder) / "eab.toml"
         rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
         environment = os.environ | {"EAB_RULES": str(rules), "EAB_STORE": "off"}
         port = free_port()
-        command = serve_command(port)
-        with (
-            serving(command, port, cwd=ROOT, env=environment) as (address, process),
-            sync_playwright() as playwright,
-        ):
+        with serving(serve_command(port), port, cwd=ROOT, env=environment) as (address, process):
             browser = playwright.chromium.launch(
                 executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
             )
-            server, memory = psutil.Process(process), []
             for _ in range(2 if quick else _RUNS_FOR_MEMORY + 1):
-                times["alone"].append(alone()[1])
-                page = browser.new_page(viewport={"width": 1366, "height": 768})
-                shown, counter = watched(page, address)
-                new, rate = lags(shown, counter.seen, ends)
-                behind += new
-                rates.append(rate)
-                grown = [at for at, count in counter.seen if count > counter.seen[0][1]]
-                ended = next(at for at, count in counter.seen if count == counter.seen[-1][1])
-                times["page"].append(ended - grown[0])
-                page.close()
-                memory.append(server.memory_info().rss)
+                _measure_run(browser, address, found)
+                found["memory"].append(psutil.Process(process).memory_info().rss)
             browser.close()
-    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-    p95 = statistics.quantiles(behind, n=20, method="inclusive")[-1]
-    found |= {f"run_seconds_{name}": median for name, median in medians.items()}
-    found |= {
-        "live_lag_median": statistics.median(behind),
+    return _result(found)
+
+
+def _measure_run(browser: Browser, address: str, found: dict[str, list[float]]) -> None:
+    ends, seconds = alone()
+    page = browser.new_page(viewport={"width": 1366, "height": 768})
+    shown, counter = watched(page, address)
+    page.close()
+    behind, rate = lags(shown, counter.seen, ends)
+    first, last = counter.seen[0][1], counter.seen[-1][1]
+    began = next(at for at, count in counter.seen if count > first)
+    ended = next(at for at, count in counter.seen if count == last)
+    found["lag"] += behind
+    found["rate"].append(rate)
+    found["alone"].append(seconds)
+    found["page"].append(ended - began)
+
+
+def _result(found: dict[str, list[float]]) -> dict[str, Any]:
+    p95 = statistics.quantiles(found["lag"], n=20, method="inclusive")[-1]
+    alone_seconds, page_seconds = (statistics.median(found[name]) for name in ("alone", "page"))
+    return {
+        "run_seconds_alone": alone_seconds,
+        "run_seconds_page": page_seconds,
+        "live_lag_median": statistics.median(found["lag"]),
         "live_lag_p95": p95,
-        "live_lag_most": max(behind),
-        "live_updates_per_second": statistics.median(rates),
-        "memory_after_more_runs_mib": (memory[-1] - memory[0]) / 2**20,
+        "live_lag_most": max(found["lag"]),
+        "live_updates_per_second": statistics.median(found["rate"]),
+        "memory_after_more_runs_mib": (found["memory"][-1] - found["memory"][0]) / 2**20,
+        "ratios": {"live_lag_p95_over_1s": p95, "page_over_alone": page_seconds / alone_seconds},
     }
-    found["ratios"] = {
-        "live_lag_p95_over_1s": p95,
-        "page_over_alone": medians["page"] / medians["alone"],
-    }
-    return found

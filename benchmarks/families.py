@@ -83,7 +83,7 @@ def way(model: TransformersModel) -> str:
     """In which way a model runs."""
     if model.kv_shape.own is not None:
         return "own cache"
-    return "rows shown" if model.kv_shape.own_attention else "tree"
+    return "tree, own attention" if model.kv_shape.own_attention else "tree"
 
 
 @torch.inference_mode()

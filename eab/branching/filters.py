@@ -6,7 +6,8 @@ CPU the same tokens are found from the few largest scores: of blocks of tokens o
 the largest maxima are looked at, more of them where these have too little probability. Its sums are
 rounded in the order of the sort. So where this could move the boundary by a token, the scores of
 the row are sorted after all, without their places; and with these only where equal scores are at
-the boundary, as some of them are kept. On CUDA the sort is fast, and it never waits for the device.
+the boundary, as some of them are kept. On CUDA the vocabulary is sorted, which never waits for the
+device.
 """
 
 from concurrent.futures import ThreadPoolExecutor

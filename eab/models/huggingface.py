@@ -38,7 +38,7 @@ from eab.models.plain_attention import plain_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.rows_as_past import logits_by_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
-from eab.models.transformers_model import TransformersModel
+from eab.models.transformers_model import TransformersModel, tokens_to_check
 
 ATTENTION = "eab_cache"
 MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads beyond these
@@ -74,7 +74,7 @@ class HuggingFaceModel(TransformersModel):
         before = model.config._attn_implementation
         use_attention(model, ATTENTION)
         try:
-            tokens = _some_tokens(min(12, self.context), int(text_config.vocab_size))
+            tokens = tokens_to_check(min(12, self.context), int(text_config.vocab_size))
             shape = read_attention(model, tokens, self.context)
             self._describe(shape, sha256, layer_rows(shape))
             if self.kv_shape.uses_static_buffers:
@@ -157,7 +157,7 @@ class HuggingFaceModel(TransformersModel):
         limits = {limit for reach in reaches for limit in (reach.window, reach.chunk)}
         short = max((limit for limit in limits if limit <= MAX_LIMIT_TO_CHECK), default=0)
         length = min(max(12, short + 5), self.context)
-        return _some_tokens(length, self.card.vocab_size)
+        return tokens_to_check(length, self.card.vocab_size)
 
     @torch.inference_mode()
     def _logits_without_cache(self, implementation: str) -> Tensor:
@@ -251,10 +251,6 @@ def layer_rows(shape: KVShape) -> tuple[LayerRow, ...]:
     if all(layer.rows is None and layer.source < 0 for layer in shape.attention):
         return ()
     return tuple(LayerRow(row.kv_heads, row.key_dim, row.value_dim) for row in shape.stored)
-
-
-def _some_tokens(count: int, vocab_size: int) -> list[int]:
-    return [(7 + 31 * index) % vocab_size for index in range(count)]
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

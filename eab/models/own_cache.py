@@ -29,7 +29,7 @@ from eab.models.own_reader import OwnReader
 from eab.models.passing import use_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
-from eab.models.transformers_model import TransformersModel, max_error
+from eab.models.transformers_model import TransformersModel, max_error, tokens_to_check
 
 
 def driven(
@@ -148,7 +148,7 @@ class HybridModel(OwnCacheModel):
 
 def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:
     """The rows of the layers that call the attention of transformers, once each."""
-    tokens = [(7 + 31 * index) % vocab_size for index in range(min(12, context))]
+    tokens = tokens_to_check(min(12, context), vocab_size)
     record, _ = note_attention(model, tokens, context)
     known = [layer for layer in record.attention if layer is not None]
     numbers = tuple(record.layers)

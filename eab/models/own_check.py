@@ -20,6 +20,7 @@ from eab.errors import ModelError
 from eab.formatting import reason_of
 from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader
+from eab.models.transformers_model import tokens_to_check
 
 _NO_LIMIT: Final = 2**50
 # The largest error of a logit, relative: families that compute in float32 reach 3e-5. Weights and
@@ -46,7 +47,7 @@ def checked_reader(
             run at all.
     """
     family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
-    tokens = [(7 + 31 * index) % vocab_size for index in range(length)]
+    tokens = tokens_to_check(length, vocab_size)
     try:
         elsewhere = rows.own.shared_layers if rows is not None and rows.own is not None else ()
         reader = OwnReader(model, tokens[: max(1, length // 4)], elsewhere)

@@ -108,6 +108,11 @@ class TransformersModel:
         return max_error(self._model, self.stored)
 
 
+def tokens_to_check(count: int, vocab_size: int) -> list[int]:
+    """A text for the checks at loading."""
+    return [(7 + 31 * index) % vocab_size for index in range(count)]
+
+
 def max_error(model: PreTrainedModel, stored: StoredWeights) -> float:
     """How much a logit may differ, relative to the largest, because of rounding.
 

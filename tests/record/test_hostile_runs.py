@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from invented_runs import invented_run
 from places import ROOT
 from rich.console import Console
-from strange_runs import LINES, bush, chain, changed, comb, packed
+from strange_runs import LINES, bush, chain, changed, comb, much_text, packed
 
 from eab import record
 from eab.board.messages import board_message
@@ -168,12 +168,13 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
         (packed(chain(1100, "w" * 1000)), "bytes of text in its tree"),
         (packed(chain(200, "é" * 1000)), "bytes of text in its tree"),
         (packed(chain(4098, "a")), "step: expected int <= 4096, got 4097"),
+        (packed(much_text()), "more than 33,554,432 characters of tokens"),
         (
             packed(chain(1, "w" * 1001)),
             r"tokens\[0\]\[2\]: expected str of length <= 1000, got a length of 1,001",
         ),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_file_that_would_take_long_is_refused(data: bytes, reason: str) -> None:
     assert len(data) < 10**6

@@ -11,9 +11,9 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
-# tree: rows shared in the tree cache; rows shown: likewise, with the attention of the model's own
+# tree: rows shared in the tree cache; tree, own attention: likewise, with the attention of the model's own
 # code; own cache: transformers' cache, copied for each path; refused: an error at loading
-Way = Literal["tree", "rows shown", "own cache", "refused"]
+Way = Literal["tree", "tree, own attention", "own cache", "refused"]
 
 SIZES: dict[str, Any] = {
     "vocab_size": 72,
@@ -205,17 +205,33 @@ FAMILIES = (
     Family("BioGPT", "BioGptConfig", PLAIN, {"intermediate_size": 48}),
     Family("BART, its decoder", "BartConfig", "positions counted from a cache", BART, quick=True),
     Family("CTRL", "CTRLConfig", PLAIN, {"dff": 48}),
-    Family("BLOOM", "BloomConfig", "biases by distance", way="rows shown", quick=True, **ROUNDED),
-    Family("MPT", "MptConfig", "biases by distance", way="rows shown", **ROUNDED),
-    Family("Falcon", "FalconConfig", "own code", {"alibi": False}, way="rows shown"),
-    Family("GPT-J", "GPTJConfig", "own code", {"rotary_dim": 4}, way="rows shown", **ROUNDED),
-    Family("CodeGen", "CodeGenConfig", "own code", {"rotary_dim": 4}, way="rows shown", **ROUNDED),
+    Family(
+        "BLOOM",
+        "BloomConfig",
+        "biases by distance",
+        way="tree, own attention",
+        quick=True,
+        **ROUNDED,
+    ),
+    Family("MPT", "MptConfig", "biases by distance", way="tree, own attention", **ROUNDED),
+    Family("Falcon", "FalconConfig", "own code", {"alibi": False}, way="tree, own attention"),
+    Family(
+        "GPT-J", "GPTJConfig", "own code", {"rotary_dim": 4}, way="tree, own attention", **ROUNDED
+    ),
+    Family(
+        "CodeGen",
+        "CodeGenConfig",
+        "own code",
+        {"rotary_dim": 4},
+        way="tree, own attention",
+        **ROUNDED,
+    ),
     Family(
         "XGLM",
         "XGLMConfig",
         "own code",
         {"d_model": 32, "ffn_dim": 48, "num_layers": 4, "attention_heads": 4},
-        way="rows shown",
+        way="tree, own attention",
         **SINGLE,
     ),
     Family(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from invented_runs import appended, invented_run, predicted
 
 from eab import record
-from eab.events import Event, Forked
+from eab.events import Candidate, Event, Forked, PathPrediction, Predicted
 from eab.lessons import bundled_runs
 from eab.record.packed_json import Packer
 
@@ -61,6 +61,12 @@ def bush(children: int) -> list[Event]:
         events += [predicted(0, parent, 1.0), Forked(0, parent, ids, (0.0,) * 256, -1)]
         born += 256
     return events
+
+
+def much_text() -> list[Event]:
+    """One long text, written once and used 40,960 times."""
+    seen = PathPrediction(0, 1.0, (Candidate(1, "w" * 1000, 0.5),) * 16)
+    return [*invented_run(0, 1, 1)[:1], *([Predicted(0, (seen,) * 256)] * 10)]
 
 
 def packed(events: list[Event], more: str = "") -> bytes:
