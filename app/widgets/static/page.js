@@ -45,9 +45,12 @@ function followPrompt(event) {
  * @param {MutationRecord[]} records
  */
 function followThreshold(records) {
-  for (const { target } of records) {
-    const slider = target instanceof HTMLInputElement && target.closest(THRESHOLD) ? target : null;
-    if (slider) showThreshold(Number(slider.value), Number(slider.max));
+  for (const { target, oldValue } of records) {
+    if (!(target instanceof HTMLInputElement && target.closest(THRESHOLD))) continue;
+    // Streamlit writes the text at each drawing, also while the slider has not moved yet and the
+    // sentence is of its next value.
+    const moved = target.getAttribute("aria-valuetext") !== oldValue;
+    if (moved) showThreshold(Number(target.value), Number(target.max));
   }
 }
 
@@ -91,6 +94,6 @@ export default function () {
   if (document.documentElement.dataset.eabPage === "ready") return;
   document.documentElement.dataset.eabPage = "ready";
   for (const [name, follow] of LISTENERS) document.addEventListener(name, follow);
-  const options = { subtree: true, attributeFilter: ["aria-valuetext"] };
+  const options = { subtree: true, attributeFilter: ["aria-valuetext"], attributeOldValue: true };
   new MutationObserver(followThreshold).observe(document.body, options);
 }
