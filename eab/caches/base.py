@@ -65,6 +65,7 @@ class ForwardBatch:
     static_buffers: "StaticBuffers | None" = None
     # Whether nobody waits for this batch any longer; for models that take long
     given_up: Callable[[], bool] = _never
+    long: bool = False  # whether texts are read as beyond `KVShape.turns_at`
 
 
 class KVCache(Attends, Protocol):

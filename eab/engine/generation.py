@@ -6,6 +6,7 @@ into events. It knows nothing about other runs, and only the texts and stop toke
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -51,6 +52,8 @@ class Generation:
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._recovery: PreemptionRecovery | None = None  # of K and V that were freed
+        self._turns_at = model.kv_shape.turns_at
+        self._long = 0 < self._turns_at < self.paths.prompt_length  # whether it has turned
 
     @property
     def live(self) -> list[Leaf]:
@@ -115,10 +118,14 @@ class Generation:
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
+        if self._recovery is None:
+            self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
+            if self._turns_at > 0 and not self._long:
+                self._turn()
         if self._recovery is not None:
-            return self._recovery.prepare(min(prefill_limit, PREFILL_CHUNK)), []
+            batch = self._recovery.prepare(min(prefill_limit, PREFILL_CHUNK))
+            return replace(batch, long=self._long), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
-        self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         self._draft()
@@ -131,12 +138,31 @@ class Generation:
         for leaf, tokens in zip(self._in_pass, pending, strict=True):
             self.paths.lookahead[leaf.path].num_computed += len(tokens)
         growths = ([first] if first else []) + list(batch.growths)
-        return batch, [RowsAllocated(self.step, growth) for growth in growths]
+        return replace(batch, long=self._long), [RowsAllocated(self.step, one) for one in growths]
+
+    def _turn(self) -> None:
+        """Where longer texts have other K and V, compute all of them again once all paths are that
+        long; until then, those that are wait for the others.
+        """
+        states = self.paths.lookahead
+        short = [leaf for leaf in self._in_pass if len(states[leaf.path].tokens) <= self._turns_at]
+        if short:
+            self._in_pass = short
+            return
+        self._long = True
+        if isinstance(self.cache, TreeCache):
+            self.free_rows()  # shared rows are computed once
+            return
+        for path, state in states.items():
+            self.cache.trim(path, 0)
+            state.num_computed = 0
 
     def _chunk(self, limit: int) -> int:
         """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
         chunks: what they report as copied must not depend on the other runs in the pass.
         """
+        if self._long and self.step > 0:  # texts that have turned
+            return max(len(state.tokens) for state in self.paths.lookahead.values())
         own = self._model.kv_shape.own
         if own is not None and own.whole_prompts:
             return self.paths.prompt_length
@@ -162,6 +188,8 @@ class Generation:
             tokens = self.paths.lookahead[leaf.path].tokens
             step = len(tokens) - self.paths.prompt_length
             limit = self.config.max_new_tokens - 1 - step
+            if self._turns_at and not self._long:  # a pass reads all texts in one way
+                limit = min(limit, self._turns_at - len(tokens))
             requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, limit))
         for leaf, drafted in zip(self._in_pass, self._speculator.propose(requests), strict=True):
             self.paths.lookahead[leaf.path].draft_tokens = drafted

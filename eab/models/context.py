@@ -1,32 +1,74 @@
-"""How many positions a model reads as it was trained."""
+"""How many positions a model reads as it was trained, and where it begins to read them otherwise.
 
+With the rotary embedding `longrope`, transformers rotates all positions of a text by other factors
+once it is longer than the original length, so that the K of earlier tokens change.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_long: ContextVar[bool] = ContextVar("long", default=False)
 
 
 def full_context(config: Any) -> int:
-    """Positions that keep their K and V.
-
-    That is the trained length. With the rotary embedding `longrope` it is the original length:
-    beyond it transformers rotates all positions by other factors, and the K that a cache holds
-    would keep the old ones.
-    """
+    """Positions that a model was trained for."""
     names = ("max_position_embeddings", "max_seq_len")
-    lengths = [int(getattr(config, name, None) or 2**20) for name in names]
-    lengths += _original_lengths(config)
-    return min(lengths)
+    return min(int(getattr(config, name, None) or 2**20) for name in names)
 
 
 def own_context(config: Any) -> int:
-    """Positions that a model with its own memory can tell apart: there, too, `longrope` changes
-    what is kept beyond the original length.
+    """Positions that a model with its own memory can tell apart: its memory cannot turn to other
+    factors.
     """
     trained = int(getattr(config, "max_position_embeddings", None) or 2**20)
-    return min(trained, *_original_lengths(config), 2**20)
+    return min(trained, original_length(config) or trained, 2**20)
 
 
-def _original_lengths(config: Any) -> list[int]:
-    """The original lengths of rotary embeddings that change beyond them."""
+def original_length(config: Any) -> int:
+    """The longest text that is read with the first factors; 0 if there are no others."""
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
     long = [kind for kind in kinds if kind.get("rope_type") == "longrope"]
-    return [int(kind["original_max_position_embeddings"]) for kind in long]
+    return min((int(kind["original_max_position_embeddings"]) for kind in long), default=0)
+
+
+def let_read_long_texts(model: nn.Module, original: int) -> bool:
+    """Prepare a model for `reading_long_texts`; False if it has no embedding that can be told.
+
+    transformers chooses by the largest position of a pass, so an embedding is asked for one
+    position more, beyond the original length.
+    """
+
+    def with_one_beyond(_: nn.Module, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        if not _long.get():
+            return None
+        positions = more.pop("position_ids", None)
+        hidden, positions = (*given, positions)[:2]
+        beyond = positions.new_full((*positions.shape[:-1], 1), original)
+        return (hidden, torch.cat([positions, beyond], -1)), more
+
+    def without_it(_: nn.Module, given: Any, rotations: tuple[Tensor, ...]) -> Any:
+        return tuple(rotation[..., :-1, :] for rotation in rotations) if _long.get() else None
+
+    embeddings = [
+        module for module in model.modules() if getattr(module, "rope_type", None) == "longrope"
+    ]
+    for module in embeddings:
+        module.register_forward_pre_hook(with_one_beyond, with_kwargs=True)
+        module.register_forward_hook(without_it)
+    return bool(embeddings)
+
+
+@contextmanager
+def reading_long_texts(whether: bool = True) -> Iterator[None]:
+    """Within it, positions are rotated as in texts beyond the original length."""
+    token = _long.set(whether)
+    try:
+        yield
+    finally:
+        _long.reset(token)

@@ -7,6 +7,7 @@ Outside of such a pass the function is transformers' own, so the model stays usa
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from itertools import accumulate
 from typing import Any, Final
@@ -28,7 +29,12 @@ from eab.caches.tree import TreeCache
 from eab.errors import ModelError
 from eab.events import LayerRow
 from eab.models.causality import current_record, read_attention
-from eab.models.context import full_context
+from eab.models.context import (
+    full_context,
+    let_read_long_texts,
+    original_length,
+    reading_long_texts,
+)
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.machine import is_out_of_memory
@@ -63,7 +69,11 @@ class HuggingFaceModel(TransformersModel):
         """
         refuse_by_config(model)
         text_config = model.config.get_text_config()
-        super().__init__(model, tokenizer, name, full_context(text_config), stored)
+        context, original = full_context(text_config), original_length(text_config)
+        turns = 0 < original < context
+        if turns and not let_read_long_texts(model, original):
+            turns, context = False, original
+        super().__init__(model, tokenizer, name, context, stored)
         self._parameters = signature(model.forward).parameters
         # Whether it computes logits only where they are wanted
         self._keeps_logits = "logits_to_keep" in self._parameters
@@ -76,11 +86,14 @@ class HuggingFaceModel(TransformersModel):
         try:
             tokens = tokens_to_check(min(12, self.context), int(text_config.vocab_size))
             shape = read_attention(model, tokens, self.context)
+            shape = replace(shape, turns_at=original if turns else 0)
             self._describe(shape, sha256, layer_rows(shape))
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
             self._check_against_plain_forward()
+            if turns:
+                self._check_long_texts(before)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
         except Exception as error:
@@ -92,13 +105,16 @@ class HuggingFaceModel(TransformersModel):
             ) from error
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        if self._graph_runner is not None and len(batches) == 1:
+        if self._graph_runner is not None and len(batches) == 1 and not batches[0].long:
             return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         if self.kv_shape.own_attention:
             return torch.cat([self._forward_by_rows(batch) for batch in batches])
+        long = batches[0].long
+        if any(batch.long != long for batch in batches):
+            return torch.cat([self._forward([batch]) for batch in batches])
         starts = accumulate((len(batch.ids) for batch in batches), initial=0)
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
@@ -107,7 +123,7 @@ class HuggingFaceModel(TransformersModel):
         more: dict[str, Any] = {"logits_to_keep": logits_indices} if self._keeps_logits else {}
         if self._counts_from_past:
             more["past_key_values"] = PositionsAsPast(positions)
-        with attention_kernels(self.kv_shape.device), running(batches):
+        with attention_kernels(self.kv_shape.device), running(batches), reading_long_texts(long):
             logits: Tensor = self._model(
                 input_ids=torch.cat([batch.ids for batch in batches])[None],
                 position_ids=positions[None],
@@ -150,6 +166,26 @@ class HuggingFaceModel(TransformersModel):
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
+    @torch.inference_mode()
+    def _check_long_texts(self, implementation: str) -> None:
+        """Compare the beginning of a text that has a last token beyond the original length."""
+        tokens, original = self._tokens_to_check, self.kv_shape.turns_at
+        tokens = tokens[:original]
+        ids = torch.tensor([[*tokens, 0]], device=self.kv_shape.device)
+        positions = torch.tensor([[*range(len(tokens)), original]], device=self.kv_shape.device)
+        use_attention(self._model, implementation)
+        with attention_kernels(self.kv_shape.device):
+            plain = self._model(ids, position_ids=positions, use_cache=False).logits[0, -2].float()
+        use_attention(self._model, ATTENTION)
+        cache = TreeCache(self.kv_shape, 1, _NO_LIMIT)
+        for part in (tokens[:-3], tokens[-3:]):
+            ours = self.forward([replace(cache.prepare([0], [part]), long=True)])[-1].float()
+        if not _difference(ours, plain) < self._max_error:
+            raise ModelError(
+                f"{self.card.name} ({self.card.family}) computes different logits with a tree "
+                f"cache in texts of more than {original} tokens"
+            )
+
     @property
     def _tokens_to_check(self) -> list[int]:
         """Of a text that is longer than a short window."""
@@ -177,12 +213,12 @@ class HuggingFaceModel(TransformersModel):
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
         if self.kv_shape.own_attention:
-            return self._difference(self._scrambled(cache, tokens)[-1])
+            return _difference(self._scrambled(cache, tokens)[-1], self._plain_last)
         parts = [tokens[:-3], tokens[-3:]]
         if padded:
             parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
-        return self._difference(outputs[-1][-1])
+        return _difference(outputs[-1][-1], self._plain_last)
 
     def _scrambled(self, cache: TreeCache, tokens: list[int]) -> Tensor:
         """The last logits, where rows are not in the order of positions."""
@@ -193,11 +229,11 @@ class HuggingFaceModel(TransformersModel):
         cache.release(2)
         return self.forward([cache.prepare([1], [last])])
 
-    def _difference(self, logits: Tensor) -> float:
-        """Relative, from those of the plain model."""
-        ours, plain = logits.float(), self._plain_last
-        error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
-        return error
+
+def _difference(logits: Tensor, plain: Tensor) -> float:
+    """Relative, from those of the plain model."""
+    error: float = (logits.float() - plain).abs().max().item() / max(1.0, plain.abs().max().item())
+    return error
 
 
 def cache_attention(

@@ -11,6 +11,12 @@ def rows_words(shape: KVShape) -> str:
     if borrowing:
         verb = "reads" if borrowing == 1 else "read"
         reaches += f" {_share(borrowing, shape)} {verb} the rows of another layer."
+    if shape.turns_at:
+        reaches += (
+            f" In texts of more than {counted(shape.turns_at, 'token')} the model rotates all "
+            "positions by other factors (longrope): a run that grows beyond computes its rows "
+            "again, once."
+        )
     if not reaches:
         return ""
     return (

@@ -3,14 +3,18 @@
 import pytest
 import torch
 import transformers
+from equality import assert_same_decisions
+from made_runs import run_of
 from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
 from eab.errors import PromptError
 from eab.events import TokensAppended
 from eab.models.loading import wrap_model
+from eab.run import fold
 
 SIZES = {
     "vocab_size": 72,
@@ -32,6 +36,7 @@ LONGROPE = {
     "long_factor": [4.0] * 4,
     "original_max_position_embeddings": 32,
 }
+PHI_LONG = {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}
 
 SLIDING_MASK = {  # only the mask slides: the layers hold no window
     "sliding_window": 16,
@@ -66,7 +71,7 @@ def made(kind, **more):
         ("Qwen2Config", {"sliding_window": 16, "use_sliding_window": False}, 128),
         ("Qwen2Config", QWEN_WINDOW | {"max_window_layers": 1}, 128),
         ("Qwen2Config", QWEN_WINDOW | {"max_window_layers": 2}, 128),
-        ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}, 32),
+        ("Phi3Config", PHI_LONG, 128),
         ("SmolLM3Config", SLIDING_MASK, 128),
         ("Llama4TextConfig", TEMPERATURE, 128),
         ("LlamaConfig", {}, 128),
@@ -86,7 +91,7 @@ def test_windows_do_not_shorten_the_context(kind, more, context, words):
     [
         ("MistralConfig", {"sliding_window": 16, "use_sliding_window": False}),
         ("Phi3Config", {"sliding_window": 16, "layer_types": ["full_attention"] * 2}),
-        ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
+        ("Phi3Config", PHI_LONG),
         ("SmolLM3Config", SLIDING_MASK),
         ("Llama4TextConfig", TEMPERATURE),
     ],
@@ -107,3 +112,58 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
             tokens.append(new.token)
     with pytest.raises(PromptError, match=f"is {ours.context} tokens"):
         next(event_stream(ours, Request(f"{prompt} w5", config)))
+
+
+CROSSING = BranchingConfig(
+    max_new_tokens=14, max_paths=20, min_fork_weight=0.1, entropy_threshold=0.5, temperature=3.0
+)
+
+
+@pytest.mark.parametrize("length", [20, 28, 31, 32, 33])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"cache": name} for name in ("tree", "deep-copy", "concat-cow", "recompute")),
+        {"attention": "padded", "r": 5},
+        {"drafter": "prompt-lookup", "draft_length": 4},
+    ],
+    ids=str,
+)
+def test_a_run_across_the_original_length_reads_as_whole_texts(length, more, words):
+    """Longrope: beyond 32 tokens, all positions are rotated by other factors."""
+    plain, ours = made("Phi3Config", **PHI_LONG), wrap_model(made("Phi3Config", **PHI_LONG), words)
+    assert "In texts of more than 32 tokens" in ours.card.attention
+    prompt = " ".join(f"w{2 + index % 7}" for index in range(length))
+    run = run_of(ours, prompt, CROSSING, **more)
+    assert len(run.leaves()) > 2
+    for leaf in run.leaves():
+        text = list(run.started.prompt_tokens)
+        for token in run.tokens(leaf.id):
+            with torch.inference_mode():
+                logits = plain(torch.tensor([text]), use_cache=False).logits[0, -1]
+            log_probs = (logits / CROSSING.temperature).log_softmax(-1)
+            assert token.log_prob == pytest.approx(log_probs[token.token].item(), abs=1e-9)
+            entropy = torch.special.entr(log_probs.exp()).sum().item()
+            assert token.entropy == pytest.approx(entropy, abs=1e-9)
+            text.append(token.token)
+
+
+def test_across_the_original_length_greedy_tokens_are_those_of_transformers(words):
+    plain, ours = made("Phi3Config", **PHI_LONG), wrap_model(made("Phi3Config", **PHI_LONG), words)
+    prompt = " ".join(f"w{2 + index % 50}" for index in range(24))
+    run = run_of(ours, prompt, max_new_tokens=20, max_paths=1, policy="greedy")
+    ids = torch.tensor([run.started.prompt_tokens])
+    mask = torch.ones_like(ids)
+    made_by = plain.generate(ids, attention_mask=mask, max_new_tokens=20, do_sample=False)
+    [sample] = run.samples
+    assert list(sample.token_ids) == made_by[0, 24:].tolist()[: len(sample.token_ids)]
+    assert len(sample.token_ids) > 10
+
+
+def test_runs_on_both_sides_of_the_original_length_share_passes(words):
+    ours = wrap_model(made("Phi3Config", **PHI_LONG), words)
+    prompts = [" ".join(f"w{2 + i % 11}" for i in range(length)) for length in (12, 29, 40)]
+    scheduler = Scheduler(ours)
+    handles = [scheduler.submit(Request(prompt, CROSSING)) for prompt in prompts]
+    for handle, prompt in zip(handles, prompts, strict=True):
+        assert_same_decisions(fold(list(handle)), run_of(ours, prompt, CROSSING))

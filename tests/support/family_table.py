@@ -45,6 +45,13 @@ LATENT = {
     "qk_nope_head_dim": 4,
     "v_head_dim": 6,
 }
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [1.0, 2.0, 4.0, 8.0],
+    "original_max_position_embeddings": 12,
+}
 ROUTED = {
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
@@ -104,6 +111,13 @@ FAMILIES = (
     Family("Mistral", "MistralConfig", WINDOW, GATED | {"sliding_window": 6}, quick=True),
     Family("Ministral", "MinistralConfig", MIXED, GATED | HEADS | ALTERNATING),
     Family("Phi-3", "Phi3Config", WINDOW, GATED | {"sliding_window": 6}),
+    Family(
+        "Phi-3 beyond its original length",
+        "Phi3Config",
+        "rotated by other factors",
+        GATED | {"original_max_position_embeddings": 12, "rope_parameters": LONGROPE},
+        quick=True,
+    ),
     Family("Starcoder 2", "Starcoder2Config", WINDOW, GATED | {"sliding_window": 6}),
     Family("Qwen 2", "Qwen2Config", PLAIN, GATED),
     Family(
