@@ -72,6 +72,9 @@ NOTHING: Final = Offers()
 def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) -> None:
     """Put a board on the page with this message."""
 
+    def resend() -> None:
+        _feed().resend(st.session_state[key]["missed"]["since"])
+
     def grow() -> None:
         if offers.grow is not None:
             offers.grow(TokenAddress(**st.session_state[key]["grow"]))
@@ -94,7 +97,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
         key=key,
         # In a list: Streamlit would look for tables in a dict, and import pandas for that.
         data=[message | {"offers": offers.as_message()}],
-        on_keyframe_change=_feed().request_keyframe,
+        on_missed_change=resend,
         on_grow_change=grow,
         on_what_if_change=what_if,
         on_run_at_change=run_at,

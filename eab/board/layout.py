@@ -23,6 +23,7 @@ GAP: Final = 58.0
 PADDING: Final = 20.0
 LONGEST: Final = 44  # characters in a box
 PROMPT_LONGEST: Final = 34
+MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 ENDS_AT_ONCE: Final = "(ends)"  # in the box of a path without a text
 
 _NARROW: Final = frozenset("iljtfrI.,;:!|'` ()[]")
@@ -81,8 +82,8 @@ def _box_width(path: Path) -> float:
     return text_width(shorten("".join(pieces(path)), LONGEST)) + PADDING
 
 
-def pieces(path: Path) -> list[str]:
-    """The visible text of a path, one piece per token.
+def pieces(path: Path, first: int = 0) -> list[str]:
+    """The visible text of a path, one piece per token from token number `first` on.
 
     A character that is split over several tokens belongs to the last of them. The piece of a
     control token is empty: the mark of the path shows that it has ended. A path that ends at once
@@ -90,7 +91,8 @@ def pieces(path: Path) -> list[str]:
     """
     pieces: list[str] = []
     incomplete = ""
-    for token in path.tokens:
+    start = _start_of_character(path, first)
+    for token in path.tokens[start:]:
         incomplete += token.shown
         if _is_incomplete(incomplete):
             pieces.append("")
@@ -99,9 +101,18 @@ def pieces(path: Path) -> list[str]:
         incomplete = ""
     if incomplete and pieces:
         pieces[-1] = _visible(incomplete)
-    if path.status == "finished" and pieces and not any(pieces):
+    if path.status == "finished" and pieces and not any(token.shown for token in path.tokens):
         pieces[-1] = ENDS_AT_ONCE
-    return pieces
+    return pieces[first - start :]
+
+
+def _start_of_character(path: Path, first: int) -> int:
+    """A token so far before this one that its character begins after it."""
+    texts = 0
+    while first > 0 and texts < MAX_BYTES_OF_CHARACTER:
+        first -= 1
+        texts += bool(path.tokens[first].shown)
+    return first
 
 
 @lru_cache(maxsize=1 << 16)

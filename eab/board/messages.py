@@ -12,23 +12,20 @@ Their types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` co
 import math
 import re
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.analysis.separate_caches import separate_bytes
 from eab.board.deciding_forks import deciding_forks
-from eab.board.layout import pieces
+from eab.board.layout import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
-MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
-OVERLAP: Final = 4  # messages: the browser may miss some of them
-KEYFRAME: Final = 60  # messages
+OVERLAP: Final = 2  # messages: the browser may miss one; if it misses more, it asks for them
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
 PROMPT_LONGEST: Final = 200  # characters of its end, as many as the tree may have room for
 _PROMPT_START: Final = 80  # characters; the outline on a phone begins with them
@@ -39,8 +36,9 @@ class Feed:
     """What was sent to one board."""
 
     key: str = ""  # name of the run
-    # The last step of each message since the last keyframe, the newest last
+    # The last steps of the last messages, the newest last
     steps: list[int] = field(default_factory=list)
+    begin: int = 0  # where the next message begins if there are none
 
     def message(
         self,
@@ -59,22 +57,21 @@ class Feed:
         """
         if self.key != key:
             self.key = key
-            self.request_keyframe()
+            self.resend()
         if mode == "replay":
-            self.request_keyframe()
-        since = self._since()
+            self.resend()
+        since = self.steps[0] if self.steps else self.begin
         if mode == "live":
             self.steps.append(max(0, len(run.steps) - 1) if run is not None else 0)
+            del self.steps[:-OVERLAP]
         message = board_message(run, since) if run is not None else _NOT_STARTED
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
-    def request_keyframe(self) -> None:
-        """Make the next message a keyframe, for example because the board missed something."""
-        self.steps.clear()
-
-    def _since(self) -> int:
-        whole = len(self.steps) % KEYFRAME == 0
-        return 0 if whole else self.steps[max(0, len(self.steps) - OVERLAP)]
+    def resend(self, since_step: int = 0) -> None:
+        """Make the next message begin with this step, as the board has missed what came after it;
+        with 0 it is a keyframe.
+        """
+        self.steps, self.begin = [], since_step
 
 
 _NOT_STARTED: Final[dict[str, Any]] = {
@@ -128,7 +125,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
             for path in run.paths
             if path.touched >= since_step
         ],
-        "texts": [*texts],
+        "texts": [token_text.visible(text) for text in texts],
         "steps": _step_records(run, since_step),
         "sentences": {
             "tree": tree_sentence(run),
@@ -174,13 +171,11 @@ def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int])
     """`tokens` begin with the path's token number `first_token`; the browser has those before.
     `begun` is what comes before a first token that continues a word.
     """
-    known = since_step - MAX_BYTES_OF_CHARACTER
-    # What a stop string cuts off may have been sent before.
-    first = len([*takewhile(lambda token: token.step < known and not token.cut, path.tokens)])
-    shown = pieces(path)
-    if shown:
+    first = _first_new(path, since_step)
+    shown = pieces(path, first)
+    if shown and not first:
         shown[0] = begun + shown[0]
-    records = zip(path.tokens[first:], shown[first:], strict=True)
+    records = zip(path.tokens[first:], shown, strict=True)
     return {
         "id": path.id,
         "parent": path.parent,
@@ -194,6 +189,16 @@ def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int])
         "first_token": first,
         "tokens": [_token_record(token, piece, texts) for token, piece in records],
     }
+
+
+def _first_new(path: Path, since_step: int) -> int:
+    """The number of the first token whose record may have changed since this step."""
+    known = since_step - MAX_BYTES_OF_CHARACTER - path.born
+    first = min(max(0, known), len(path.tokens))
+    if not path.cut:
+        return first
+    # A stop string cuts off what may have been sent before.
+    return next((index for index, token in enumerate(path.tokens[:first]) if token.cut), first)
 
 
 def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
@@ -219,7 +224,7 @@ def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
 
 
 def _place(text: str, texts: dict[str, int]) -> int:
-    return texts.setdefault(token_text.visible(text), len(texts))
+    return texts.setdefault(text, len(texts))
 
 
 def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:

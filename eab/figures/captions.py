@@ -25,41 +25,30 @@ _MAX_QUOTE: Final = 60  # characters
 
 def tree_sentence(run: RunState) -> str:
     """What the tree shows."""
-    return _tree_words(run, len(run.steps) - 1, _highest(_records(run), math.inf))
+    return _tree_words(run, len(run.steps) - 1, _highest(run, math.inf))
 
 
 def entropy_sentence(run: RunState) -> str:
     """What the entropy trace shows."""
-    return _entropy_words(run, _highest(_records(run), math.inf))
+    return _entropy_words(run, _highest(run, math.inf))
 
 
 def sentences_at(run: RunState, steps: Sequence[int]) -> list[dict[str, str]]:
     """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
-    records = _records(run)
     return [
         {
-            "tree": _tree_words(run, step, _highest(records, step)),
-            "entropy": _entropy_words(run, _highest(records, step)),
+            "tree": _tree_words(run, step, _highest(run, step)),
+            "entropy": _entropy_words(run, _highest(run, step)),
             "memory": memory,
         }
         for step, memory in zip(steps, words_by_step(run, steps), strict=True)
     ]
 
 
-def _records(run: RunState) -> list[Token]:
-    """The tokens, by step, whose entropy is higher than that of all tokens before them."""
-    found: list[Token] = []
-    for token in sorted(
-        (token for path in run.paths for token in path.tokens), key=lambda token: token.step
-    ):
-        if not found or token.entropy > found[-1].entropy:
-            found.append(token)
-    return found
-
-
-def _highest(records: Sequence[Token], step: float) -> Token | None:
-    known = bisect_right(records, step, key=lambda token: token.step)
-    return records[known - 1] if known else None
+def _highest(run: RunState, step: float) -> Token | None:
+    """The token with the highest entropy up to this step."""
+    known = bisect_right(run.peaks, step, key=lambda token: token.step)
+    return run.peaks[known - 1] if known else None
 
 
 def _tree_words(run: RunState, step: int, highest: Token | None) -> str:

@@ -43,6 +43,7 @@ class RunState:
         probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
         ended: The last event; None while the run goes on.
         events: All of them.
+        peaks: The tokens whose entropy was higher than that of all tokens before them.
     """
 
     def __init__(self, started: RunStarted, probe: Sequence[float] = ()) -> None:
@@ -50,6 +51,7 @@ class RunState:
         self.ended: RunEnded | None = None
         self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
+        self.peaks: list[Token] = []
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
         self._predicted_step = -1
@@ -135,6 +137,7 @@ class RunState:
     def _append(self, event: TokensAppended) -> None:
         step, paths = event.step, self.paths
         seen = self._predicted if step == self._predicted_step else {}
+        highest = self.peaks[-1].entropy if self.peaks else -math.inf
         for number, token, text, log_prob, special in event.tokens:
             path = paths[number]
             tokens = path.tokens
@@ -145,6 +148,9 @@ class RunState:
             _, entropy, candidates, whole = seen.get(origin) or self._seen(origin, step)
             tokens.append(Token(step, token, text, special, log_prob, entropy, candidates, whole))
             path.touched = step
+            if entropy > highest:
+                highest = entropy
+                self.peaks.append(tokens[-1])
             if self._stop and not special:
                 self._tails[number] = self._stop.search(self._tails[number][0], text)
 

@@ -1,8 +1,8 @@
 """The board as a widget for notebooks, by anywidget; `eab.api.notebook` imports it when needed.
 
-It is sent the messages of the app's board, and sends back requests: for a keyframe, which is a
-message with the whole run, to stop the run, and to show it at another threshold. What needs Python
-is offered only where Python answers a first request: a saved page has the message, but no kernel.
+It is sent the messages of the app's board, and sends back requests: for what the board has missed,
+to stop the run, and to show it at another threshold. What needs Python is offered only where Python
+answers a first request: a saved page has the message, but no kernel.
 """
 
 import atexit
@@ -192,7 +192,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
                     self._send_status(self._progress())
         except Exception as error:  # any error is shown in the notebook
             self._error = error
-        self._feed.request_keyframe()  # the last message is whole: a saved notebook keeps it
+        self._feed.resend()  # the last message is whole: a saved notebook keeps it
         self.running = False
         self._send_status(self._ending())
         with self._lock:
@@ -229,8 +229,8 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
     def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         if content.get("request") == "stop":
             self.stop()
-        elif content.get("request") == "keyframe":
-            self._feed.request_keyframe()
+        elif content.get("request") == "missed":
+            self._feed.resend()  # whole, as a saved notebook keeps it
             if not self.running:
                 self._send_status(self.status)
         else:

@@ -19,7 +19,7 @@ from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import RunState, fold
+from eab.run import RunState, Step, fold
 
 HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
 STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
@@ -85,6 +85,42 @@ def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lo
     arrived = [message for index, message in enumerate(messages) if index % 3 != 1]
     arrived += [messages[3], board_message(run, max(0, len(run.steps) - 6))]  # late, and the last
     assert as_browser(arrived) == as_browser([board_message(run)])
+
+
+@given(st.integers(0, 500), st.integers(1, 25), st.lists(st.booleans(), min_size=25, max_size=25))
+def test_a_board_that_asks_for_what_it_missed_has_the_whole_run(
+    seed: int, steps: int, lost: list[bool]
+) -> None:
+    started, *events = invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"])
+    run, feed = RunState(started), Feed()
+    arrived: list[dict[str, Any]] = []
+    last = 0
+    for event in events:
+        run.apply(event)
+        if not isinstance(event, StepTimed):
+            continue
+        message = feed.message(run, "run", "live")
+        if lost[event.step]:
+            continue
+        if message["since_step"] > last:
+            feed.resend(last)
+            message = feed.message(run, "run", "live")
+        arrived.append(message)
+        last = event.step
+    feed.resend(last)
+    arrived.append(feed.message(run, "run", "live"))
+    assert as_browser(arrived) == as_browser([board_message(run)])
+
+
+def test_a_message_covers_one_that_was_lost_and_no_more() -> None:
+    run, feed = fold(invented_run(2, 40, 8)), Feed()
+    feed.resend(10)
+    begins = []
+    for steps in (20, 25, 31, 40):
+        del run.steps[steps:]
+        run.steps += [Step(step) for step in range(len(run.steps), steps)]
+        begins.append(feed.message(run, "run", "live")["since_step"])
+    assert begins == [0, 19, 19, 24]  # another run is sent whole
 
 
 @given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))

@@ -61,10 +61,11 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boa
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.expect_cursor(5)
     shown.feed(fold(STORY), since=15, mode="live")
-    assert shown.page.evaluate("triggers") == ["keyframe"]
+    assert shown.page.evaluate("triggers") == ["missed"]
     before = shown.data("paths")
     shown.feed(fold(STORY), since=15, mode="live", name="two")  # nothing of it is known
-    assert shown.page.evaluate("triggers") == ["keyframe"] * 2
+    assert shown.page.evaluate("triggers") == ["missed"] * 2
+    assert shown.page.evaluate("requests") == [{"since": 5}, {"since": 0}]
     assert shown.data("paths") == before > 0
     assert shown.page.evaluate(f"{BOARD}.getRootNode().__board.store.run.key") == "one"
     shown.feed(fold(STORY), mode="live")

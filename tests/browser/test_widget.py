@@ -274,7 +274,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
-    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "keyframe"}]
+    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "missed"}]
 
 
 def test_hostile_text_stays_text(cell: OpenPage) -> None:

@@ -152,7 +152,7 @@ def test_a_board_that_missed_something_is_told_everything() -> None:
     live = eab.explore(TableModel(random_table(3, 5)), "0", max_new_tokens=4)
     run = live.wait()
     live.message = {}
-    live._handle_custom_msg({"request": "keyframe"}, [])
+    live._handle_custom_msg({"request": "missed"}, [])
     assert live.message.items() >= board_message(run).items()
 
 

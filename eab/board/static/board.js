@@ -21,6 +21,7 @@ import { onKey } from "./keys.js";
 import { MemoryChart } from "./memory_chart.js";
 import { Announcer, LimitNote, SilenceNotice } from "./notices.js";
 import { Outline } from "./outline.js";
+import { Pace } from "./pace.js";
 import { markLegends, Panel } from "./panel.js";
 import { Presentation } from "./presentation.js";
 import { Replay } from "./replay.js";
@@ -40,8 +41,8 @@ const PHONE = { width: 640, height: 480 }; // px; narrower boards and lower wind
 export class Board {
   // What a host may set; the user can ask only for what the messages offer.
 
-  /** Records are missing: send the whole run. @type {((version: number) => void) | null} */
-  onKeyframeNeeded = null;
+  /** Records from this step on are missing: send them. @type {((since: number) => void) | null} */
+  onMissed = null;
   /** The user wants a new run from this token. @type {((address: TokenAddress) => void) | null} */
   onGrow = null;
   /** What if the run had had these? @type {((request: WhatIfRequest) => void) | null} */
@@ -68,7 +69,8 @@ export class Board {
     /** @type {Send} */
     const send = (name, ...values) => Reflect.apply(this.commands[name], this.commands, values);
     this.send = send;
-    this.replay = new Replay(store, view, send);
+    this.pace = new Pace();
+    this.replay = new Replay(store, view, send, this.pace);
     this.presentation = new Presentation(root, view, send);
     this.guidance = new Guidance(store, view, send);
     this.entropy = new EntropyChart(store, view, send);
@@ -158,16 +160,16 @@ export class Board {
     const isNewRun = message.run !== store.run.key;
     if (!isNewRun && (message.what_if ?? "") !== store.whatIf) this.clearForWhatIf();
     if (!isNewRun && message.version < store.version) return;
-    if (store.isGap(message)) return this.onKeyframeNeeded?.(message.version);
+    if (store.isGap(message)) return this.onMissed?.(isNewRun ? 0 : store.lastStep);
     if (isNewRun) this.clear();
     store.takeRun(message);
     this.mark();
-    if (!store.addRecords(message)) return this.onKeyframeNeeded?.(message.version);
+    if (!store.addRecords(message)) return this.onMissed?.(0);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
     this.guidance.follow(message.guide);
     this.announcer.tell(store.run);
-    this.silence.onMessage(store.run.mode === "live" && !store.run.ended);
+    this.silence.onMessage(store.isGrowing);
     this.render();
   }
 
@@ -251,7 +253,13 @@ export class Board {
   /** @param {number} now ms */
   onFrame(now) {
     this.frame = 0;
-    const moving = this.tree.tick(this.view.animates ? EASE : 1);
-    if (this.replay.tick(now) || moving) this.requestFrame();
+    this.pace.begin(now);
+    const jumps = !this.view.animates || (this.store.isGrowing && this.pace.isSlow);
+    const moving = this.tree.tick(jumps ? 1 : EASE);
+    const { cursor } = this.view;
+    const goesOn = this.replay.tick(now);
+    if (!goesOn && !moving) return;
+    if (moving || cursor !== this.view.cursor) this.pace.drew(now);
+    this.requestFrame();
   }
 }

@@ -4,21 +4,24 @@
 // round, and after a live run, it rests at the step with the most live paths, as the last step often
 // has only one.
 
+/** @import { Pace } from "./pace.js" */
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Message, Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 
 const STEPS_PER_SECOND = 6;
-const GLIDE_STEPS_PER_SECOND = 12;
+const GLIDE = { slowest: 12, perStepBehind: 5 }; // steps per second
+const SLOW_MS = 150; // between two pictures of a live run, where the browser is slow
 const END_MS = 1500; // at the last step, before the cursor goes to where it rests
 const REST_MS = 5000; // at rest, before the next round
 
 export class Replay {
-  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
-  constructor(store, view, send) {
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send @param {Pace} pace */
+  constructor(store, view, send, pace) {
     this.store = store;
     this.view = view;
     this.send = send;
+    this.pace = pace;
     this.speed = 1;
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
     this.byItself = false; // whether the board began to play, not the user
@@ -63,7 +66,7 @@ export class Replay {
       this.rests = true;
       this.reachEnd();
     }
-    this.growing = run.mode === "live" && !run.ended;
+    this.growing = this.store.isGrowing;
   }
 
   /** The cursor may have come to the end. */
@@ -145,8 +148,9 @@ export class Replay {
 
   /** @param {number} now ms */
   glide(now) {
+    if (this.pace.isSlow && now - this.movedAt < SLOW_MS) return;
     const behind = this.store.lastStep - this.view.cursor;
-    this.advance(now, Math.max(GLIDE_STEPS_PER_SECOND, 2 * behind), 0.2);
+    this.advance(now, Math.max(GLIDE.slowest, GLIDE.perStepBehind * behind), 0.2);
   }
 
   /**

@@ -152,6 +152,11 @@ export class RunStore {
     this.lastStep = 0;
   }
 
+  /** Whether more is to come. */
+  get isGrowing() {
+    return this.run.mode === "live" && !this.run.ended;
+  }
+
   /**
    * Whether records are missing between this message and those that are known.
    * @param {Message} message

@@ -37,7 +37,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   parentElement.__board ??= newBoard(parentElement);
   const board = parentElement.__board;
   const { run, offers = {} } = message ?? {};
-  board.onKeyframeNeeded = (version) => setTriggerValue("keyframe", version);
+  board.onMissed = (since) => setTriggerValue("missed", { since });
   board.onGrow = (address) => setTriggerValue("grow", address);
   board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
   board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });

@@ -346,7 +346,7 @@ export interface WidgetModel {
   get(name: "running"): boolean;
   on(event: string, listener: () => void): void;
   off(event: string, listener: () => void): void;
-  send(content: { request: "hello" | "stop" | "keyframe" }): void;
+  send(content: { request: "hello" | "stop" | "missed" }): void;
   send(content: { request: "what_if" } & WhatIfRequest): void;
 }
 

@@ -68,7 +68,7 @@ function keepKeys(el, signal) {
 function render({ model, el }) {
   const board = new Board(el);
   keepKeys(el, board.closing.signal);
-  board.onKeyframeNeeded = () => model.send({ request: "keyframe" });
+  board.onMissed = () => model.send({ request: "missed" });
   const whatIfs = new WhatIfRequests(model);
   board.onWhatIf = (request) => whatIfs.ask(request);
   const bar = new StopBar(model);
