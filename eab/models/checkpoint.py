@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,11 @@ from eab.errors import ModelError
 from eab.formatting import counted, quoted
 
 _INDEX: Final = "model.safetensors.index.json"
+_IN_LAYER: Final = re.compile(r"(?P<layers>.*?)\.(?P<layer>\d+)\.")
+# Masks and frequencies that older versions saved, and every version computes
+_TABLE: Final = re.compile(
+    r"(inv_freq|masked_bias|causal_mask|position_ids|(attn|attention)\.bias)$"
+)
 
 
 def refuse_other_shards(folder: str) -> None:
@@ -56,6 +62,41 @@ def refuse_other_shapes(name: str, info: Mapping[str, Any]) -> None:
             f"config.json of the model {quoted(name)} contradicts its weights: {weight} is "
             f"{_shape_words(stored)} in the file and {_shape_words(expected)} by the "
             "configuration. Copy or download both again"
+        )
+
+
+def refuse_further_weights(
+    name: str, info: Mapping[str, Any], weights: Collection[str], more_layers: int = 0
+) -> None:
+    """Refuse a checkpoint with weights inside the layers or modules of its model that the model has
+    no place for, such as those of a further layer. transformers would leave them out. What stands
+    beside the model, such as the part for images of a larger one, may be left out.
+
+    Args:
+        info: As in `refuse_missing_weights`.
+        weights: The names of the model's own.
+        more_layers: That may follow the model's own, for other purposes than to generate.
+    """
+    in_layers = [found for weight in weights if (found := _IN_LAYER.match(weight))]
+    depths: dict[str, int] = {}
+    for found in in_layers:
+        depths[found["layers"]] = max(depths.get(found["layers"], 0), int(found["layer"]) + 1)
+    modules = {weight.rpartition(".")[0] for weight in weights}
+    others = []
+    for weight in sorted(set(info["unexpected_keys"]) - set(weights)):
+        found = _IN_LAYER.match(weight)
+        if found and found["layers"] in depths:
+            depth, layer = depths[found["layers"]], int(found["layer"])
+            inside = not depth <= layer < depth + more_layers
+        else:
+            inside = weight.rpartition(".")[0] in modules
+        if inside and not _TABLE.search(weight):
+            others.append(weight)
+    if others:
+        raise ModelError(
+            f"config.json of the model {quoted(name)} contradicts its weights: "
+            f"{counted(len(others), 'weight')} in its files have no place in the model that it "
+            f"describes, such as {quoted(others[0])}. Copy or download both again"
         )
 
 

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from eab.errors import ModelError
-from eab.formatting import human_bytes, quoted, reason_of
+from eab.formatting import counted, excerpt, human_bytes, quoted, reason_of
 from eab.models.machine import CPU, total_memory
 
 MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: lists of this length are made
+# Settings that have one entry for each layer
+_LAYER_LISTS: Final = ("layer_types", "layers_block_type", "no_rope_layers", "mlp_layer_types")
 _COUNT: Final = re.compile("num_|layer")
 # Per tensor and per byte of the files. Split tensors, buffers, and one bit per weight are allowed.
 _TENSORS_PER_TENSOR, _NUMBERS_PER_BYTE = 4, 16
@@ -43,15 +46,42 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
     Raises:
         ModelError: It asks for too much, or cannot be used.
     """
-    refuse_absurd_counts(name, PreTrainedConfig.get_config_dict(source, **options)[0])
+    told = PreTrainedConfig.get_config_dict(source, **options)[0]
+    refuse_absurd_counts(name, told)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
     except Exception as error:  # transformers raises anything for a damaged or hostile config
         raise ModelError(
             f"the model {quoted(name)} cannot be loaded: its config.json cannot be used "
-            f"({reason_of(error)})"
+            f"({_wrong_list(told) or _wrong_value(told, error) or reason_of(error)})"
         ) from error
     return config
+
+
+def _wrong_list(config: Mapping[str, Any]) -> str:
+    """Which list of layers has another length than the configuration says; empty if none has."""
+    parts = [config, *(value for value in config.values() if isinstance(value, Mapping))]
+    for part in parts:
+        layers = part.get("num_hidden_layers")
+        for key in _LAYER_LISTS:
+            named = part.get(key)
+            if isinstance(layers, int) and isinstance(named, list) and len(named) != layers:
+                return (
+                    f"num_hidden_layers is {layers}, but {key} names {counted(len(named), 'layer')}"
+                )
+    return ""
+
+
+def _wrong_value(config: Mapping[str, Any], error: Exception) -> str:
+    """Which setting has a wrong value, if that is what transformers found; else empty."""
+    if not isinstance(error, StrictDataclassError):
+        return ""
+    reason = " ".join(str(error.__cause__ or error).split())
+    named = re.match(r"Field '(\w+)'", reason)
+    if named and named[1] in config:
+        return f"{named[1]} cannot be {quoted(config[named[1]])}"
+    reason = re.sub(r"\('[^()]*'\)", "those that transformers knows,", reason)
+    return excerpt(reason.replace("`", ""), 200)
 
 
 def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:

@@ -16,8 +16,14 @@ from transformers import (
 )
 
 from eab.errors import ModelError
-from eab.models.checkpoint import refuse_missing_weights, refuse_other_shapes, refuse_other_shards
+from eab.models.checkpoint import (
+    refuse_further_weights,
+    refuse_missing_weights,
+    refuse_other_shapes,
+    refuse_other_shards,
+)
 from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_size
+from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, folder_of
 
 HUB_SECONDS: Final = 10  # to wait for the Hub
@@ -57,6 +63,9 @@ def load(
     options["ignore_mismatched_sizes"] = True
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.place, **options)
     model, info = loaded
+    if not quantized_by(model):  # their libraries save tensors of their own
+        more = int(getattr(config.get_text_config(), "num_nextn_predict_layers", 0) or 0)
+        refuse_further_weights(source.place, info, set(model.state_dict()), more)
     refuse_missing_weights(source.place, info)
     refuse_other_shapes(source.place, info)
     return tokenizer, model

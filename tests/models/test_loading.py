@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import tiny
 from safetensors.torch import load_file, save_file
 
 from eab.errors import ModelError
@@ -139,6 +140,62 @@ def test_a_configuration_that_contradicts_its_weights_is_refused(damage, llama_f
         ModelError, match=r"its weights: model\S* is \d+ × \d+ in the file and \d+ ×"
     ):
         load_model(str(llama_folder), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("saved", "changed"),
+    [
+        ({}, {"num_hidden_layers": 1}),
+        ({"attention_bias": True}, {"attention_bias": False}),
+        ({"kind": "Qwen3Config"}, {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}),
+        ({"kind": "MambaConfig", "state_size": 4}, {"num_hidden_layers": 1}),
+    ],
+    ids=str,
+)
+def test_a_configuration_without_a_place_for_all_weights_is_refused(
+    saved, changed, words, tmp_path
+):
+    tiny(**{"kind": "LlamaConfig", "dtype": torch.float32} | saved).save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    load_model(str(tmp_path), device="cpu")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(ModelError, match=r"its weights: \d+ weights in its files have no place"):
+        load_model(str(tmp_path), device="cpu")
+
+
+def test_weights_beside_the_model_and_tables_of_older_versions_are_left_out(llama_folder):
+    config = json.loads((llama_folder / "config.json").read_text())
+    config["num_nextn_predict_layers"] = 1
+    (llama_folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(llama_folder / "model.safetensors")
+    beside = ("vision.layers.0.q_proj.weight", "mtp.layers.0.q_proj.weight", "score.weight")
+    tables = ("model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.1.attn.masked_bias")
+    for name in (*beside, *tables, "model.layers.2.eh_proj.weight"):
+        weights[name] = torch.zeros(3)
+    save_file(weights, llama_folder / "model.safetensors", metadata={"format": "pt"})
+    load_model(str(llama_folder), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"layer_types": ["full_attention"]}, "num_hidden_layers is 2, but layer_types names 1"),
+        ({"no_rope_layers": [1]}, "num_hidden_layers is 2, but no_rope_layers names 1 layer"),
+        ({"layer_types": 3}, "layer_types cannot be 3"),
+        ({"hidden_size": "wide"}, "hidden_size cannot be 'wide'"),
+        ({"layer_types": ["slide"] * 2}, "must be in those that transformers knows, but got"),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_said_in_plain_words(damage, said, llama_folder):
+    config = json.loads((llama_folder / "config.json").read_text()) | {"model_type": "smollm3"}
+    (llama_folder / "config.json").write_text(json.dumps(config | damage))
+    with pytest.raises(ModelError) as caught:
+        load_model(str(llama_folder), device="cpu")
+    assert said in str(caught.value)
+    assert "Error" not in str(caught.value)
+    assert "class" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
