@@ -5,10 +5,9 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server import model_cache, rules
+from app.server import model_cache, rules, unfinished_kinds
 from app.server.getting import Getting
 from app.server.model_cache import ModelCache
-from app.server.store import default_store
 from app.server.unfinished import Keeper
 from app.server.worker import Worker
 from eab.models.packaged import SMOLLM2
@@ -24,9 +23,9 @@ def worker() -> Worker:
     here = [name for name in model_cache.KEPT if not model_cache.missing(name)]
     offered = [name for name in here if not allowed.models or name in allowed.models]
     models().warm_up(offered, WARM_UP_AFTER)
-    made, store = Worker(models(), rules=allowed), default_store()
-    if store is not None:
-        Keeper(lambda: made.remembered, store)
+    made = Worker(models(), rules=allowed)
+    if kinds := unfinished_kinds.of_this_server():
+        Keeper(lambda: made.remembered, kinds)
     return made
 
 

@@ -12,6 +12,7 @@ from waiting import wait_until
 from app.server.named_store import NamedStore
 from app.server.store import RUNS, RunStore
 from app.server.unfinished import Unfinished
+from app.server.unfinished_kinds import RUN
 from eab.run import fold
 
 pytestmark = [
@@ -27,12 +28,14 @@ from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.named_store import NamedStore
 from app.server.store import RUNS
+from app.server.unfinished_kinds import RUN
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 
 unfinished.EVERY = 0.05
 worker = Worker(ModelCache())
-unfinished.Keeper(lambda: worker.remembered, NamedStore(Path(sys.argv[1]), RUNS))
+store = NamedStore(Path(sys.argv[1]), RUNS)
+unfinished.Keeper(lambda: worker.remembered, [unfinished.Unfinished(store, RUN)])
 long = BranchingConfig(max_new_tokens=400, max_paths=32, cache="recompute")
 run = worker.start(run_job("Once upon a time", long, "embedded"))
 try:
@@ -59,11 +62,11 @@ def test_the_run_of_a_server_that_ended_is_saved(store: RunStore, signal_: signa
             return any(file.stat().st_size > 3000 for file in folder.glob("*.eab"))
 
         wait_until(has_written)
-        assert Unfinished(store).adopt() == [], "it lives"
+        assert Unfinished(store, RUN).adopt() == [], "it lives"
         server.send_signal(signal_)
         server.wait(timeout=60)
     deadline = time.monotonic() + 10
-    while not (names := Unfinished(store).adopt()):
+    while not (names := Unfinished(store, RUN).adopt()):
         assert time.monotonic() < deadline
     [saved] = store.all()
     run = fold(store.load(saved.id)[1])

@@ -3,10 +3,10 @@
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from eab.errors import ConfigError, EabError, RecordError
 from eab.events import Progressed, RunEnded
@@ -93,24 +93,54 @@ class TuningReport(reports.Report[Began, Cell]):
 
 def dumps(report: TuningReport) -> bytes:
     """A sweep as gzip of JSON; the same cells give the same bytes."""
+    content = _head(report) | {"cells": _rows(report.cells)}
+    return gzip.compress(_json(content), mtime=0)
+
+
+def lines(report: TuningReport, known: int) -> bytes:
+    """What a file of a growing sweep gets once `known` of its cells are in it; -1: it is new."""
+    new = [] if known >= 0 else [_head(report)]
+    return b"".join(_json(value) + b"\n" for value in [*new, *_rows(report.cells[max(0, known) :])])
+
+
+def _head(report: TuningReport) -> dict[str, Any]:
     if report.began is None:
         raise RecordError("the sweep has not started, so there is nothing to save")
-    rows = [cell.row() for cell in report.cells]
-    content = _HEAD | {
-        "began": asdict(report.began),
-        "columns": COLUMNS,
-        "cells": [[row[name] for name in COLUMNS] for row in rows],
-    }
-    return gzip.compress(json.dumps(content, separators=(",", ":")).encode("ascii"), mtime=0)
+    return _HEAD | {"began": asdict(report.began), "columns": COLUMNS}
+
+
+def _rows(cells: Sequence[Cell]) -> list[list[Any]]:
+    return [[row[name] for name in COLUMNS] for row in (cell.row() for cell in cells)]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def loads(data: bytes, name: str) -> TuningReport:
     """Read a sweep, which was stopped if cells are missing; RecordError says what is wrong."""
+    return _read(lambda: json.loads(_limited(_unpacked(data, name), name)), name)
+
+
+def load_lines(data: bytes, name: str) -> TuningReport:
+    """Read what `lines` gave, up to the last whole line; RecordError says what is wrong."""
+
+    def content() -> Any:
+        head, *rows = _limited(data, name).split(b"\n")[:-1]
+        return json.loads(head) | {"cells": [json.loads(row) for row in rows]}
+
+    return _read(content, name)
+
+
+def _limited(text: bytes, name: str) -> bytes:
+    if text.count(b",") > MAX_VALUES:
+        raise RecordError(f"the sweep {name} has more than {MAX_VALUES:,} values")
+    return text
+
+
+def _read(parse: Callable[[], Any], name: str) -> TuningReport:
     try:
-        text = _unpacked(data, name)
-        if text.count(b",") > MAX_VALUES:
-            raise RecordError(f"the sweep {name} has more than {MAX_VALUES:,} values")
-        content = json.loads(text)
+        content = parse()
         if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
             raise RecordError(f"{name} is not a sweep file of this version")
         began, columns = read(content["began"], Began), content["columns"]

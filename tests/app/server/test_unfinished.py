@@ -5,18 +5,24 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import wait_until
 
 from app.server import unfinished
-from app.server.job import run_job
+from app.server.job import Job, run_job
 from app.server.live_run import LiveRun, LiveTask
 from app.server.named_store import NamedStore
 from app.server.store import RUNS, RunStore
+from app.server.sweep_store import SWEEPS
 from app.server.unfinished import Keeper, Unfinished
+from app.server.unfinished_kinds import RUN, SWEEP
 from eab import record
-from eab.events import Event, Pause
+from eab.engine.request import Request
+from eab.events import Event, Pause, RunEnded
+from eab.labs.tuning.report import TuningReport
+from eab.lessons import bundled_runs
 from eab.record.growing_file import GrowingFile
 from eab.run import fold
 
@@ -25,6 +31,7 @@ ENDS = [count for count, event in enumerate(EVENTS, start=1) if isinstance(event
 BEGUN, LATER, LAST = ENDS[3], ENDS[5], ENDS[-1]  # events, up to a whole step
 STEPS = len(fold(EVENTS).steps)
 PROMPT = fold(EVENTS).started.prompt
+REQUESTS = (Request(PROMPT, fold(EVENTS).started.config),)
 
 
 @pytest.fixture
@@ -33,8 +40,8 @@ def store(tmp_path: Path) -> RunStore:
 
 
 @pytest.fixture
-def server(store: RunStore) -> Iterator[Unfinished]:
-    made = Unfinished(store)
+def server(store: RunStore) -> Iterator[Unfinished[Any]]:
+    made = Unfinished(store, RUN)
     yield made
     made.leave()
 
@@ -49,7 +56,20 @@ def live(events: list[Event], kind: str = "run") -> LiveRun:
     return run
 
 
-def files(store: RunStore) -> list[Path]:
+def live_sweep(cells: int) -> LiveTask[TuningReport]:
+    """The recorded sweep that has come so far."""
+    report = bundled_runs.tuning()
+    assert report.plan is not None
+    task = LiveTask(
+        Job("sweep", "embedded", TuningReport(), begin=lambda _: iter(()), requests=REQUESTS)
+    )
+    task.advance_to("running")
+    for event in (report.began, *report.cells[:cells]):
+        task.apply(event)
+    return task
+
+
+def files(store: NamedStore[Any]) -> list[Path]:
     return [*store.path.with_suffix(".unfinished").glob("*")]
 
 
@@ -58,7 +78,7 @@ def cut(run: LiveRun) -> str:
 
 
 def test_what_a_killed_server_left_is_a_saved_run_of_the_next(
-    store: RunStore, server: Unfinished
+    store: RunStore, server: Unfinished[Any]
 ) -> None:
     run = live(EVENTS[:BEGUN])
     server.write([run])
@@ -67,16 +87,16 @@ def test_what_a_killed_server_left_is_a_saved_run_of_the_next(
         run.apply(event)
     server.write([run])
     server.leave()  # as the system does for a process that is killed
-    assert Unfinished(store).adopt() == [PROMPT + cut(run)]
+    assert Unfinished(store, RUN).adopt() == [PROMPT + cut(run)]
     [saved] = store.all()
     assert store.load(saved.id)[1] == EVENTS[:LAST]
     assert saved.name == PROMPT + cut(run)
     assert not files(store)
-    assert Unfinished(store).adopt() == []
+    assert Unfinished(store, RUN).adopt() == []
 
 
 def test_a_run_that_has_ended_or_was_stopped_leaves_no_file(
-    store: RunStore, server: Unfinished
+    store: RunStore, server: Unfinished[Any]
 ) -> None:
     run, other = live(EVENTS[:BEGUN]), live(EVENTS[:BEGUN])
     server.write([run, other])
@@ -91,7 +111,7 @@ def test_a_run_that_has_ended_or_was_stopped_leaves_no_file(
 
 
 def test_what_has_no_step_and_what_nobody_asked_for_is_not_written(
-    store: RunStore, server: Unfinished
+    store: RunStore, server: Unfinished[Any]
 ) -> None:
     server.write([live(EVENTS[:1]), live(EVENTS[:BEGUN], "probe")])
     assert not files(store)
@@ -100,13 +120,13 @@ def test_what_has_no_step_and_what_nobody_asked_for_is_not_written(
 def test_a_server_that_lives_keeps_its_files(store: RunStore, server: Unfinished) -> None:
     run = live(EVENTS[:BEGUN])
     server.write([run])
-    assert Unfinished(store).adopt() == []
+    assert Unfinished(store, RUN).adopt() == []
     assert record.load(*files(store)) == run.events
     assert store.all() == []
 
 
 def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
-    store: RunStore, server: Unfinished
+    store: RunStore, server: Unfinished[Any]
 ) -> None:
     server.write([live(EVENTS[:LAST])])
     server.leave()
@@ -115,7 +135,7 @@ def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
     file.with_name("empty.eab").write_bytes(b"")
     other = file.with_name("other.eab")
     other.write_bytes(b"something else")
-    assert len(Unfinished(store).adopt()) == 1
+    assert len(Unfinished(store, RUN).adopt()) == 1
     events = store.load(store.all()[0].id)[1]
     assert 1 < len(fold(events).steps) < STEPS
     assert events == EVENTS[: len(events)]
@@ -123,22 +143,22 @@ def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
 
 
 def test_where_the_store_is_full_they_wait_for_room(
-    store: RunStore, server: Unfinished, caplog: pytest.LogCaptureFixture
+    store: RunStore, server: Unfinished[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     server.write([live(EVENTS[:BEGUN])])
     server.leave()
     full = NamedStore(store.path, replace(RUNS, most=0))
     with caplog.at_level(logging.WARNING):
-        assert Unfinished(full).adopt() == []
+        assert Unfinished(full, RUN).adopt() == []
     assert "is not saved: the store contains 0 runs" in caplog.text
     assert PROMPT not in caplog.text
     assert len(files(store)) == 1
-    assert len(Unfinished(store).adopt()) == 1
+    assert len(Unfinished(store, RUN).adopt()) == 1
 
 
 def test_where_the_disk_is_full_the_run_goes_on_and_what_was_written_stays(
     store: RunStore,
-    server: Unfinished,
+    server: Unfinished[Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -164,7 +184,7 @@ def test_where_nothing_can_be_written_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
-    server = Unfinished(NamedStore(tmp_path / "file" / "runs.sqlite", RUNS))
+    server = Unfinished(NamedStore(tmp_path / "file" / "runs.sqlite", RUNS), RUN)
     server.write([live(EVENTS[:BEGUN])])
     server.write([live(EVENTS[:BEGUN])])
     assert "not kept any longer" in caplog.text
@@ -176,11 +196,55 @@ def test_a_keeper_writes_while_the_server_lives_and_leaves_the_files_when_it_end
 ) -> None:
     monkeypatch.setattr(unfinished, "EVERY", 0.01)
     run = live(EVENTS[:BEGUN])
-    keeper = Keeper(lambda: [run], store)
+    keeper = Keeper(lambda: [run], [Unfinished(store, RUN)])
     wait_until(lambda: bool(files(store)) and record.load(*files(store)) == EVENTS[:BEGUN])
     for event in EVENTS[BEGUN:LAST]:
         run.apply(event)
     keeper.close()
     assert record.load(*files(store)) == EVENTS[:LAST]
-    Keeper(list, store).close()
+    Keeper(list, [Unfinished(store, RUN)]).close()
     assert [saved.name for saved in store.all()] == [PROMPT + cut(run)]
+
+
+class TestSweeps:
+    @pytest.fixture
+    def sweeps(self, tmp_path: Path) -> NamedStore[TuningReport]:
+        return NamedStore(tmp_path / "runs-sweeps.sqlite", SWEEPS)
+
+    def test_what_a_killed_server_left_is_saved_and_can_go_on(
+        self, sweeps: NamedStore[TuningReport], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server, task = Unfinished(sweeps, SWEEP), live_sweep(3)
+        server.write([task])
+        cells = bundled_runs.tuning().cells
+        for cell in cells[3:5]:
+            task.apply(cell)
+        server.write([task])
+        server.write([task])
+        assert Unfinished(sweeps, SWEEP).adopt() == [], "the server lives"
+        server.leave()
+        [file] = files(sweeps)
+        file.write_bytes(file.read_bytes()[:-9])  # killed while it wrote the last line
+        file.with_name("other.sweep").write_bytes(b"no sweep\n")
+        file.with_name("empty.sweep").write_bytes(b"")
+        name = f"Sweep (breaks off after 4 of {len(cells):,} cells)"
+        assert Unfinished(sweeps, SWEEP).adopt() == [name]
+        [saved] = sweeps.all()
+        report = sweeps.load(saved.id)[1]
+        assert saved.name == name
+        assert report.cells == cells[:4]
+        assert report.plan == bundled_runs.tuning().plan
+        assert report.ended == RunEnded(0, "stopped")
+        assert [file.name for file in files(sweeps)] == ["other.sweep"]
+        assert "other.sweep is not saved" in caplog.text
+
+    def test_one_that_has_ended_has_no_cell_or_is_a_pilot_leaves_no_file(
+        self, sweeps: NamedStore[TuningReport]
+    ) -> None:
+        server, task, pilot = Unfinished(sweeps, SWEEP), live_sweep(3), live_sweep(3)
+        pilot.job = replace(pilot.job, kind="pilot")
+        server.write([task, pilot, live_sweep(0)])
+        assert len(files(sweeps)) == 1
+        task.apply(RunEnded(0, "stopped"))
+        server.write([task, pilot])
+        assert not files(sweeps)
