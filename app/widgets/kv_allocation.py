@@ -49,6 +49,8 @@ def kv_allocation_section(
     ]
     if len(trees) < len(runs):
         st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
+    if any(run.started.model.window_rows for run, _ in trees):
+        st.caption("All rows are counted, also those that no layer with a window reads any more.")
     allocation = kv_allocation(
         [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
     )

@@ -2,7 +2,8 @@
 
 A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
 both sides have reserved rows. With r = auto it grows by a quarter of its rows, because a run file
-lacks the measured costs of padded attention. The other caches never reserve rows.
+lacks the measured costs of padded attention. The other caches never reserve rows. In a layer that
+reads only the last tokens, a separate cache keeps only their rows, as that of transformers does.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from functools import lru_cache
 from eab.analysis.kv_demand import Demand, Need
 from eab.caches.growth import auto_growth_rule
 from eab.config import AUTO, AllocationStep
-from eab.events import KVUsage, RunStarted
+from eab.events import KVUsage, ModelCard, RunStarted
 
 
 def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
@@ -25,7 +26,22 @@ def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
         lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
     elif config.cache == "tree":
         lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
-    return sum(lengths) * started.model.row_bytes + own
+    return bytes_of_texts(started.model, lengths) + own
+
+
+def separate_bytes_used(started: RunStarted, kv: KVUsage) -> int:
+    """The part of them that is not reserved (computed)."""
+    return bytes_of_texts(started.model, path_lengths(kv)) + sum(kv.own_bytes)
+
+
+def bytes_of_texts(card: ModelCard, lengths: Sequence[int]) -> int:
+    """Bytes of the rows that texts of these lengths need, each in a cache of its own."""
+    everywhere = card.row_bytes - sum(row_bytes for _, row_bytes in card.window_rows)
+    in_windows = (
+        row_bytes * sum(min(length, tokens) for length in lengths)
+        for tokens, row_bytes in card.window_rows
+    )
+    return max(0, everywhere) * sum(lengths) + sum(in_windows)
 
 
 def path_lengths(kv: KVUsage) -> list[int]:

@@ -23,6 +23,11 @@ class Reach:
             first = np.maximum(first, positions // self.chunk * self.chunk)
         return first
 
+    @property
+    def most(self) -> int:
+        """How many tokens one reads at most; 0: no limit."""
+        return min((limit for limit in (self.window, self.chunk) if limit), default=0)
+
     def sees(self, positions: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which rows, by their positions (C,), are not too early for tokens at these positions,
         (T,): (T, C).

@@ -90,6 +90,23 @@ class KVShape:
         """What the layers store that have K and V of their own."""
         return tuple(self.row(i) for i in range(self.layers) if self.layer(i).source < 0)
 
+    @property
+    def window_bytes(self) -> dict[int, int]:
+        """Bytes of a row in layers that read only the last tokens, by the number of these tokens.
+        Where several layers read the same K and V, the number is that of the farthest.
+        """
+        limits: dict[int, int] = {}  # by slot; 0: none
+        for index, slot in enumerate(self.slots):
+            limit = self.layer(index).reach.most
+            before = limits.get(slot, limit)
+            limits[slot] = max(limit, before) if limit and before else 0
+        found: dict[int, int] = {}
+        for slot, row in enumerate(self.stored):
+            if limits[slot]:
+                size = row.numbers * self.dtype.itemsize
+                found[limits[slot]] = found.get(limits[slot], 0) + size
+        return found
+
     def empty_tensors(self) -> tuple[list[Tensor], list[Tensor]]:
         """K and V without rows, (G, 0, D), for each layer that has its own."""
         keys, values = (

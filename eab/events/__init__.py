@@ -29,6 +29,7 @@ from eab.events.values import (
     NewWeight,
     PathPrediction,
     PathRows,
+    WindowRows,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "StepTimed",
     "TokensAppended",
     "WhatIfKind",
+    "WindowRows",
 ]
 
 FinishReason = Literal["stop", "length"]

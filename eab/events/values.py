@@ -103,8 +103,8 @@ class KVUsage:
 
     # Bytes of the tensors (measured; computed in a what-if run, and where a server holds them)
     bytes_held: fields.Count
-    rows_shared: fields.Count  # rows that two or more live paths read
-    rows_private: fields.Count  # rows that one live path reads
+    rows_shared: fields.Count  # rows of tokens of two or more live paths
+    rows_private: fields.Count  # rows of tokens of one live path
     rows_spare: fields.Count  # reserved rows: allocated, but without a token
     # Tokens of all these paths, which is what separate caches would use (computed); see
     # eab.analysis.separate_caches for what they would hold
@@ -147,6 +147,13 @@ class LayerRow(NamedTuple):
     value_dim: fields.Size
 
 
+class WindowRows(NamedTuple):
+    """Layers that read only the last tokens of a text."""
+
+    tokens: fields.Size  # how many
+    row_bytes: fields.Count  # what these layers store of a token, all together
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """What a reader of the run needs to know about the model."""
@@ -174,6 +181,9 @@ class ModelCard:
     shares_rows: bool = True  # whether paths share KV rows at all
     # What its attention keeps and reads, in a sentence; empty if that is the usual
     attention: fields.Message = ""
+    # The part of a row that is in layers with a window. Caches of one text need only the last rows
+    # there; those of this program keep all.
+    window_rows: Annotated[tuple[WindowRows, ...], fields.PER_MODEL] = ()
 
     @property
     def memory_words(self) -> str:

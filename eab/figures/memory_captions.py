@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from eab.analysis.separate_caches import separate_bytes
+from eab.analysis.separate_caches import path_lengths, separate_bytes, separate_bytes_used
 from eab.config import AUTO
 from eab.events import KVUsage
 from eab.formatting import counted, human_bytes
@@ -87,7 +87,10 @@ def _saving(ratio: float) -> str:
 
 
 def _reason(run: RunState, kv: KVUsage) -> str:
-    config = run.started.config
+    config, card = run.started.config, run.started.model
+    longest = max(path_lengths(kv))
+    if any(tokens < longest for tokens, _ in card.window_rows):
+        return "They would keep only the last rows in layers with a window; the tree keeps all."
     if config.r != AUTO and config.r >= config.max_new_tokens:
         return f"r = {config.r} reserves all rows of the run at the start."
     before = takewhile(lambda step: step.kv is not kv, run.steps)
@@ -113,7 +116,7 @@ def memory_detail(run: RunState) -> str:
     return (
         f" {used} used{of_it} + {human_bytes(spare)} reserved = "
         f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
-        f"{human_bytes(kv.rows_independent * row + states)} used, "
+        f"{human_bytes(separate_bytes_used(run.started, kv))} used, "
         f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
     )
 

@@ -45,7 +45,8 @@ def _kv_bytes(values: Values, _: Sources) -> dict[str, float]:
     per_token = (
         2 * values["layers"] * values["KV heads"] * values["head size"] * values["bytes per number"]
     )
-    return {"bytes per token": per_token, "bytes per text": per_token * values["tokens"]}
+    per_text = per_token * values["tokens"] + values["MiB of state"] * 2**20
+    return {"bytes per token": per_token, "bytes per text": per_text}
 
 
 def _drafts(values: Values, _: Sources) -> dict[str, float]:
@@ -79,10 +80,12 @@ CALCULATORS: Final[dict[str, Calculator]] = {
             "head size": Knob("Head size", (32, 64, 96, 128, 256), 128),
             "bytes per number": Knob("Bytes per number", (1, 2, 4), 2),
             "tokens": Knob("Tokens in the text", (512, 1024, 2048, 4096, 8192, 16384), 4096),
+            "MiB of state": Knob("State per text (MiB)", (0, 1, 4, 16, 64), 0),
         },
         {"bytes per token": "bytes", "bytes per text": "bytes"},
         _kv_bytes,
-        "2 × layers × KV heads × head size × bytes per number",
+        "bytes per token = 2 × layers × KV heads × head size × bytes per number; bytes per text = "
+        "bytes per token × tokens + state",
     ),
     "draft tokens": Calculator(
         {

@@ -175,6 +175,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "forward passes": Measure(RunState, "", lambda run: run.forward_passes),
     "bytes per token": Measure(RunState, "bytes", lambda run: run.started.model.row_bytes),
     "bytes per token by the formula": Measure(RunState, "bytes", _bytes_by_formula),
+    "state bytes per text": Measure(RunState, "bytes", lambda run: run.started.model.state_bytes),
     "most bytes held": Measure(RunState, "bytes", _bytes_held),
     "bytes copied": Measure(RunState, "bytes", lambda run: _last(run, "bytes_copied")),
     "allocations": Measure(RunState, "", lambda run: _last(run, "allocations")),

@@ -1,6 +1,7 @@
 """What all models of transformers have in common here, whoever keeps their memory."""
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
-from eab.events import LayerRow, ModelCard
+from eab.events import LayerRow, ModelCard, WindowRows
 from eab.events.chat import Prompt
 from eab.models.memory_words import rows_words
 from eab.models.prompts import encode_prompt
@@ -70,6 +71,7 @@ class TransformersModel:
             sha256=sha256,
             layer_rows=rows,
             attention=rows_words(shape) if shape.own is None else "",
+            window_rows=tuple(starmap(WindowRows, sorted(shape.window_bytes.items()))),
         )
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:

@@ -1,17 +1,27 @@
 """What separate caches would hold: counted by hand, and compared with real caches of one path."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from families import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD
+from tiny_models import word_tokenizer
 
-from eab.analysis.separate_caches import path_lengths, separate_bytes
+from eab.analysis.separate_caches import (
+    bytes_of_texts,
+    path_lengths,
+    separate_bytes,
+    separate_bytes_used,
+)
 from eab.caches.growth import auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import AllocationStep, BranchingConfig, CacheName
-from eab.events import KVUsage, PathRows, RunStarted
+from eab.events import KVUsage, PathRows, RunStarted, WindowRows
+from eab.models.loading import wrap_model
 
 SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("meta"))
 
@@ -79,3 +89,26 @@ def test_a_separate_cache_is_a_tree_cache_with_one_path(
         cache.prepare([0], [[0] * (1 if step else prompt)])
         assert rows(run, prompt + step) == cache.rows
     assert cache.rows == prompt + new_tokens - 1, "nothing is left over at the end"
+
+
+def test_in_layers_with_a_window_a_separate_cache_keeps_only_the_last_rows() -> None:
+    row = CARD.row_bytes
+    card = replace(CARD, window_rows=(WindowRows(4, row // 4), WindowRows(20, row // 2)))
+    run = replace(started(10, "deep-copy", max_new_tokens=7), model=card)
+    expected = (row - row // 4 - row // 2) * (12 + 30) + row // 4 * 8 + row // 2 * (12 + 20)
+    assert separate_bytes(run, usage(12, 30)) == expected
+    assert separate_bytes_used(run, usage(12, 30)) == expected
+    damaged = replace(run, model=replace(card, window_rows=(WindowRows(4, 2 * row),)))
+    assert separate_bytes(damaged, usage(12, 30)) == 2 * row * 8
+
+
+@pytest.mark.parametrize("name", ["Gemma3TextConfig", "MistralConfig"])
+def test_the_caches_of_transformers_hold_as_much(name: str) -> None:
+    more = {"layer_types": ["sliding_attention", "full_attention"]} if "Gemma" in name else {}
+    plain, length = tiny(name, sliding_window=6, **more), 21
+    model = wrap_model(tiny(name, sliding_window=6, **more), word_tokenizer())
+    cache = plain(torch.arange(length)[None], use_cache=True).past_key_values
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    # transformers drops a row as soon as the next token no longer reads it
+    left_out = sum(row_bytes for _, row_bytes in model.card.window_rows)
+    assert bytes_of_texts(model.card, [length]) - left_out == held

@@ -16,7 +16,7 @@ from eab.settings import Real
 # A finished run can be recomputed without the model for other values of these (eab.what_if).
 RESIMULATED = ("entropy_threshold", "r")
 
-_SENTENCES: Final = ("own_memory", "attention")
+_SENTENCES: Final = ("own_memory", "attention", "window_rows")  # the last tells of comparisons
 _LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 

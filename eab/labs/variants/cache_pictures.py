@@ -183,19 +183,19 @@ def paths_figure(run: RunState) -> go.Figure:
             hovertemplate=f"%{{x}}: %{{y:.2f}} {name} {part}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
-    return laid_out(figure, y=from_zero(f"{name} seen (counted rows)"))
+    return laid_out(figure, y=from_zero(f"{name} of its text (counted rows)"))
 
 
 def paths_sentence(run: RunState) -> str:
-    """How much of what the paths see is stored once for several of them."""
+    """How much of what the paths hold is stored once for several of them."""
     kv = run.peak_kv()
     if kv is None or not kv.rows_independent:
         return "The tree has no rows yet."
     step = next(step.step for step in run.steps if step.kv is kv)
     row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)
-    used, see = kv.rows_shared + kv.rows_private, "sees" if len(kv.paths) == 1 else "see"
+    used, have = kv.rows_shared + kv.rows_private, "has" if len(kv.paths) == 1 else "have"
     return (
-        f"At step {step}, {counted(len(kv.paths), 'path')} {see} "
+        f"At step {step}, {counted(len(kv.paths), 'path')} {have} "
         f"{human_bytes(kv.rows_independent * row)} in total, {shared / kv.rows_independent:.0%} "
         f"of it shared. With shared rows stored once, {human_bytes(used * row)} are used and "
         f"{human_bytes(kv.rows_spare * row)} more are reserved (counted rows)."

@@ -345,7 +345,7 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(compared):
         assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(
             row * (len(PROMPT.split()) + peak)
         )
-    assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
+    assert f"{len(kv.paths)} paths have" in caches.paths_sentence(run)
 
 
 def test_tables_hold_a_line_per_cache_and_step(compared):
