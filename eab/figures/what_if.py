@@ -64,6 +64,9 @@ def exactness_sentence(
 
 def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
     """What the cache allocates and copies with this r, and with the recorded r."""
+    recorded = list(recorded)
+    if not fold(recorded).started.model.shares_rows:
+        return "The model keeps its memory in its own way, so r changes nothing."
     return f"{_rows_words(what_if)} As recorded: {_rows_words(recorded)}"
 
 

