@@ -7,12 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eab.cli.options import ModelOptions, with_model
+from eab.cli.options import ModelOptions
 from eab.cli.progress import STOPPED, interrupt_flag, load, progress_bar
 from eab.errors import ModelError
 from eab.formatting import counted, human_bytes, quoted
 from eab.models import packaged
 from eab.models.packaged import PACKAGED, PackagedModel
+from eab.weight_formats import AS_LOADED, AUTO
 
 app = typer.Typer(help="List the models on this machine; show, get and remove one.")
 Name = Annotated[str, typer.Argument(help=f"One of: {', '.join(PACKAGED)}.")]
@@ -35,14 +36,13 @@ def list_models(context: typer.Context) -> None:
     Console().print(table)
     for missing in (model for model in PACKAGED.values() if not model.is_here):
         print(f"{missing.offer} can be downloaded: eab models get {missing.name}")
-    print("What the memory of a model is made of: eab models show --model NAME")
+    print("What the memory of a model is made of: eab models show NAME")
 
 
 @app.command()
-@with_model
-def show(source: ModelOptions) -> None:
+def show(name: Annotated[str, typer.Argument(help="As --model of the other commands.")]) -> None:
     """Load a model, and say what it is and what its memory is made of."""
-    model = load(source)
+    model = load(ModelOptions(name, device="auto", dtype="auto", weights=AS_LOADED, layout=AUTO))
     card = model.card
     print(
         f"{card.name}: {card.family}, {counted(card.layers, 'layer')} with {card.dtype} on "

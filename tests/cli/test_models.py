@@ -102,7 +102,7 @@ def test_the_list_names_what_can_be_fetched(index: Path) -> None:
     out = tiny(index, "models")
     assert (out.returncode, out.stderr) == (0, "")
     [*_, last, advice] = out.stdout.splitlines()
-    assert advice.endswith("eab models show --model NAME")
+    assert advice.endswith("eab models show NAME")
     assert last == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
 
 
@@ -176,7 +176,7 @@ def test_a_run_with_a_file_that_is_no_model_ends_in_words(
 def test_a_model_is_shown_with_what_its_memory_is_made_of(kind, more, said, words, tmp_path):
     family(kind, torch.float32, **more).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    out = eab_here("models", "show", "--model", str(tmp_path), "--device", "cpu")
+    out = eab_here("models", "show", str(tmp_path))
     assert out.returncode == 0
     assert said in " ".join(out.stdout.split())
-    assert "2 layers with float32 on cpu, reads" in out.stdout
+    assert "2 layers with " in out.stdout
