@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from eab.branching.drawing import Distributions, block_sums, draws, log_probs_of, on_host
 from eab.branching.filters import filtered
 from eab.config import OF_DISTRIBUTION, BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
-BLOCK = 256  # tokens
 # What a Predictions holds for each row.
 _TENSORS: Final = ("_scores", "_probs", "_blocks", "_log_total")
 _LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "drawn", "rests")
@@ -60,26 +62,26 @@ class Predictions:
         scores = logits if logits.dtype == torch.float64 else logits.float()
         self._scores = _by_settings(scores, runs, _filter_settings, filtered)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
-        self._blocks = _block_sums(self._probs)
-        width = min(max(listed(config) for config, _ in runs), self._probs.shape[-1])
+        self._blocks = block_sums(self._probs)
+        width = min(max(listed(config) for config, _ in runs), self._probs.shape[1])
         tops = _by_settings(
             self._probs, runs, listed, lambda probs, config: _top(probs, listed(config), width)
         )
-        tokens = tops[:, width:].long()
-        best = self._scores.gather(1, tokens)
-        self._log_total = best[:, 0] - tops[:, 0].to(best.dtype).log()  # ln Z
-        log_probs = (best - self._log_total[:, None]).double()
-        entropies = self._entropies(best[:, 0])
+        probs, tokens = tops.split(width, dim=1)
+        best = self._scores.gather(1, tokens.long())
+        log_total = best[:, :1] - probs[:, :1].to(best.dtype).log()  # ln Z
+        self._log_total = log_total[:, 0]
+        entropies = self._entropies(best[:, :1], log_total)
         # In one transfer; float64 holds all of them exactly.
-        numbers = _on_host(torch.cat([entropies, log_probs, tops], dim=1))
+        numbers = on_host(torch.cat([entropies, best - log_total, tops], dim=1)).numpy()
         self.entropies = numbers[:, 0].tolist()
-        lists = _lower_first(numbers[:, 1:].view(len(numbers), 3, width))
+        lists = _lower_first(numbers[:, 1:].reshape(len(numbers), 3, width))
         self.top_probabilities = lists[:, 1].tolist()
-        self.top_tokens = lists[:, 2].long().tolist()
+        self.top_tokens = lists[:, 2].astype(np.int64).tolist()
         rows = zip(self.top_tokens, lists[:, 0].tolist(), strict=True)
         self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
-        self.drawn = [None] * len(scores)
-        self.rests = [None] * len(scores)
+        self.drawn = [None] * len(numbers)
+        self.rests = [None] * len(numbers)
 
     @classmethod
     def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
@@ -106,12 +108,12 @@ class Predictions:
                 setattr(part, name, getattr(self, name)[end - count : end])
         return parts
 
-    def _entropies(self, best: Tensor) -> Tensor:
-        """H = ln Z - sum p x score, (P, 1) float64, with scores relative to the best one, (P,)."""
+    def _entropies(self, best: Tensor, log_total: Tensor) -> Tensor:
+        """H = ln Z - sum p x score, with scores relative to the best one; (P, 1) each."""
         # An impossible token gives 0 x -inf, which must count as 0.
-        mean = (self._probs * self._scores).nansum(dim=-1)
-        relative = self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)
-        return relative.clamp(min=0.0)[:, None].double()
+        mean = (self._probs * self._scores).nansum(dim=-1, keepdim=True)
+        sums = self._blocks.sum(dim=-1, keepdim=True)
+        return (log_total - best + (best * sums - mean)).clamp(min=0.0)
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
         """Draw a token at every batch index, with a random number each, and the tokens of `rests`,
@@ -150,75 +152,19 @@ class Predictions:
         """Draw as `draw` does, and say where in its token's interval each random number lies."""
         if not indices:
             return []
-        count = len(indices)
-        pairs = [(draw, token) for draw, some in enumerate(excluded) for token in some]
-        numbers = [*indices, *uniforms, *(number for pair in pairs for number in pair)]
-        # In one transfer each way; float64 holds all of them exactly.
-        given = torch.tensor(numbers, dtype=torch.float64, device=self._probs.device)
-        rows, uniform = given[:count].long(), given[count : 2 * count]
-        blocks, hidden = self._blocks[rows], None
-        if pairs:
-            hidden = given[2 * count :].long().view(-1, 2).T
-            blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
-        totals = blocks.double().sum(dim=-1)
-        tokens, inside = self._invert(rows, blocks, uniform * totals, hidden)
-        log_probs = self._log_probs_of(rows, tokens.clamp(max=self._scores.shape[1] - 1))
-        drawn = _on_host(torch.stack([tokens.double(), inside, totals, log_probs], dim=1)).tolist()
-        draws = []
-        for index, (number, place, total, log_prob) in zip(indices, drawn, strict=True):
+        hidden = [(draw, token) for draw, some in enumerate(excluded) for token in some]
+        found = []
+        numbers = draws(self._of, indices, uniforms, hidden)
+        for index, (number, place, total, log_prob) in zip(indices, numbers, strict=True):
             token = int(number) if total > 0 else None
-            draws.append(Draw(token, place, total))
+            found.append(Draw(token, place, total))
             if token is not None:
                 self._known[index].setdefault(token, log_prob)
-        return draws
+        return found
 
-    def _log_probs_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """ln p of one token at each of these rows, (N,) float64."""
-        return (self._scores[rows, tokens] - self._log_total[rows]).double()
-
-    def _sums_without(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """The probability of each token's block, without these tokens of the row, (N,)."""
-        saved = self._probs[rows, tokens]
-        # In place: copying all probabilities would take longer than everything else.
-        self._probs[rows, tokens] = torch.zeros_like(saved)
-        try:
-            return self._block(rows, tokens // BLOCK).sum(dim=-1)
-        finally:
-            self._probs[rows, tokens] = saved
-
-    def _block(self, rows: Tensor, block: Tensor) -> Tensor:
-        """The probabilities of one block of tokens at each of these rows, (N, BLOCK)."""
-        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=block.device)
-        size = self._probs.shape[1]
-        return self._probs[rows[:, None], at.clamp(max=size - 1)] * (at < size)
-
-    def _invert(
-        self, rows: Tensor, blocks: Tensor, target: Tensor, hidden: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Find the block in which the running sum passes the target, then the token in it.
-
-        Args:
-            rows: Batch index of each draw, (N,), as the target and both results.
-            blocks: The probability of each block, (N, blocks).
-            hidden: Pairs of a draw and a token that it must not take, (2, pairs).
-
-        Returns:
-            The tokens, and where in the interval of the token the target lies, in [0, 1).
-        """
-        block, rest = _search(blocks, target)
-        inside = self._block(rows, block)
-        if hidden is not None:
-            draws, tokens = hidden
-            # Tokens of other blocks go into one more column: to leave them out, the host would have
-            # to wait for the device.
-            column = torch.where(block[draws] == tokens // BLOCK, tokens % BLOCK, BLOCK)
-            inside = functional.pad(inside, (0, 1))
-            inside[draws, column] = torch.zeros_like(inside[draws, column])
-            inside = inside[:, :BLOCK]
-        token, rest = _search(inside, rest)
-        own = inside.gather(1, token[:, None])[:, 0].double()
-        # Rounding must not reach the next interval.
-        return block * BLOCK + token, (rest / own).clamp(max=1 - 2.0**-53)
+    @property
+    def _of(self) -> Distributions:
+        return Distributions(self._scores, self._probs, self._blocks, self._log_total)
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""
@@ -237,58 +183,20 @@ class Predictions:
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
             rows, columns = torch.tensor(new, device=self._scores.device).T
-            values = self._log_probs_of(rows, columns).tolist()
+            values = log_probs_of(self._of, rows, columns).tolist()
             for (index, token), log_prob in zip(new, values, strict=True):
                 self._known[index][token] = log_prob
 
 
-def _on_host(numbers: Tensor) -> Tensor:
-    """The same numbers in host memory; from CUDA by pinned memory, as other memory needs two
-    copies.
-    """
-    if not numbers.is_cuda:
-        return numbers
-    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
-    pinned.copy_(numbers, non_blocking=True)
-    torch.cuda.current_stream(numbers.device).synchronize()
-    return pinned
-
-
-def _lower_first(listed: Tensor) -> Tensor:
+def _lower_first(listed: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of equally likely tokens the lower one first, as with argmax; topk may choose any order.
     `listed` holds ln p, p, and the token, each the most likely first, (P, 3, width).
     """
-    _, probs, tokens = listed.unbind(1)
+    probs, tokens = listed[:, 1], listed[:, 2]
     if not ((probs[:, 1:] == probs[:, :-1]) & (probs[:, 1:] > 0)).any():
         return listed
-    order = tokens.argsort(dim=1)
-    order = order.gather(1, probs.gather(1, order).argsort(dim=1, descending=True, stable=True))
-    return listed.gather(2, order[:, None].expand_as(listed))
-
-
-def _block_sums(probs: Tensor) -> Tensor:
-    """Probability of each block of tokens, (P, blocks): a draw first finds its block."""
-    whole = probs.shape[1] // BLOCK * BLOCK
-    blocks = probs[:, :whole].view(len(probs), -1, BLOCK).sum(dim=-1)
-    return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
-
-
-def _search(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where the running sum of probabilities passes a target: the index, (P,), and how far the
-    target exceeds the sum before this index, (P,).
-    """
-    # In float32, rounding of the running sums would sometimes move a draw across a boundary.
-    probs = probs.double()
-    cumulative = probs.cumsum(dim=-1)
-    if probs.is_cuda:  # its parallel sum may fall by a rounding where the probability is zero
-        cumulative = cumulative.masked_fill(probs <= 0, 0.0).cummax(dim=-1).values
-    total = cumulative[:, -1:]
-    # Rounding must not reach beyond the last token.
-    below = torch.nextafter(total, torch.zeros_like(total))
-    target = torch.minimum(target[:, None], below)
-    index = torch.searchsorted(cumulative, target, right=True).clamp(max=probs.shape[1] - 1)
-    before = cumulative.gather(1, index) - probs.gather(1, index)
-    return index[:, 0], (target - before).clamp(min=0.0)[:, 0]
+    order = np.lexsort((tokens, -probs), axis=1)
+    return np.take_along_axis(listed, order[:, None], axis=2)
 
 
 def _by_settings(

@@ -264,18 +264,20 @@ def cache_attention(
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    if len(batches) == len(query) == 1:
+        together = batches[0].cache.attend(layer, query, key, value, scale)
+        return together.contiguous(), None  # some families take a view of it
     lengths, texts = [len(batch.ids) for batch in batches], len(query)
     if texts > 1:  # one text after the other, as the cache has them
         parts = (query, key, value)
         query, key, value = (part.transpose(0, 1).flatten(1, 2)[None] for part in parts)
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
     of_runs = zip(batches, *tensors, strict=True)
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
     # Run by run: one call for all would have to stack their K and V in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in of_runs]
-    together = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
-    by_text = together.reshape(texts, -1, *together.shape[2:])
-    return by_text.contiguous(), None  # some families take a view of it
+    together = torch.cat(outputs, dim=1)
+    return together.reshape(texts, -1, *together.shape[2:]).contiguous(), None
 
 
 AttentionInterface.register(ATTENTION, cache_attention)

@@ -1,0 +1,60 @@
+"""Draws by NumPy, and by PyTorch as on a GPU: the same bits."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eab.branching.drawing import Distributions, block_sums, draws_on_device, draws_on_host
+
+LAST = 1 - 2.0**-53
+LEVELS = st.sampled_from([-math.inf, -60.0, -2.0, 0.0, 0.5, 5.0])
+
+
+def distributions(scores: torch.Tensor) -> Distributions:
+    probs, log_total = torch.softmax(scores, dim=-1), scores.logsumexp(dim=-1)
+    return Distributions(scores, probs, block_sums(probs), log_total)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    size=st.sampled_from([2, 255, 256, 257, 1000, 4096]),
+    levels=st.lists(LEVELS, min_size=1, max_size=6),
+    wide=st.booleans(),
+    uniforms=st.lists(
+        st.one_of(st.sampled_from([0.0, LAST]), st.floats(0, LAST)), min_size=1, max_size=5
+    ),
+    excluded=st.integers(0, 4),
+)
+def test_both_ways_draw_the_same(seed, size, levels, wide, uniforms, excluded):
+    generator = torch.Generator().manual_seed(seed)
+    rows = len(uniforms)
+    scores = torch.randn(rows, size, generator=generator)
+    chosen = torch.randint(len(levels), (rows, size), generator=generator)
+    scores = scores + torch.tensor(levels)[chosen]
+    scores[:, 0].clamp_(min=0.0)
+    of = distributions(scores.double() if wide else scores)
+    before = of.probs.clone()
+    hidden = [(0, token) for token in of.probs[0].topk(min(excluded, size)).indices.tolist()]
+    indices = [*reversed(range(rows))]
+    host, device = (
+        draws(of, indices, uniforms, hidden) for draws in (draws_on_host, draws_on_device)
+    )
+    for ours, theirs in zip(host, device, strict=True):
+        assert ours[2] == theirs[2]
+        if ours[2] > 0:  # else nothing is left to draw
+            assert tuple(ours) == tuple(theirs)
+    assert torch.equal(of.probs, before)
+
+
+@pytest.mark.parametrize("draws", [draws_on_host, draws_on_device])
+def test_a_row_of_nan_leaves_the_others_alone(draws):
+    scores = torch.randn(2, 300, generator=torch.Generator().manual_seed(1))
+    alone = draws(distributions(scores[1:]), [0], [0.4], [])
+    scores[0] = math.nan
+    both = draws(distributions(scores), [0, 1], [0.4, 0.4], [(0, 5)])
+    assert not both[0][2] > 0
+    assert tuple(both[1]) == tuple(alone[0])
