@@ -79,7 +79,8 @@ FAMILIES = {
         LATENT
         | {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
         | {"linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None}
-        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+        | {"num_key_value_heads": 4},
         SINGLE,
     ),
     "MiniMax": (
@@ -118,5 +119,5 @@ WITHOUT = ("gpt", "limited steps")  # those that read whole texts
 # Those whose attention layers have rows in the tree
 HYBRIDS = (
     *("Bamba", "Falcon H1", "LFM2", "LFM2 MoE", "Granite hybrid", "Nemotron H"),
-    *("Qwen3-Next", "Qwen3.5", "OLMo hybrid", "Jamba", "RecurrentGemma"),
+    *("Qwen3-Next", "Qwen3.5", "OLMo hybrid", "Jamba", "RecurrentGemma", "Kimi Linear"),
 )
