@@ -1,5 +1,7 @@
 """A run as a value: its events, files, what-ifs, answers and tables."""
 
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -70,6 +72,17 @@ def test_a_notebook_shows_the_tree_and_the_first_texts() -> None:
         **{name: getattr(started, name) for name in started.__match_args__} | {"prompt": "<script>"}
     )
     assert "<script>" not in hostile._repr_html_()
+
+
+def test_a_notebook_says_what_the_memory_of_an_unusual_model_is_made_of() -> None:
+    words = "Nothing is shared between paths, because of <b>this</b>."
+    started = next(event for event in COIN if isinstance(event, RunStarted))
+    card = replace(started.model, own_memory=words, shares_rows=False)
+    events = [
+        replace(event, model=card) if isinstance(event, RunStarted) else event for event in COIN
+    ]
+    assert f"<p>{escape(words)}</p>" in Run(events)._repr_html_()
+    assert "Nothing is shared" not in Run(COIN)._repr_html_()
 
 
 @pytest.mark.parametrize("given", [3, None, 1.5, [3], ["a"], [{}], object(), iter([])])
