@@ -1,4 +1,4 @@
-"""What the engine does with the logits of a step, with and without filters.
+"""What a step costs beside the model: processing its logits, and one path against transformers.
 
     python benchmarks/decisions.py [--quick] [--json FILE] [--table FILE]
 
@@ -6,19 +6,39 @@ Twenty rows, a vocabulary of 151,936 tokens, float32: processing the logits, ent
 the most likely tokens included. The logits are like a model's (the probabilities of a row fall with
 a power of the rank, between 1.5 and 3), and nearly flat. All take turns; figures are medians with
 their quartiles, ratios are ratios of medians. `sorted` is top-p as transformers does it, by sorting
-the vocabulary. `--quick` makes fewer rounds.
+the vocabulary.
+
+One path: tokens of one text by the engine and by `generate` of transformers, with the same weights,
+greedy and drawn from the whole distribution, with three models (see shapes.py). They take turns;
+figures are milliseconds of a new token, the prompt included. The ratio of a shape is the larger one
+of both ways. `--quick` makes fewer rounds; `--only` leaves out a part.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import torch
-from published import clock_of, command_line, markdown_table, offer_processor_time, publish, where
-from transformers import TopPLogitsWarper
+from published import (
+    Placement,
+    clock_of,
+    command_line,
+    markdown_table,
+    offer_processor_time,
+    publish,
+    where,
+)
+from shapes import engine_model, plain_model
+from transformers import PreTrainedModel, TopPLogitsWarper
+from transformers.utils import logging
 
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.figures.timings import with_spread
-from eab.timing import MIN_REPEATS, Timing, take_turns, timed
+from eab.models.huggingface import HuggingFaceModel
+from eab.timing import MIN_REPEATS, Clock, Timing, take_turns, timed
 
 ROWS, VOCABULARY = 20, 151_936
 REPEATS = 25
@@ -29,6 +49,11 @@ FILTERS = {
     "top-k 50, top-p 0.95": BranchingConfig(top_k=50, top_p=0.95),
 }
 KEYS = {"top-k 50": "top_k", "top-p 0.95": "top_p", "top-k 50, top-p 0.95": "top_k_top_p"}
+
+PROMPT: Final = "Once upon a time there was a little girl who had a red ball and a brown dog. "
+# Shape and new tokens, fewer of the larger ones
+ONE_PATH: Final = {"embedded": 96, "135m": 24, "0.5b": 16}
+WAYS: Final = {"greedy": "greedy", "sampled": "independent"}
 
 
 def peaked() -> torch.Tensor:
@@ -65,28 +90,105 @@ def ratios_of(timings: dict[str, Timing], kind: str) -> dict[str, float]:
     return ratios
 
 
-def main() -> None:
-    parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds")
-    offer_processor_time(parser)
-    options = parser.parse_args()
-    clock = clock_of(parser, options)
-    torch.set_num_threads(options.threads)
+def one_path(shape: str, tokens: int, rounds: int, clock: Clock) -> dict[str, Timing]:
+    """One text of so many tokens: seconds per token, by way and competitor."""
+    plain = plain_model(shape, Placement("cpu", torch.float32))
+    ours = engine_model(plain, shape)
+    prompt = torch.tensor([ours.encode(PROMPT, BranchingConfig())])
+    jobs: dict[str, Callable[[], None]] = {}
+    for way, policy in WAYS.items():
+        config = BranchingConfig(policy=policy, max_paths=1, max_new_tokens=tokens)
+        jobs[f"{way}, generate"] = partial(generate, plain, prompt, way == "sampled", tokens)
+        jobs[f"{way}, engine"] = partial(run_to_the_end, ours, Request(PROMPT, config))
+    timings = take_turns({name: timed(job, clock) for name, job in jobs.items()}, rounds)
+    return {
+        name: Timing(tuple(seconds / tokens for seconds in timing.seconds))
+        for name, timing in timings.items()
+    }
+
+
+def generate(model: PreTrainedModel, prompt: torch.Tensor, sampled: bool, tokens: int) -> None:
+    """One text by transformers; its own default of top-k is 50."""
+    sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if sampled else {}
+    model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        do_sample=sampled,
+        min_new_tokens=tokens,
+        max_new_tokens=tokens,
+        pad_token_id=0,
+        **sampling,
+    )
+
+
+def run_to_the_end(model: HuggingFaceModel, request: Request) -> None:
+    for _ in event_stream(model, request):
+        pass
+
+
+def measure_one_path(rounds: int, clock: Clock) -> tuple[str, dict[str, Timing], dict[str, float]]:
+    """With all shapes: a table, the timings, and the ratios."""
     ratios: dict[str, float] = {}
-    seconds, lines = {}, []
+    all_timings, lines = {}, []
+    for shape, tokens in ONE_PATH.items():
+        timings = one_path(shape, tokens, rounds, clock)
+        of_ways = []
+        for way in WAYS:
+            theirs, ours = timings[f"{way}, generate"], timings[f"{way}, engine"]
+            of_ways.append(ours.median / theirs.median)
+            cells = [
+                with_spread(one, lambda value: f"{value * 1000:.1f}") for one in (theirs, ours)
+            ]
+            lines.append([shape, way, *cells, f"{of_ways[-1]:.2f}"])
+        name = shape.replace(".", "")
+        ratios[f"one_path_over_transformers_{name}"] = max(of_ways)
+        all_timings |= {f"one path, {shape}, {way}": timing for way, timing in timings.items()}
+    heads = ["shape", "way", "generate, ms per token", "engine, ms per token", "over generate"]
+    return markdown_table(heads, lines), all_timings, ratios
+
+
+def measure_filters(rounds: int, clock: Clock) -> tuple[str, dict[str, Timing], dict[str, float]]:
+    """With both kinds of logits: a table, the timings, and the ratios."""
+    ratios: dict[str, float] = {}
+    all_timings, lines = {}, []
     for kind, logits in {"": peaked(), "_flat": flat()}.items():
         alternatives = {PLAIN: timed(partial(process, logits, BranchingConfig()), clock)}
         for name, config in FILTERS.items():
             alternatives[name] = timed(partial(process, logits, config), clock)
         alternatives[SORTED] = timed(partial(process_sorted, logits), clock)
-        timings = take_turns(alternatives, MIN_REPEATS if options.quick else REPEATS)
+        timings = take_turns(alternatives, rounds)
         ratios |= ratios_of(timings, kind)
         for name, timing in timings.items():
-            seconds[f"{name}{kind}"] = timing.seconds
+            all_timings[f"{name}{kind}"] = timing
             cells = with_spread(timing, lambda value: f"{value * 1000:.1f}")
             ratio = timing.median / timings[PLAIN].median
             lines.append([name, "nearly flat" if kind else "peaked", cells, f"{ratio:.2f}"])
-    text = markdown_table(["filter", "logits", "milliseconds (quartiles)", "over no filter"], lines)
-    publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})
+    heads = ["filter", "logits", "milliseconds (quartiles)", "over no filter"]
+    return markdown_table(heads, lines), all_timings, ratios
+
+
+PARTS: Final = {"filters": measure_filters, "one-path": measure_one_path}
+
+
+def main() -> None:
+    parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds")
+    offer_processor_time(parser)
+    parser.add_argument("--only", choices=PARTS, help="leave the other part out")
+    options = parser.parse_args()
+    clock = clock_of(parser, options)
+    torch.set_num_threads(options.threads)
+    logging.disable_progress_bar()
+    rounds = MIN_REPEATS if options.quick else REPEATS
+    texts: list[str] = []
+    seconds: dict[str, tuple[float, ...]] = {}
+    ratios: dict[str, float] = {}
+    for name, measure in PARTS.items():
+        if options.only in (None, name):
+            text, timings, own = measure(rounds, clock)
+            texts.append(text)
+            seconds |= {of: timing.seconds for of, timing in timings.items()}
+            ratios |= own
+    publish(options, where("float32"), "\n".join(texts), {"seconds": seconds, "ratios": ratios})
 
 
 if __name__ == "__main__":

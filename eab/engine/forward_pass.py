@@ -126,7 +126,8 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
             policy, at = generation.policy, generation.predicted
             rests += policy.rest_draws(predictions, len(uniforms), at)
             uniforms += policy.uniforms(at)
-        predictions.draw_next(uniforms, rests)
+        if any(generation.config.policy != "greedy" for generation in generations):
+            predictions.draw_next(uniforms, rests)
         for part, own in zip(parts, predictions.split(counts), strict=True):
             part.predictions = own
         return
