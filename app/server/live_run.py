@@ -13,7 +13,17 @@ from app.server import metrics
 from app.server.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import EndReason, Pause, RunEnded, RunStarted, TokensAppended
+from eab.events import (
+    EndReason,
+    KvMeasured,
+    LimitActed,
+    Pause,
+    Predicted,
+    Reweighted,
+    RunEnded,
+    RunStarted,
+    TokensAppended,
+)
 from eab.run import RunFold
 
 _LOG: Final = logging.getLogger(__name__)
@@ -31,6 +41,7 @@ class LiveTask(Generic[State]):
         self.state = job.state  # the events, folded
         self.lock = threading.Lock()  # hold it to read `state` or `events`
         self.events: list[Any] = []
+        self.size = 0  # events, and the values of their lists
         self.status: LiveStatus = "loading"
         self.message = ""  # why it failed
         # From the start to the end of the last turn; the turns of others in between count.
@@ -121,6 +132,7 @@ class LiveTask(Generic[State]):
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = replace(event, reason="unwatched")
         self.events.append(event)
+        self.size += size_of(event)
         self.state.apply(event)
         if isinstance(event, TokensAppended):
             self._count_tokens(len(event.tokens))
@@ -144,6 +156,22 @@ class LiveTask(Generic[State]):
             if self.active:
                 self.message, self.status = message, "failed"
                 self._count_end("failed")
+
+
+def size_of(event: Any) -> int:
+    """What an event counts for in the memory of the server: one, and one for each path in it."""
+    match event:
+        case Predicted():
+            return 1 + len(event.predictions)
+        case TokensAppended():
+            return 1 + len(event.tokens)
+        case LimitActed():
+            return 1 + len(event.dropped)
+        case Reweighted():
+            return 1 + len(event.weights)
+        case KvMeasured():
+            return 1 + len(event.usage.paths)
+    return 1
 
 
 def explain(error: BaseException) -> str:

@@ -11,8 +11,9 @@ from app.server.job import State
 from app.server.live_run import LiveTask
 
 MAX_RUNS: Final = 100
-# Of all ended runs together. An event takes about 1 KiB, including its share of the state.
-MAX_EVENTS: Final = 400_000
+# Of all ended runs together, as `live_run.size_of` counts; one takes about 0.7 KiB, including its
+# share of the state.
+MAX_SIZE: Final = 400_000
 
 
 class RunRegistry:
@@ -26,12 +27,12 @@ class RunRegistry:
         """Remember a run; forget the oldest ended ones if there are too many."""
         with self._lock:
             ended = [known for known in self._runs.values() if not known.active]
-            events = sum(len(known.events) for known in ended)
+            size = sum(known.size for known in ended)
             for known in ended:
-                if len(self._runs) < MAX_RUNS and events <= MAX_EVENTS:
+                if len(self._runs) < MAX_RUNS and size <= MAX_SIZE:
                     break
                 del self._runs[known.id]
-                events -= len(known.events)
+                size -= known.size
             self._runs[run.id] = run
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:

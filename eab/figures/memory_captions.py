@@ -88,7 +88,7 @@ def _saving(ratio: float) -> str:
 
 def _reason(run: RunState, kv: KVUsage) -> str:
     config, card = run.started.config, run.started.model
-    longest = max(path_lengths(kv))
+    longest = max(path_lengths(kv), default=0)
     if any(tokens < longest for tokens, _ in card.window_rows):
         return "They would keep only the last rows in layers with a window; the tree keeps all."
     if config.r != AUTO and config.r >= config.max_new_tokens:

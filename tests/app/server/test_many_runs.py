@@ -16,14 +16,16 @@ from app.state.variants import comparison_job
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
-from eab.events import Probed
+from eab.events import PathPrediction, Predicted, Probed
 from eab.labs.variants.results import cache_variants
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold, RunState
 
 RUNS = 60
 KEPT = 10
 CONFIG = BranchingConfig(max_new_tokens=2, max_paths=4)
+STARTED = bundled_runs.events_of(bundled_runs.recordings()[0])[0]
 
 
 def alive() -> Counter[type]:
@@ -74,12 +76,15 @@ def test_only_the_kept_runs_stay_in_memory(
 
 
 def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.registry.MAX_EVENTS", 1000)
+    monkeypatch.setattr("app.server.registry.MAX_SIZE", 1000)
     registry = RunRegistry()
     runs = [LiveTask(run_job("x", CONFIG, "embedded")) for _ in range(10)]
     for run in runs:
         registry.add(run)
-        run.events += [Probed(0, 0.0)] * 300
+        for _ in range(100):
+            run.apply(Probed(0, 0.0))
+        run.apply(STARTED)
+        run.apply(Predicted(0, (PathPrediction(0, 0.5, ()),) * 199))
         run.fail("ended")
     assert [registry.find(run.id, RunFold) is not None for run in runs] == [False] * 6 + [True] * 4
 
