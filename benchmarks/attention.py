@@ -71,7 +71,7 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
         milliseconds(lambda: masked_attention(query, keys, values, mask, 0.125)),
         milliseconds(lambda: cascade_attention(query, keys, values, None, 0.125, suffixes)),
         milliseconds(lambda: masked_attention(query.bfloat16(), *halves, 0.125).float()),
-        bool(choose_blocks([block], visible)),
+        bool(choose_blocks([block], visible).chain),
     )
 
 

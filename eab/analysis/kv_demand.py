@@ -1,14 +1,15 @@
 """A recorded run at any growth step: which rows the tensors would hold and copy.
 
 Rows are counted from the events of the run. Which rows it needs does not depend on r: free rows are
-reused before the tensors grow. This is exact for the tree cache without suffix blocks
-(eab.caches.cascade; on a CPU, for many paths with long private suffixes), and else a lower bound.
+reused before the tensors grow, and the tensors shrink when paths have ended. This is exact for the
+tree cache without suffix blocks (eab.caches.cascade; on a CPU, for many paths with long private
+suffixes) until rows lie free between others when it shrinks, and else nearly so.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eab.caches.growth import CostModel, GrowthRule
+from eab.caches.growth import CostModel, GrowthRule, gives_back
 from eab.run import RunState
 
 
@@ -50,18 +51,22 @@ class Demand:
         """What the tensors hold in each step at this growth step or growth rule."""
         if not self.needs:
             return []
-        held = peak = self.needs[0].used
-        if isinstance(r, int) and r >= self.steps_allowed:
-            held += self.paths_allowed * (self.steps_allowed - 1)  # all rows, allocated up front
-        found = [Held(0, peak, held, 0, True)]
-        for before, need in zip(self.needs, self.needs[1:], strict=False):
-            peak, copied = max(peak, need.used), 0
-            if grew := peak > held:
-                steps = r if isinstance(r, int) else r(before.used, need.paths, need.paths)
-                left, missing = self.steps_allowed - need.step, peak - held
+        reserved = self.needs[0].used
+        if isinstance(r, int) and r >= self.steps_allowed:  # all rows, allocated up front
+            reserved += self.paths_allowed * (self.steps_allowed - 1)
+        held = reserved
+        found = [Held(0, self.needs[0].used, held, 0, True)]
+        for need in self.needs[1:]:
+            before, left = need.used - need.paths, self.steps_allowed - need.step
+            steps = r if isinstance(r, int) else r(before, need.paths, need.paths)
+            ahead, copied = min(steps, left) * need.paths, 0
+            least = max(reserved, need.used)
+            if gives_back(held, least, max(reserved, need.used + ahead)):
+                held = max(reserved, need.used + ahead)
+            if grew := need.used > held:
+                missing = need.used - held
                 fillable = left * need.paths - (need.paths - missing)
-                more = max(min(min(steps, left) * need.paths, fillable), missing)
-                copied, held = held, held + more
+                copied, held = held, held + max(min(ahead, fillable), missing)
             found.append(Held(need.step, need.used, held, copied, grew))
         return found
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from eab.caches.cascade import SuffixQueries
+from eab.caches.cascade import SuffixBlock, SuffixQueries
 from eab.caches.layers import ORDINARY, LayerAttention
 
 # CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers;
@@ -37,7 +37,7 @@ class SuffixIndex:
     def __init__(self, part: SuffixQueries, device: torch.device) -> None:
         self.block, self.paths = part.block, len(part.positions)
         self.shape = part.queries.shape  # (suffixes, most queries of one suffix)
-        identity = part.positions.tolist() == list(range(self.shape[0]))
+        identity = part.queries.shape[1] == 1 and part.positions.tolist() == [*range(self.shape[0])]
         self.queries = None if identity else torch.from_numpy(part.queries.ravel()).to(device)
         self.positions = None if identity else torch.from_numpy(part.positions).to(device)
 
@@ -129,9 +129,10 @@ def cascade_attention(
     scale: float,
     suffixes: Sequence[SuffixIndex],
     first: int = 0,
+    tail: Tensor | None = None,
 ) -> Tensor:
-    """The same over all rows from `first` to the end of the last suffix block (see
-    eab.caches.cascade).
+    """The same over all rows from `first` to the end of the last suffix block, and those of the
+    tail after it (see eab.caches.cascade).
 
     The softmax over rows A and B together is the average of the softmax over A and over B,
     weighted by their sums of exponentials.
@@ -139,6 +140,7 @@ def cascade_attention(
     Args:
         mask: For the rows from `first` on, before the first suffix block.
         suffixes: The suffix blocks, in the order of their rows.
+        tail: The mask of the rows after the last suffix block, if there are any.
     """
     groups, _, size = query.shape
     prefix = suffixes[0].block.start
@@ -148,8 +150,14 @@ def cascade_attention(
     for suffix in suffixes:
         own, own_lse = _suffix_attention(query, keys, values, scale, suffix)
         out = torch.lerp(out, own, torch.sigmoid(own_lse - lse)[..., None].to(out.dtype))
-        if suffix is not suffixes[-1]:
+        if suffix is not suffixes[-1] or tail is not None:
             lse = torch.logaddexp(lse, own_lse)
+    if tail is not None:
+        rows = slice(suffixes[-1].block.end, suffixes[-1].block.end + tail.shape[1])
+        own, own_lse = _attention_with_lse(
+            query[None], keys[None, :, rows], values[None, :, rows], tail, scale
+        )
+        out = torch.lerp(out, own, torch.sigmoid(own_lse - lse)[..., None].to(out.dtype))
     return out.reshape(groups, -1, size)
 
 
@@ -168,12 +176,7 @@ def _suffix_attention(
         .permute(2, 0, 1, 3, 4)
         .reshape(count, groups, -1, size)
     )
-    strided = [
-        tensor[:, block.start : block.end]
-        .view(groups, block.steps, count, size)
-        .permute(2, 0, 1, 3)
-        for tensor in (keys, values)
-    ]
+    strided = [_by_suffix(tensor[:, block.start : block.end], block) for tensor in (keys, values)]
     out, lse = _attention_with_lse(by_suffix, strided[0], strided[1], None, scale)
     out = (
         out.reshape(count, groups, -1, most, size)
@@ -184,6 +187,14 @@ def _suffix_attention(
     if suffix.positions is not None:
         out, lse = out[:, :, suffix.positions], lse[:, :, suffix.positions]
     return out.reshape(1, groups, rows, size), lse.reshape(1, groups, rows)
+
+
+def _by_suffix(rows: Tensor, block: SuffixBlock) -> Tensor:
+    """A view of the rows of a block, (G, C, D), as (suffixes, G, steps, D)."""
+    groups, _, size = rows.shape
+    if block.by_path:
+        return rows.view(groups, block.suffixes, block.steps, size).transpose(0, 1)
+    return rows.view(groups, block.steps, block.suffixes, size).permute(2, 0, 1, 3)
 
 
 def _attention_with_lse(

@@ -5,15 +5,17 @@ attention over the prefix for all paths together and attention over the suffixes
 and merges the two results by their log-sum-exp. The technique is known as Hydragen (Juravsky et
 al., arXiv 2402.05099) and as cascade inference (FlashInfer).
 
-Here, the suffixes need no copy. While the same n paths write one token
-each, step after step, their rows follow each other in the order of the paths: row
-`start + s * n + i` belongs to path i. This range of rows is a suffix block. Viewed with strides,
-it is a batch of n short sequences, so attention visits each of its rows once instead of once per
-path. The rows before the first block form the shared prefix, which is read under a mask.
+Here, the suffixes need no copy at each step. A suffix block is a range of rows that, viewed with
+strides, is a batch of n short sequences, so attention visits each of its rows once instead of once
+per path. There are two kinds. While the same n paths write one token each, step after step, their
+rows follow each other in the order of the paths: row `start + s * n + i` belongs to path i. When
+rows are moved (see `row_order`), those of one suffix come to lie one after the other, row
+`start + i * steps + s`, which processors read two to four times as fast. The rows before the first
+block that is used, and after the last one, are read under a mask.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,18 +24,20 @@ from numpy.typing import NDArray
 # Costs in units of one row seen by one path in masked attention, measured on 2 cores in float32
 # with heads of size 64 (benchmarks/attention.py). The numbers are fixed, because the same run must
 # round in the same way every time.
-SUFFIX_ROW_COST: Final = 8  # one row of a suffix block: short products use the processor badly
+SUFFIX_ROW_COST: Final = 8  # one row of a suffix: short products use the processor badly
+SCATTERED_ROW_COST: Final = 16  # the same if the rows of a suffix are apart
 CALL_COST: Final = 10_000  # one more attention call and its merging
-MAX_BLOCKS: Final = 4
+MAX_BLOCKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SuffixBlock:
-    """The rows [start, start + steps * suffixes), interleaved by path."""
+    """The rows [start, start + steps * suffixes)."""
 
     start: int
-    writers: tuple[int, ...]  # the paths that wrote the rows, one private suffix each
+    writers: tuple[int, ...]  # the path of each suffix when its rows were written or moved
     steps: int  # rows of each suffix
+    by_path: bool = False  # whether the rows of a suffix follow each other; else those of a step
 
     @property
     def suffixes(self) -> int:
@@ -45,6 +49,15 @@ class SuffixBlock:
         """First row after the block."""
         return self.start + self.steps * self.suffixes
 
+    @property
+    def first_rows(self) -> slice:
+        """The first row of each suffix."""
+        return slice(self.start, self.end, self.steps) if self.by_path else self._first_step
+
+    @property
+    def _first_step(self) -> slice:
+        return slice(self.start, self.start + self.suffixes)
+
 
 @dataclass(frozen=True, slots=True)
 class SuffixQueries:
@@ -55,48 +68,94 @@ class SuffixQueries:
     queries: NDArray[np.int64]
     positions: NDArray[np.int64]  # position of each path in the flattened `queries`, (P,)
 
+    @property
+    def cost(self) -> int:
+        """Of attention over the block."""
+        return block_cost(self.block.end - self.block.start, self.queries.shape[1], self.block)
 
-def extend_blocks(
-    blocks: Sequence[SuffixBlock], start: int, writers: tuple[int, ...]
+
+def block_cost(rows: int, most: int, block: SuffixBlock | None = None) -> int:
+    """Of attention over these rows of a block, by path unless it says otherwise, if at most `most`
+    paths see a suffix.
+    """
+    scattered = block is not None and not block.by_path
+    return CALL_COST + rows * ((SCATTERED_ROW_COST if scattered else SUFFIX_ROW_COST) + most - 1)
+
+
+def masked_cost(rows: int, paths: int) -> int:
+    """Of attention of this many paths over these rows under a mask; few paths have to wait for the
+    memory.
+    """
+    return rows * max(paths, SUFFIX_ROW_COST)
+
+
+def next_slots(
+    blocks: Sequence[SuffixBlock], end: int, writers: tuple[int, ...], gaps: bool
+) -> list[int] | None:
+    """Which suffixes of the last block these paths continue with one row each; None if the block
+    does not end at row `end`, or has not all of them in this order. With `gaps` it may also have a
+    few others, which ended.
+    """
+    if not blocks or blocks[-1].by_path or blocks[-1].end != end:
+        return None
+    known = blocks[-1].writers
+    if writers == known:
+        return [*range(len(known))]
+    if not gaps or not writers or len(writers) * 4 < len(known) * 3:
+        return None
+    slots = {path: slot for slot, path in enumerate(known)}
+    found = [slots.get(path, -1) for path in writers]
+    rises = all(a < b for a, b in zip([-1, *found], found, strict=False))
+    return found if rises else None
+
+
+def with_step(
+    blocks: Sequence[SuffixBlock], start: int, writers: tuple[int, ...], continues: bool
 ) -> list[SuffixBlock]:
-    """The blocks after `writers` wrote one row each, from row `start` on."""
-    if blocks and blocks[-1].end == start and blocks[-1].writers == writers:
-        return [*blocks[:-1], SuffixBlock(blocks[-1].start, writers, blocks[-1].steps + 1)]
-    connected = blocks if blocks and blocks[-1].end == start else ()
-    return [*connected, SuffixBlock(start, writers, 1)][-MAX_BLOCKS:]
-
-
-def compact_blocks(blocks: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> list[SuffixBlock]:
-    """The blocks after the rows in use, `kept` in ascending order, have moved to the front;
-    suffixes that no path sees are removed.
+    """The blocks after new rows were written from row `start` on: one by each of `writers`, or
+    other ones if that is empty. They may be one more step of the last block.
     """
-    compacted = []
+    if continues:
+        return [*blocks[:-1], replace(blocks[-1], steps=blocks[-1].steps + 1)]
+    longer = [block for block in blocks if block.end <= start]
+    longer += [SuffixBlock(start, writers, 1)] if writers else []
+    if len(longer) > MAX_BLOCKS:
+        longer.pop(next(i for i, block in enumerate(longer) if not block.by_path))
+    return longer
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows a batch reads as suffixes: those of blocks that follow each other; none if the
+    list is empty.
+    """
+
+    chain: Sequence[SuffixQueries]
+    cost: int
+
+
+def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> Choice:
+    """Choose which blocks to read as suffixes, for the least cost; `visible` says which rows each
+    path sees, (P, C).
+    """
+    paths, rows = visible.shape
+    best = Choice((), masked_cost(rows, paths))
+    chain: list[SuffixQueries] = []
     for block in blocks:
-        first_rows = block.start + np.arange(block.suffixes)
-        alive = np.isin(first_rows, kept)
-        writers = tuple(path for path, lives in zip(block.writers, alive, strict=True) if lives)
-        if writers:
-            start = int(np.searchsorted(kept, block.start))
-            compacted.append(SuffixBlock(start, writers, block.steps))
-    return compacted
-
-
-def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> list[SuffixQueries]:
-    """Choose how many of the last blocks to read as suffixes, for the least cost; `visible` says
-    which rows each path sees, (P, C).
-    """
-    best: list[SuffixQueries] = []
-    chosen: list[SuffixQueries] = []
-    gain = best_gain = 0
-    for block in reversed(blocks):
+        if rows * paths <= CALL_COST:
+            break
         queries = _assign_queries(block, visible)
         if queries is None:
-            break
-        chosen.insert(0, queries)
-        rows = block.end - block.start
-        gain += rows * len(visible) - CALL_COST - SUFFIX_ROW_COST * rows * queries.queries.shape[1]
-        if gain > best_gain:
-            best, best_gain = list(chosen), gain
+            chain = []
+            continue
+        connected = chain and chain[-1].block.end == block.start
+        chain = [*chain, queries] if connected else [queries]
+        rest = CALL_COST * (block.end < rows) + masked_cost(rows - block.end, paths)
+        for first in range(len(chain)):
+            own = sum(part.cost for part in chain[first:])
+            cost = masked_cost(chain[first].block.start, paths) + own + rest
+            if cost < best.cost:
+                best = Choice(chain[first:], cost)
     return best
 
 
@@ -104,8 +163,10 @@ def _assign_queries(block: SuffixBlock, visible: NDArray[np.bool_]) -> SuffixQue
     """Assign each path to the suffix it sees; None if a path sees no suffix of the block, or
     several, or no row before the block, so that its shared prefix would be empty.
     """
-    sees = visible[:, block.start : block.start + block.suffixes]
-    if not (sees.sum(axis=1) == 1).all() or not visible[:, : block.start].any(axis=1).all():
+    sees = visible[:, block.first_rows]
+    if not (np.count_nonzero(sees, axis=1) == 1).all():
+        return None
+    if not (visible[:, 0].all() or visible[:, : block.start].any(axis=1).all()):
         return None
     suffix = sees.argmax(axis=1)
     order = np.argsort(suffix, kind="stable")

@@ -31,6 +31,8 @@ GrowthRule: TypeAlias = Callable[[int, int, int], int]
 # Where spare rows cost memory only, a growth adds at most 1 / SLACK_DIVISOR of the rows in use.
 SLACK_DIVISOR: Final = 4
 MAX_GROWTH_STEP: Final = 4096
+# Tensors shrink by no fewer rows.
+LEAST_GIVEN_BACK: Final = 512
 # Kernels work in blocks of rows: attention over 255 rows takes longer than over 256.
 ROW_BLOCK: Final = 16
 
@@ -140,6 +142,13 @@ def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
     if costs is None:
         return lambda rows, paths, tokens: max(1, rows // (SLACK_DIVISOR * paths))
     return lambda rows, paths, tokens: in_whole_blocks(next_r(costs, rows, paths, tokens))
+
+
+def gives_back(held: int, used: int, needed: int) -> bool:
+    """Whether tensors of `held` rows should shrink, because paths ended: more than half as many
+    rows as are used would be spare, and more than the growth step asks for, which needs `needed`.
+    """
+    return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
 
 
 def count_growths(work: Workload, r: int | GrowthRule) -> GrowthCounts:

@@ -89,3 +89,17 @@ class LayerAttention:
 
 
 ORDINARY: Final = LayerAttention()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLayer:
+    """Where a layer finds its K and V, and which of the masks is its own."""
+
+    kind: LayerAttention
+    slot: int
+    mask: int
+
+    @property
+    def stores(self) -> bool:
+        """Whether it has K and V of its own."""
+        return self.kind.source < 0

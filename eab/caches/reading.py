@@ -20,24 +20,31 @@ from eab.caches.shape import KVShape
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """The rows from `first` to `end` under a mask, then those of the suffixes."""
+    """The rows from `first` to `end` under a mask, then those of the suffixes, then the others
+    after these, under a mask again.
+    """
 
     first: int
     end: int
     group: int  # query heads per KV head
     seen: NDArray[np.bool_]  # by each token, from `first` on, (T, rows)
     suffixes: Sequence[SuffixIndex] = ()
-    mask: Tensor | None = field(default=None, init=False)  # (H / G * T, rows), added to the scores
+    # (H / G * T, rows), added to the scores
+    mask: Tensor | None = field(default=None, init=False)
+    tail: Tensor | None = field(default=None, init=False)  # likewise, after the suffixes
 
     def make_mask(self, shape: KVShape, padded: bool) -> None:
         """None if every token sees every row, but not for padded attention, whose shapes must not
         change.
         """
-        seen = torch.from_numpy(self.seen[:, : self.end - self.first])
-        needed = padded or not bool(seen.all())
-        self.mask = (
-            attention_mask(seen.to(shape.device), self.group, shape.dtype) if needed else None
-        )
+        seen = self.seen[:, : self.end - self.first]
+        self.mask = self._mask(seen, shape) if padded or not bool(seen.all()) else None
+        if self.suffixes:
+            after = self.seen[:, self.suffixes[-1].block.end - self.first :]
+            self.tail = self._mask(after, shape) if after.shape[1] else None
+
+    def _mask(self, seen: NDArray[np.bool_], shape: KVShape) -> Tensor:
+        return attention_mask(torch.from_numpy(seen).to(shape.device), self.group, shape.dtype)
 
     def end_at(self, row: int) -> None:
         """Let the part under the mask end before this row; the mask must be made again."""
@@ -49,7 +56,7 @@ class Reading:
         """Attention of query rows (see eab.caches.attention) over the rows of a layer."""
         if self.suffixes:
             return cascade_attention(
-                query, keys, values, self.mask, scale, self.suffixes, self.first
+                query, keys, values, self.mask, scale, self.suffixes, self.first, self.tail
             )
         rows = slice(self.first, self.end)
         return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
@@ -96,16 +103,14 @@ def plan_readings(
         cascades = cascades and bool(suffixes)
         if rows is visible:
             end = prefix if cascades else rows.shape[1]
-            all_rows = Reading(0, end, group, rows[:, :end], suffixes if cascades else ())
+            all_rows = Reading(0, end, group, rows, suffixes if cascades else ())
             readings.append(everything.setdefault((group, cascades), all_rows))
             continue
         whole = cascades and bool((rows[:, prefix:] == visible[:, prefix:]).all())
         cascades = whole and bool(rows[:, :prefix].any(axis=1).all())
         end = prefix if cascades else rows.shape[1]
         first = 0 if padded else int(rows.any(axis=0).argmax())
-        readings.append(
-            Reading(first, end, group, rows[:, first:end], suffixes if cascades else ())
-        )
+        readings.append(Reading(first, end, group, rows[:, first:], suffixes if cascades else ()))
     for reading in dict.fromkeys(readings):
         reading.make_mask(shape, padded)
     return readings

@@ -4,10 +4,11 @@ A row is written once, in place, and is visible to every path that descends from
 copies no K or V: the child sees the parent's rows. Rows that no path sees are free.
 
 Free rows are reused lowest first. While shared-prefix attention pays off (see `cascade`), new rows
-are taken at the end instead, so that private suffixes stay contiguous; once a quarter of the rows
-is free, the others are compacted. Neither depends on the number of spare rows, so r never changes
+are taken at the end instead, so that private suffixes stay contiguous. Rows that are in use move
+together, in an order that attention reads fast, when that pays off, or when a quarter of the rows
+is free (see `row_order`). None of this depends on the number of spare rows, so r never changes
 which rows attention reads. The tensors grow by r decode steps' worth of rows at a time (BMC, arXiv
-2511.12031).
+2511.12031), and shrink when paths have ended.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row that was ever given to a token. Padded attention visits every row that the tensors hold, the
@@ -25,23 +26,17 @@ from torch import Tensor
 
 from eab.caches.attention import SuffixIndex, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
-from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
-from eab.caches.growth import GrowthRule
-from eab.caches.layers import LayerAttention
+from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
+from eab.caches.growth import LEAST_GIVEN_BACK, GrowthRule, gives_back
+from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
+from eab.caches.moving import in_order, reorder, resize
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.reading import Reading, plan_readings, seen_by_kind
+from eab.caches.row_order import LEAST_SAVING, RowOrder, Upkeep, best_order
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.events import Growth, KVUsage, PathRows
-
-
-class _Layer:
-    """Where a layer finds its K and V, and which of the masks is its own."""
-
-    def __init__(self, kind: LayerAttention, slot: int, mask: int) -> None:
-        self.kind, self.slot, self.mask = kind, slot, mask
-        self.stores = kind.source < 0
 
 
 class TreeCache:
@@ -65,17 +60,16 @@ class TreeCache:
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
+        self._cascades = shape.uses_cascade_attention and not padded
         self._steps_left: int | None = None  # None: unknown
         self._kinds = shape.mask_kinds
         self._layers = [
-            _Layer(shape.layer(index), slot, self._kinds.index(shape.mask_kind(index)))
+            PlacedLayer(shape.layer(index), slot, self._kinds.index(shape.mask_kind(index)))
             for index, slot in enumerate(shape.slots)
         ]
         self._ledger = Ledger()
-        # (G, C, D) each, for each layer that has its own
-        self._keys, self._values = shape.empty_tensors()
-        # (path indices, C): which rows a path sees
-        self._visible = np.zeros((1, 0), dtype=np.bool_)
+        self._keys, self._values = shape.empty_tensors()  # (G, C, D) for each layer with its own
+        self._visible = np.zeros((1, 0), dtype=np.bool_)  # (path indices, C): what a path sees
         self._positions = np.zeros(0, dtype=np.int64)  # (C,): of the row's token in its path
         self._ref_counts = np.zeros(0, dtype=np.int64)  # (C,): how many paths see the row
         self._end = 0  # the rows from here on have not been given to any token
@@ -83,11 +77,12 @@ class TreeCache:
         self._free_indices: list[int] = []
         self._lengths = {0: 0}
         self._blocks: list[SuffixBlock] = []
-        # Compactions for a batch that then exceeded the memory limit
-        self._unreported: list[Growth] = []
+        self._upkeep = Upkeep()
+        self._cost = 0  # of attention in the last batch
+        self._reserved = 0  # rows that it holds in any case
+        self._unreported: list[Growth] = []  # for a batch that then exceeded the memory limit
         self._buffer_pool = StaticBufferPool(shape, 0)
-        # The prepared batch: its static buffers if it has any; else its rows (T,), and what it
-        # attends to
+        # The prepared batch: its static buffers if it has any; else its rows (T,)
         self._buffers: StaticBuffers | None = None
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if the rows are contiguous
@@ -112,7 +107,7 @@ class TreeCache:
         return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        self._steps_left = steps
+        self._steps_left, self._reserved = steps, rows
         return self.grow(rows - self.rows) if rows > self.rows else None
 
     def prepare(
@@ -124,9 +119,8 @@ class TreeCache:
         """Siblings do not see each other's rows, even within a batch."""
         counts = np.array([len(new) for new in tokens])
         total = int(counts.sum())
-        if self._suffixes and self._should_compact(total):
-            self._unreported.append(self._compact())
-        rows, growth = self._allocate(total, len(paths))
+        self._tidy(paths, total)
+        rows, growth = self._allocate(total, paths, single=counts.max() == 1)
         growths, self._unreported = self._unreported + ([growth] if growth else []), []
         self._attended = self.rows if self.padded else self._end
         positions, visible = self._assign_rows(paths, counts, rows)
@@ -140,7 +134,7 @@ class TreeCache:
             buffers.fill(ids, positions, rows, indices, seen)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, tuple(growths), buffers)
-        self._choose_suffixes(visible, rows, tuple(paths) if counts.max() == 1 else ())
+        self._choose_suffixes(visible, rows)
         self._readings = plan_readings(
             self.shape, self._kinds, seen, visible, self._suffixes, self.padded
         )
@@ -151,11 +145,11 @@ class TreeCache:
 
     def most_rows_after(self, tokens: int, paths: int) -> int:
         """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
+        if self._suffixes and self._blocks:
+            tokens = max(tokens, self._blocks[-1].suffixes)  # those of ended paths take rows, too
         if self._end + tokens <= self.rows:
             return self.rows
-        r = self.r if isinstance(self.r, int) else self.r(self._end, paths, tokens)
-        steps = r if self._steps_left is None else min(r, self._steps_left)
-        return self.rows + max(steps * paths, tokens)
+        return self.rows + max(self._ahead(self._end, paths, tokens), tokens)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free K and V of all rows until they are computed again."""
@@ -167,55 +161,83 @@ class TreeCache:
             self.shape, self._keys, self._values, self._visible, self._positions, by_index
         )
 
-    def _allocate(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
+    def _allocate(
+        self, count: int, paths: Sequence[int], single: bool
+    ) -> tuple[NDArray[np.int64], Growth | None]:
         """Rows for `count` tokens: at the end while suffix blocks are in use, else the lowest."""
-        used = np.flatnonzero(self._ref_counts[: self._end])
-        end, holes = self._end, np.empty(0, dtype=np.int64)
+        used, end = np.flatnonzero(self._ref_counts[: self._end]), self._end
+        holes = np.empty(0, dtype=np.int64)
         if not self._suffixes:
             end = int(used[-1]) + 1 if len(used) else 0
             holes = np.flatnonzero(self._ref_counts[:end] == 0)[:count]
-        missing = end + count - len(holes) - self.rows
-        growth = self._grow_ahead(len(used), paths, count, missing) if missing > 0 else None
-        self._end = end + count - len(holes)
-        return np.concatenate([holes, np.arange(end, self._end)]), growth
+        writers = tuple(paths) if single and not len(holes) else ()
+        slots = next_slots(self._blocks, end, writers, gaps=bool(self._suffixes))
+        more = self._blocks[-1].suffixes if slots else count - len(holes)
+        missing = end + more - self.rows
+        growth = self._grow_ahead(len(used), len(paths), more, missing) if missing > 0 else None
+        self._end = end + more
+        self._blocks = [] if len(holes) else with_step(self._blocks, end, writers, bool(slots))
+        new = end + np.array(slots or range(more), dtype=np.int64)
+        return np.concatenate([holes, new]), growth
+
+    def _ahead(self, used: int, paths: int, count: int) -> int:
+        """How many rows r decode steps take if `used` rows are in use."""
+        r = self.r if isinstance(self.r, int) else self.r(used, paths, count)
+        return paths * (r if self._steps_left is None else min(r, self._steps_left))
 
     def _grow_ahead(self, used: int, paths: int, count: int, missing: int) -> Growth:
         """Grow by r decode steps, but by no more rows than these paths can still fill, and at least
         by `missing` rows.
         """
-        r = self.r if isinstance(self.r, int) else self.r(used, paths, count)
-        if self._steps_left is None:
-            return replace(self.grow(max(r * paths, missing)), r=r)
-        r = min(r, self._steps_left)
-        more = min(r * paths, self._steps_left * paths - (count - missing))
-        return replace(self.grow(max(more, missing)), r=r)
+        more = ahead = self._ahead(used, paths, count)
+        if self._steps_left is not None:
+            more = min(ahead, self._steps_left * paths - (count - missing))
+        return replace(self.grow(max(more, missing)), r=ahead // paths)
 
-    def _should_compact(self, count: int) -> bool:
-        """Whether compaction pays off: a quarter of the rows is free, or the memory limit allows
-        no more rows at the end.
-        """
-        holes = int(np.count_nonzero(self._ref_counts[: self._end] == 0))
+    def _tidy(self, paths: Sequence[int], count: int) -> None:
+        """Before a batch of `count` tokens: move rows together, or give back memory."""
+        used = int(np.count_nonzero(self._ref_counts[: self._end]))
+        order = self._better_order(paths, used, self._end - used, count)
+        end = self._end if order is None else used
+        ahead = self._ahead(used, len(paths), count)
+        least, needed = (max(self._reserved, end + count + more) for more in (0, ahead))
+        saves = order is not None and self.rows - needed > needed // 8 + LEAST_GIVEN_BACK
+        shrinks = saves or gives_back(self.rows, least, needed)
+        if order is None and shrinks:
+            order = RowOrder(np.arange(end), self._blocks, self._cost)
+        if order is not None:
+            self._unreported.append(self._move(order, needed if shrinks else self.rows))
+
+    def _better_order(
+        self, paths: Sequence[int], used: int, holes: int, count: int
+    ) -> RowOrder | None:
+        """Where rows move to, if they do. The growth step has no part in it."""
         at_the_limit = (self._end + count) * self.shape.row_bytes > self.byte_limit
-        return holes > (self._end - holes) / 4 or (holes > 0 and at_the_limit)
+        crowded = bool(self._suffixes) and (holes > used / 4 or (holes > 0 and at_the_limit))
+        crowded = crowded or holes > used / 2 + LEAST_GIVEN_BACK
+        due = self._upkeep.is_due(used) and not self.padded
+        if not (crowded or due):
+            return None
+        order = self._best_order(paths)
+        better = order.cost * LEAST_SAVING <= self._cost * (LEAST_SAVING - 1)
+        self._upkeep.done(better)
+        return order if crowded or better else None
 
-    def _choose_suffixes(
-        self, visible: NDArray[np.bool_], rows: NDArray[np.int64], writers: tuple[int, ...]
-    ) -> None:
-        """Choose which rows the batch reads as private suffixes, and not under a mask.
+    def _best_order(self, paths: Sequence[int]) -> RowOrder:
+        known = [*dict.fromkeys((*paths, *self._path_index))]
+        visible = self._visible[[self._path_index[path] for path in known], : self._end]
+        return best_order(visible, self._positions[: self._end], known, self._cascades)
 
-        Args:
-            visible: Which rows each token sees, (T, C).
-            writers: The paths of the batch if each has one token; otherwise empty.
-        """
+    def _choose_suffixes(self, visible: NDArray[np.bool_], rows: NDArray[np.int64]) -> None:
+        """Choose which rows are read as suffixes, and not under a mask; `visible` is (T, C)."""
         contiguous = int(rows[-1] - rows[0]) == len(rows) - 1
         self._first_row = int(rows[0]) if contiguous else None
-        at_the_end = contiguous and int(rows[-1]) == self._end - 1
-        self._blocks = (
-            extend_blocks(self._blocks, int(rows[0]), writers) if at_the_end and writers else []
-        )
-        cascades = self.shape.uses_cascade_attention and not self.padded
-        chosen = choose_blocks(self._blocks, visible) if cascades else []
-        self._suffixes = [SuffixIndex(part, self.shape.device) for part in chosen]
+        choice = choose_blocks(self._blocks if self._cascades else (), visible)
+        self._suffixes = [SuffixIndex(part, self.shape.device) for part in choice.chain]
+        self._cost, in_use = choice.cost, self._ref_counts[: self._end]
+        used, paths = int(np.count_nonzero(in_use)), len(self._path_index)
+        common = int(np.count_nonzero(in_use == paths))
+        self._upkeep.note(choice.cost, used, common, len(visible))
 
     def _assign_rows(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
@@ -301,9 +323,13 @@ class TreeCache:
 
     def trim(self, path: int, length: int) -> None:
         """Only bookkeeping."""
-        self._blocks = []  # a path sees a suffix of a block as a whole or not at all
         index = self._path_index[path]
-        self._hide(index, self._visible[index] & (self._positions >= length))
+        hidden = self._visible[index] & (self._positions >= length)
+        # A path sees a suffix of a block as a whole or not at all.
+        self._blocks = [
+            block for block in self._blocks if not hidden[block.start : block.end].any()
+        ]
+        self._hide(index, hidden)
         self._lengths[path] = min(self._lengths[path], length)
 
     def _hide(self, index: int, rows: NDArray[np.bool_]) -> None:
@@ -333,22 +359,25 @@ class TreeCache:
             self._free_indices = list(range(2 * old - 1, old - 1, -1))
         return self._free_indices.pop()
 
-    def _compact(self) -> Growth:
-        """Move the rows in use to the front, in order; the others become spare."""
-        kept = np.flatnonzero(self._ref_counts > 0)
-        count = len(kept)
-        order = torch.from_numpy(kept).to(self.shape.device)
-        for tensor in (*self._keys, *self._values):
-            moved = tensor[:, order]
-            self._ledger.allocated(moved, copied=moved.nbytes)
-            tensor[:, :count] = moved
-            self._ledger.freed(moved)
-        self._blocks = compact_blocks(self._blocks, kept)
-        for per_row in (self._visible.T, self._positions, self._ref_counts):
-            per_row[:count] = per_row[kept]
-            per_row[count:] = 0
-        self._end = count
-        return Growth(self.rows, count, count * self.shape.row_bytes, self._ledger.peak_bytes)
+    def _move(self, order: RowOrder, rows: int) -> Growth:
+        """Bring the rows in use into this order, before spare ones up to `rows` rows."""
+        count, held = len(order.rows), self.rows
+        stays = order.rows == np.arange(count)
+        first = count if stays.all() else int(stays.argmin())
+        moved = torch.from_numpy(order.rows[first:]).to(self.shape.device)
+        if rows == held:
+            reorder((*self._keys, *self._values), moved, first, self._ledger)
+        else:
+            for tensors in (self._keys, self._values):
+                resize(tensors, moved, first, rows, self._ledger)
+            self._buffer_pool = StaticBufferPool(self.shape, rows)
+        self._visible, self._positions, self._ref_counts = (
+            in_order(per_row, order.rows, rows)
+            for per_row in (self._visible, self._positions, self._ref_counts)
+        )
+        self._blocks, self._end = order.blocks, count
+        copied = count - first if rows == held else count
+        return Growth(rows, copied, copied * self.shape.row_bytes, self._ledger.peak_bytes)
 
     def grow(self, more: int) -> Growth:
         """Append `more` rows, reallocating one tensor at a time.

@@ -234,7 +234,7 @@ class PathFinished:
 
 @dataclass(frozen=True, slots=True)
 class RowsAllocated:
-    """The KV tensors grew, or their rows were compacted."""
+    """The KV tensors grew, or their rows moved together, when the tensors may shrink."""
 
     step: fields.StepIndex
     growth: Growth

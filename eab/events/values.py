@@ -82,14 +82,14 @@ class PathRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One reallocation of a cache's tensors, or a compaction of its rows."""
+    """One reallocation of a cache's tensors, or a move of its rows to other places in them."""
 
     rows: fields.Count  # rows that the tensors hold after it
     rows_copied: fields.Count  # rows that had to be copied
     bytes_copied: fields.Count  # bytes of these rows
     # The most bytes that old and new tensors have held together so far (measured)
     peak_bytes: fields.Count
-    # For how many decode steps the tensors grew; 0 for the prompt and for a compaction
+    # For how many decode steps the tensors grew; 0 for the prompt and for moved rows
     r: fields.Count = 0
 
 

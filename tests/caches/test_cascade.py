@@ -4,6 +4,7 @@ where it pays off.
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import torch
 from made_runs import run_of
 from plain_logits import plain_logits
 
-from eab.caches import cascade
-from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
+from eab.caches import cascade, growth, row_order, tree
+from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
+from eab.caches.row_order import best_order
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.errors import MemoryLimitError
@@ -28,8 +30,17 @@ SHAPE = KVShape(2, 2, 4, torch.float32, torch.device("cpu"))
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Suffix blocks are used wherever possible, so that small cases use them, too."""
+    use_eagerly(monkeypatch)
+
+
+def use_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cascade, "CALL_COST", 0)
     monkeypatch.setattr(cascade, "SUFFIX_ROW_COST", 0)
+    monkeypatch.setattr(cascade, "SCATTERED_ROW_COST", 1)
+    monkeypatch.setattr(row_order, "MOVE_COST", 40)
+    monkeypatch.setattr(row_order, "MOVED_ROW_COST", 1)
+    for module in (growth, tree):
+        monkeypatch.setattr(module, "LEAST_GIVEN_BACK", 0)
 
 
 class Story:
@@ -44,8 +55,10 @@ class Story:
         self.next_path = 1
         self.seen: Counter[str] = Counter()
         self.rows: list[list[int]] = []
+        self.held = 0
 
     def run(self, steps: int) -> None:
+        self.cache.reserve(5, None)
         self.extend([0], [[self.rng.randrange(72) for _ in range(5)]])
         self.fork(0, 4)
         for _ in range(steps):
@@ -92,13 +105,24 @@ class Story:
         used = self.cache._suffixes
         self.seen["batches with a suffix block"] += bool(used)
         self.seen["batches with several blocks"] += len(used) > 1
+        self.seen["batches with suffixes path by path"] += any(
+            index.block.by_path for index in used
+        )
+        self.seen["batches with rows after the blocks"] += bool(
+            used and used[-1].block.end < self.cache.end
+        )
         self.seen["suffixes with several queries"] += any(index.shape[1] > 1 for index in used)
         self.seen["suffixes that no path sees"] += any(
             index.shape[0] > len(self.texts) for index in used
         )
-        self.seen["compactions"] += any(
-            growth.rows == self.cache.rows and growth.rows_copied for growth in growths
+        self.seen["moved rows"] += any(not growth.r for growth in growths)
+        self.seen["rows given back"] += any(
+            b < a for a, b in pairwise((self.held, *(growth.rows for growth in growths)))
         )
+        self.held = self.cache.rows
+        assert self.cache.bytes_held == self.held * self.cache.shape.row_bytes
+        usage = self.cache.usage([*self.texts])
+        assert usage.rows_shared + usage.rows_private + usage.rows_spare == self.held
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
@@ -109,14 +133,15 @@ def test_shared_prefix_attention_equals_the_model_without_a_cache(twins, eager, 
         story = Story(twins(family), seed)
         story.run(45)
         seen += story.seen
-    assert len(seen) == 5, f"every kind of batch must occur; these did: {seen}"
+    assert len(seen) == 8, f"every kind of batch must occur; these did: {seen}"
 
 
 def test_the_growth_step_does_not_decide_which_rows_are_used(twins, eager):
     runs = [Story(twins("llama"), seed=3, r=r) for r in (1, 4, 100)]
     for run in runs:
         run.run(40)
-    assert runs[0].seen["compactions"] > 0
+    assert min(run.seen["moved rows"] for run in runs) > 0
+    assert runs[0].seen["rows given back"] > 0
     assert runs[0].rows == runs[1].rows == runs[2].rows
 
 
@@ -130,21 +155,20 @@ def test_rows_of_a_released_suffix_are_reused_before_the_memory_limit_is_reached
     assert cache.rows == 21
     cache.release(4)
     [growth] = cache.prepare([1, 2, 3], [[1]] * 3).growths
-    assert (growth.rows, growth.rows_copied) == (21, 17)
+    assert (growth.rows, growth.rows_copied) == (21, 11)  # of 17; the others stay in their place
     with pytest.raises(MemoryLimitError):
         cache.prepare([1, 2, 3], [[1]] * 3)
 
 
 def test_a_run_decides_the_same_with_and_without_suffix_blocks(twins, monkeypatch):
-    tree = {"entropy_threshold": 1.5, "min_fork_weight": 0.1, "max_paths": 9}
+    branching = {"entropy_threshold": 1.5, "min_fork_weight": 0.1, "max_paths": 9}
 
     def texts() -> list[tuple[int, ...]]:
-        run = run_of(twins("qwen2").ours, "w5 w9 w33 w2", max_new_tokens=30, **tree)
+        run = run_of(twins("qwen2").ours, "w5 w9 w33 w2", max_new_tokens=30, **branching)
         return [sample.token_ids for sample in run.samples]
 
     plain = texts()
-    monkeypatch.setattr(cascade, "CALL_COST", 0)
-    monkeypatch.setattr(cascade, "SUFFIX_ROW_COST", 0)
+    use_eagerly(monkeypatch)
     used = []
     choose = TreeCache._choose_suffixes
 
@@ -179,34 +203,58 @@ NOT_YET, PAYS = [(1, 500), (4, 40), (20, 5), (20, 40)], [(20, 200), (64, 40), (6
 )
 def test_suffix_blocks_pay_off_for_many_paths_with_long_private_suffixes(paths, steps, pays):
     blocks, visible = private(paths, steps, before=300)
-    assert bool(choose_blocks(blocks, visible)) is pays
+    assert bool(choose_blocks(blocks, visible).chain) is pays
 
 
 def test_a_path_that_sees_no_suffix_of_a_block_rules_the_block_out():
     blocks, visible = private(64, 40, before=300)
-    assert choose_blocks(blocks, visible)
+    assert choose_blocks(blocks, visible).chain
     visible[3, 300:] = False
-    assert choose_blocks(blocks, visible) == []
+    assert not choose_blocks(blocks, visible).chain
 
 
 def test_the_queries_of_a_forked_path_share_its_suffix():
     blocks, visible = private(64, 60, before=10)
-    [part] = choose_blocks(blocks, np.vstack([visible, visible[7]]))
+    [part] = choose_blocks(blocks, np.vstack([visible, visible[7]])).chain
     assert part.queries.shape == (64, 2)
     assert part.queries[7].tolist() == [7, 64]
     assert [part.queries.ravel()[position] for position in part.positions] == list(range(65))
 
 
-def test_a_block_continues_only_with_the_same_paths_directly_behind_it():
-    first = extend_blocks([], 10, (1, 2))
+def test_a_block_continues_with_its_paths_in_their_order_directly_behind_it():
+    block = [SuffixBlock(10, (1, 2, 3, 4, 5), 1)]
+    assert next_slots(block, 15, (1, 2, 3, 4, 5), gaps=False) == [0, 1, 2, 3, 4]
+    assert next_slots(block, 15, (1, 3, 4, 5), gaps=True) == [0, 2, 3, 4]
+    assert next_slots(block, 15, (1, 3, 4, 5), gaps=False) is None
+    assert next_slots(block, 15, (1, 5), gaps=True) is None, "most of its paths have ended"
+    assert next_slots(block, 15, (2, 1, 3, 4, 5), gaps=True) is None
+    assert next_slots(block, 15, (1, 3, 4, 6), gaps=True) is None
+    assert next_slots(block, 16, (1, 2, 3, 4, 5), gaps=True) is None
+
+
+def test_another_step_makes_a_block_longer_or_begins_one():
+    first = with_step([], 10, (1, 2), continues=False)
     assert first == [SuffixBlock(10, (1, 2), 1)]
-    assert extend_blocks(first, 12, (1, 2)) == [SuffixBlock(10, (1, 2), 2)]
-    assert extend_blocks(first, 12, (2, 1)) == [*first, SuffixBlock(12, (2, 1), 1)]
-    assert extend_blocks(first, 13, (1, 2)) == [SuffixBlock(13, (1, 2), 1)]
+    assert with_step(first, 12, (1, 2), continues=True) == [SuffixBlock(10, (1, 2), 2)]
+    assert with_step(first, 12, (2, 1), False) == [*first, SuffixBlock(12, (2, 1), 1)]
+    assert with_step(first, 12, (), False) == first
+    assert with_step(first, 11, (1, 2), False) == [SuffixBlock(11, (1, 2), 1)], "rows used again"
 
 
-def test_compaction_closes_the_gaps_of_suffixes_that_ended():
-    blocks = [SuffixBlock(2, (5, 6, 7), 2), SuffixBlock(8, (5, 7), 1)]
-    # Row 1 and the suffix of path 6 (rows 3 and 6) are free.
-    kept = np.array([0, 2, 4, 5, 7, 8, 9])
-    assert compact_blocks(blocks, kept) == [SuffixBlock(1, (5, 7), 2), SuffixBlock(5, (5, 7), 1)]
+def test_rows_are_in_order_when_ancestors_come_first_and_then_each_suffix(eager):
+    # A prompt of 2 rows, and 2 steps of the paths 5, 6 and 7, step by step; 6 has ended; then 5
+    # forks into 8 and 9, and each of the three wrote a row. Rows 0, 4 and 7 are free.
+    positions = np.array([0, 0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4])
+    seen_by = {7: [1, 2, 5, 8, 9], 8: [1, 2, 3, 6, 10], 9: [1, 2, 3, 6, 11]}
+    visible = np.zeros((3, 12), dtype=np.bool_)
+    for row, rows in zip(visible, seen_by.values(), strict=True):
+        row[rows] = True
+    order = best_order(visible, positions, [*seen_by], cascades=True)
+    assert order.rows.tolist() == [1, 2, 5, 8, 3, 6, 9, 10, 11]
+    assert order.blocks == [
+        SuffixBlock(2, (7, 8), 2, by_path=True),
+        SuffixBlock(6, (7, 8, 9), 1, by_path=True),
+    ]
+    plain = best_order(visible, positions, [*seen_by], cascades=False)
+    assert plain.rows.tolist() == [1, 2, 5, 3, 8, 6, 9, 10, 11]
+    assert plain.blocks == []
