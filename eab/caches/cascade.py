@@ -10,7 +10,7 @@ strides, is a batch of n short sequences, so attention visits each of its rows o
 per path. There are two kinds. While the same n paths write one token each, step after step, their
 rows follow each other in the order of the paths: row `start + s * n + i` belongs to path i. When
 rows are moved (see `row_order`), those of one suffix come to lie one after the other, row
-`start + i * steps + s`, which processors read two to four times as fast. The rows before the first
+`start + i * steps + s`, which processors read about twice as fast. The rows before the first
 block that is used, and after the last one, are read under a mask.
 """
 
