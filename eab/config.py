@@ -25,9 +25,9 @@ from eab.settings import (
     settings_of,
 )
 from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, as_texts
+from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
-ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
@@ -54,34 +54,6 @@ SAMPLING: Final = "Sampling"
 CHAT: Final = "Chat"
 KV_CACHE: Final = "KV cache"
 SPECULATIVE: Final = "Speculative decoding"
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdScale:
-    """The entropy threshold in one unit: its range, its slider on the page, and what it means."""
-
-    values: Real
-    widget: Slider
-    help: str
-
-
-THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
-    "nats": ThresholdScale(
-        Real(0.0, 20.0, hint="nats; 0.65 is about two likely tokens"),
-        Slider(0.0, 4.0, 0.01),
-        "Entropy in nats. e to this power is about the number of likely tokens.",
-    ),
-    "normalised": ThresholdScale(
-        Real(0.0, 1.0, hint="as threshold_unit=normalised"),
-        Slider(0.0, 1.0, 0.01),
-        "Share of the largest possible entropy, ln V, where V is the size of the vocabulary.",
-    ),
-    "quantile": ThresholdScale(
-        Real(0.0, 1.0, hint="as threshold_unit=quantile"),
-        Slider(0.0, 1.0, 0.01),
-        "Quantile of the entropies along a greedy continuation of your prompt.",
-    ),
-}
 
 
 @naming_the_nearest
@@ -227,6 +199,26 @@ class BranchingConfig:
         "below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.",
         more="arXiv 2411.07641, as in llama.cpp; transformers does not have it.",
         widget=Slider(0.0, 3.0, 0.1),
+    )
+    repetition_penalty: float = setting(
+        1.0,
+        Real(0.01, 10.0, hint="1 is off"),
+        SAMPLING,
+        "Repetition penalty",
+        "Divides the logits above 0 of all tokens that the prompt or the text has, and multiplies "
+        "those below 0, before the temperature: above 1, they become less likely; 1 is off.",
+        more="As in transformers, whether a token is there once or often (arXiv 1909.05858).",
+        widget=Slider(1.0, 2.0, 0.05),
+    )
+    no_repeat_ngram_size: int = setting(
+        0,
+        Whole(0, 100, hint="0 is off"),
+        SAMPLING,
+        "No repeated n-grams",
+        "So many tokens never follow each other as they did before in the prompt or the text; 0 is "
+        "off.",
+        more="As in transformers, after the repetition penalty.",
+        widget=Slider(0, 10),
     )
     max_new_tokens: int = setting(
         64,
@@ -395,6 +387,12 @@ class BranchingConfig:
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # What other libraries turn off with None
-_OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "stop")
-# What the next-token distribution depends on, besides the model
-OF_DISTRIBUTION: Final = ("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p")
+_OFF_AS_NONE: Final = (
+    *("top_k", "top_p", "min_p", "typical_p", "top_n_sigma"),
+    *("repetition_penalty", "no_repeat_ngram_size", "stop"),
+)
+# What the next-token distribution depends on, besides the model: on the tokens of the path, too,
+PENALTIES: Final = ("repetition_penalty", "no_repeat_ngram_size")
+# or on the logits alone
+WARPERS: Final = ("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p")
+OF_DISTRIBUTION: Final = (*PENALTIES, *WARPERS)

@@ -9,8 +9,9 @@ from typing import Any, Final
 from app.server.rules import PUBLIC, RULES
 from eab import config
 from eab.branching.presets import OF_PRESETS, PRESETS
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
 from eab.settings import Setting
+from eab.threshold_scales import THRESHOLD_SCALES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
@@ -59,9 +60,9 @@ from eab.config import (
     ChatTemplate,
     DrafterName,
     PolicyName,
-    ThresholdUnit,
 )
 from eab.engine.request import GivenProcessors
+from eab.threshold_scales import ThresholdUnit
 
 
 class OtherSettings(TypedDict, total=False):
@@ -87,6 +88,8 @@ _ALSO_TAKEN: Final = {
     "chat_template_kwargs": "str | Mapping[str, Any]",
     "top_k": "int | None",
     **dict.fromkeys(("top_p", "min_p", "typical_p", "top_n_sigma"), "float | None"),
+    "repetition_penalty": "float | None",
+    "no_repeat_ngram_size": "int | None",
     "policy": "PolicyName | GivenPolicy",
 }
 

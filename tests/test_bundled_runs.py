@@ -10,10 +10,11 @@ from typing import Final, TypeAlias
 import pytest
 
 from eab.analysis.separate_caches import separate_bytes
-from eab.config import SETTINGS, THRESHOLD_SCALES
+from eab.config import SETTINGS
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold
 from eab.settings import Lines, Slider
+from eab.threshold_scales import THRESHOLD_SCALES
 
 Fact: TypeAlias = Callable[[RunState], bool]
 STEPS_PER_SECOND: Final = 6  # of a replay

@@ -27,11 +27,16 @@ BOUNDS = [
     ("min_p", 0.0, 1.0),
     ("typical_p", 0.01, 1.0),
     ("top_n_sigma", 0.0, 100.0),
+    ("repetition_penalty", 0.01, 10.0),
+    ("no_repeat_ngram_size", 0, 100),
     ("r", 1, MAX_NEW_TOKENS),
     ("seed", 0, MAX_SEED),
     ("kv_limit_mib", 1, 1_000_000),
 ]
-OFF_AS_NONE = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma")
+OFF_AS_NONE = (
+    *("top_k", "top_p", "min_p", "typical_p", "top_n_sigma"),
+    *("repetition_penalty", "no_repeat_ngram_size"),
+)
 WHOLE = [name for name, low, _ in BOUNDS if isinstance(low, int)]
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, PolicyName, ThresholdUnit
+from eab.config import SETTINGS, BranchingConfig, PolicyName
 from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
+from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 from scripts.write_settings import (
     RULES_FILE,
     SETTINGS_FILE,

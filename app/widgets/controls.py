@@ -24,10 +24,11 @@ from app.widgets import (
 )
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
+from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
+from eab.threshold_scales import THRESHOLD_SCALES
 
 _FILLED: Final = "filled_prompt"  # the prompt that the widgets were filled with
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from eab.config import THRESHOLD_SCALES
 from eab.formatting import counted
+from eab.threshold_scales import THRESHOLD_SCALES
 
 _SLIDER: Final = THRESHOLD_SCALES["nats"].widget
 _BINS: Final = 40

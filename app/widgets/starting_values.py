@@ -10,7 +10,8 @@ import streamlit as st
 from app.widgets import late_messages, setting_widgets
 from app.widgets.setting_widgets import FIELDS
 from eab.branching.presets import CHAT_PRESET, CHAT_SAMPLING, PRESETS
-from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.config import BranchingConfig
+from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 # Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
 START: Final = BranchingConfig(

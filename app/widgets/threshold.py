@@ -9,9 +9,10 @@ from app.state import what_if
 from app.state.tab import OpenRun
 from app.widgets import entropy_histogram, presets
 from app.widgets.setting_widgets import KEPT, help_of, mark
-from eab.config import SETTINGS, THRESHOLD_SCALES, ThresholdUnit
+from eab.config import SETTINGS
 from eab.formatting import counted
 from eab.run.threshold import quantile_in_nats
+from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 _LABEL: Final = SETTINGS["entropy_threshold"].label
 _NATS: Final = THRESHOLD_SCALES["nats"].widget

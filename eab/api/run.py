@@ -11,12 +11,13 @@ from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.branching.own import takes
-from eab.config import SETTINGS, THRESHOLD_SCALES, AllocationStep
+from eab.config import SETTINGS, AllocationStep
 from eab.errors import ConfigError, RecordError
 from eab.events import Event
 from eab.formatting import quoted
 from eab.run import RunFold, RunState
 from eab.text_values import as_plain_number
+from eab.threshold_scales import THRESHOLD_SCALES
 
 if TYPE_CHECKING:
     from pandas import DataFrame

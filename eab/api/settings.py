@@ -14,9 +14,9 @@ from eab.config import (
     ChatTemplate,
     DrafterName,
     PolicyName,
-    ThresholdUnit,
 )
 from eab.engine.request import GivenProcessors
+from eab.threshold_scales import ThresholdUnit
 
 
 class OtherSettings(TypedDict, total=False):
@@ -71,6 +71,15 @@ class OtherSettings(TypedDict, total=False):
     """Sample only from tokens whose logit is at most so many standard deviations of all logits
     below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.
     Allowed: 0 to 100. Default: 0.
+    """
+    repetition_penalty: float | None
+    """Divides the logits above 0 of all tokens that the prompt or the text has, and multiplies
+    those below 0, before the temperature: above 1, they become less likely; 1 is off. Allowed:
+    0.01 to 10. Default: 1.
+    """
+    no_repeat_ngram_size: int | None
+    """So many tokens never follow each other as they did before in the prompt or the text; 0 is
+    off. Allowed: 0 to 100. Default: 0.
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""

@@ -49,6 +49,8 @@ class PolicyFactory(Protocol):
 
 
 GivenPolicy: TypeAlias = Rule | PolicyFactory | Policy
+# Of token ids (1, tokens) and scores (1, V): the new scores, as LogitsProcessor of transformers
+Processor: TypeAlias = Callable[[Any, Any], Any]
 
 
 def plain_name(given: Any) -> str:

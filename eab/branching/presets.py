@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eab.config import OF_DISTRIBUTION
+from eab.config import WARPERS
 from eab.errors import ConfigError
 from eab.formatting import quoted
 
@@ -73,7 +73,7 @@ def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     own = dict(settings)
     if "policy" in own:
         return own
-    if not own.keys() & set(OF_DISTRIBUTION):
+    if not own.keys() & set(WARPERS):
         own |= CHAT_SAMPLING
     if "threshold_unit" in own and "entropy_threshold" not in own:
         return own

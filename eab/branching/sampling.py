@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from eab.branching.drawing import Distributions, block_sums, draws, log_probs_of, on_host
 from eab.branching.filters import filtered
-from eab.config import OF_DISTRIBUTION, BranchingConfig
+from eab.config import WARPERS, BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
 # What a Predictions holds for each row.
@@ -218,7 +218,7 @@ def _by_settings(
 
 
 def _filter_settings(config: BranchingConfig) -> Hashable:
-    return tuple(getattr(config, name) for name in OF_DISTRIBUTION)
+    return tuple(getattr(config, name) for name in WARPERS)
 
 
 def listed(config: BranchingConfig) -> int:

@@ -1,6 +1,7 @@
 """From a request to a `Generation`: the only place where the parts of a run are put together."""
 
 from eab import token_text
+from eab.branching.logits_processing import penalties
 from eab.branching.own import check_is_there, plain_name
 from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
@@ -9,7 +10,6 @@ from eab.caches.factory import make_cache
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, in_whole_blocks
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
-from eab.engine.logits_processing import check_processors
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
 from eab.events import RunStarted
@@ -53,7 +53,8 @@ def build(
         logits_processors=tuple(map(plain_name, request.logits_processors)),
     )
     speculator = make_speculator(config, model, draft, policy, cache)
-    processors, reader = request.logits_processors, request.logits_reader
+    processors = (*penalties(config), *request.logits_processors)
+    reader = request.logits_reader
     return Generation(model, started, cache, policy, speculator, processors, reader)
 
 
@@ -65,6 +66,23 @@ def check_and_calibrate(model: LanguageModel, request: Request) -> None:
     check_processors(model, request)
     check_is_there(request.config, request.policy)
     _growth_rule(model, request.config, len(encode(model, request)))
+
+
+def check_processors(model: LanguageModel, request: Request) -> None:
+    """ConfigError if a program gave logits processors, and they cannot be applied."""
+    if not request.logits_processors:
+        return
+    drafter = request.config.drafter
+    if drafter != "none":
+        raise ConfigError(
+            f"logits processors are given, and drafter is {drafter!r}, whose draft tokens they "
+            "would not see; leave out one of them"
+        )
+    if model.kv_shape.blocks is not None:
+        raise ConfigError(
+            f"logits processors are given, but {model.card.name} runs on a server, which names "
+            "only its most likely tokens; load the model on this machine"
+        )
 
 
 def new_cache(model: LanguageModel, config: BranchingConfig, prompt_length: int) -> KVCache:

@@ -117,7 +117,8 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
         scores = logits
         if any(generation.processors for generation in generations):
             pairs = zip(generations, logits.split(counts), strict=True)
-            scores = torch.cat([generation.processed(own) for generation, own in pairs])
+            each = [generation.processed(own) for generation, own in pairs]
+            scores = each[0] if len(each) == 1 else torch.cat(each)
         runs = [(run.config, count) for run, count in zip(generations, counts, strict=True)]
         predictions = Predictions(scores, runs)
         uniforms: list[float] = []

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from eab.branching.logits_processing import processed
+from eab.branching.own import Processor
 from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
@@ -17,10 +19,9 @@ from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
-from eab.engine.logits_processing import processed
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted
-from eab.engine.request import LogitsReader, Processor
+from eab.engine.request import LogitsReader
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import Event, RowsAllocated, RunStarted, Speculated
 from eab.models.base import LanguageModel
@@ -228,12 +229,17 @@ class Generation:
             self._logits_reader(leaf.path, step, row)
 
     def processed(self, logits: Tensor) -> Tensor:
-        """The logits of the current pass after the logits processors; without draft tokens, there
-        is one row per path. Those inside the prompt are not needed.
+        """The logits of the current pass after the logits processors. Those inside the prompt are
+        not needed; those after a draft token are, once it and the ones before it are accepted.
         """
         if not self.processors or self.prefilling:
             return logits
-        texts = [self.paths.lookahead[leaf.path].tokens for leaf in self._in_pass]
+        states = [self.paths.lookahead[leaf.path] for leaf in self._in_pass]
+        texts = [
+            [*state.tokens, *state.draft_tokens[:count]]
+            for state in states
+            for count in range(len(state.draft_tokens) + 1)
+        ]
         return processed(self.processors, logits, texts)
 
     def decide(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
@@ -264,6 +270,8 @@ class Generation:
         """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
             who = "the logits processors or the model" if self.processors else "the model"
+            if size := self.config.no_repeat_ngram_size:
+                who = f"no_repeat_ngram_size {size} left no token, or {who}"
             precise = self.started.model.dtype in ("float32", "float64")
             advice = "its weights may be damaged" if precise else "try dtype float32"
             raise ModelError(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from eab.branching.own import GivenPolicy, own_name, takes
+from eab.branching.own import GivenPolicy, Processor, own_name, takes
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, PromptError
 from eab.events import Message
@@ -12,8 +12,6 @@ from eab.events.chat import title_of
 from eab.events.fields import MAX_PROCESSORS
 from eab.formatting import quoted
 
-# Of token ids (1, tokens) and scores (1, V): the new scores, as LogitsProcessor of transformers
-Processor: TypeAlias = Callable[[Any, Any], Any]
 GivenProcessors: TypeAlias = Processor | Sequence[Processor] | None
 # Gets a path, a step, and the logits of the model there, (V,), which are valid during the call
 LogitsReader: TypeAlias = Callable[[int, int, Any], None]

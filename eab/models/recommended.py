@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from eab.config import SETTINGS, BranchingConfig
+from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import listed
 from eab.models.packaged import SMOLLM2
 
 # Families whose checkpoints do not say it, by a part of their names; from their model cards.
 _FAMILIES: Final = {"smollm2": SMOLLM2.recommended}
-_SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "typical_p")
+_SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "typical_p", *PENALTIES)
 
 
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:

@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
 from eab.caches.server import Answer, Question, ServerCache
-from eab.config import SETTINGS, BranchingConfig
+from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
@@ -83,11 +83,13 @@ class RemoteModel:
                 f"top_k is {config.top_k}, but the server returns only the {self.top} most "
                 f"likely tokens; choose a top_k from 1 to {self.top}"
             )
-        if config.top_n_sigma:
-            raise ConfigError(
-                f"top_n_sigma is {config.top_n_sigma:g}, which needs the logits of all tokens, but "
-                f"the server returns only the {self.top} most likely ones; leave it at 0"
-            )
+        for name in ("top_n_sigma", *PENALTIES):
+            given, off = getattr(config, name), SETTINGS[name].default
+            if given != off:
+                raise ConfigError(
+                    f"{name} is {given:g}, which needs the logits of all tokens, but the server "
+                    f"returns only the {self.top} most likely ones; leave it at {off:g}"
+                )
         for name in _SERVERS_OWN:
             if (given := getattr(config, name)) != SETTINGS[name].default:
                 raise ConfigError(

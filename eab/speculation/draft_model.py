@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 
+from eab.branching.logits_processing import penalties, processed
 from eab.branching.policy import Policy
 from eab.branching.sampling import Predictions
 from eab.caches.factory import make_cache
@@ -33,6 +34,7 @@ class DraftModel(Drafter):
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
+        self._penalties = penalties(config)
         r = auto_growth_rule(None) if config.r == AUTO else config.r
         self._cache = make_cache("tree", model.kv_shape, r, config.kv_limit_mib * 2**20)
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
@@ -46,7 +48,8 @@ class DraftModel(Drafter):
         for request in drafting:
             self._trim_rejected(request)
         while drafting:
-            predictions = Predictions(self._next_logits(drafting, drafts), self._config)
+            scores = self._scores(drafting, drafts)
+            predictions = Predictions(scores, self._config)
             steps = [request.step + len(drafts[request.path]) for request in drafting]
             at = [(request.stream_key, step) for request, step in zip(drafting, steps, strict=True)]
             predictions.draw_next(self._policy.uniforms(at), [])
@@ -58,6 +61,14 @@ class DraftModel(Drafter):
                     if len(drafts[request.path]) < request.limit:
                         drafting.append(request)
         return list(drafts.values())
+
+    def _scores(self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]) -> Tensor:
+        """What the policy sees after each path and its draft, (P, V)."""
+        logits = self._next_logits(requests, drafts)
+        if not self._penalties:
+            return logits
+        texts = [[*request.tokens, *drafts[request.path]] for request in requests]
+        return processed(self._penalties, logits, texts)
 
     def _next_logits(
         self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]

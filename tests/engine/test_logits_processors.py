@@ -10,6 +10,7 @@ from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
     NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -17,8 +18,8 @@ from transformers import (
 
 import eab
 from eab import EntropyAdaptiveBranching, Request
+from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
-from eab.engine.logits_processing import check_processors
 from eab.errors import ConfigError, ModelError
 from eab.share.python_code import as_python
 
@@ -86,6 +87,66 @@ def test_greedy_decoding_gives_the_text_of_transformers(embedded):
     found = [*run.started.prompt_tokens, *run.samples[0].token_ids]
     assert found == expected[0].tolist()[: len(found)]
     assert run.samples[0].token_ids != explorer.run("Once upon a time").samples[0].token_ids
+
+
+PENALIZED = {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2}
+OF_PENALIZED = [REPETITION, NoRepeatNGramLogitsProcessor(2)]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_settings_are_those_of_transformers_and_come_first(twins, family):
+    explorer = EntropyAdaptiveBranching(
+        twins(family).ours, max_new_tokens=12, entropy_threshold=0.3, temperature=0.8, top_k=20
+    )
+    prompt = "w5 w6 w7 w5 w6"
+    run = explorer.run(prompt, logits_processor=MinPLogitsWarper(0.02), **PENALIZED)
+    assert len(run.samples) > 3
+    chain = [
+        *OF_PENALIZED,
+        MinPLogitsWarper(0.02),
+        TemperatureLogitsWarper(0.8),
+        TopKLogitsWarper(20),
+    ]
+    assert_distribution_is_that_of_transformers(run, twins(family).plain, chain, 1e-9)
+    assert run.started.logits_processors == ("MinPLogitsWarper",)
+    as_given = explorer.run(prompt, logits_processor=[*OF_PENALIZED, MinPLogitsWarper(0.02)])
+    assert as_given.samples == run.samples
+
+
+def test_greedy_decoding_with_the_settings_gives_the_text_of_transformers(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, policy="greedy", max_new_tokens=40)
+    settings = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 3}
+    run = explorer.run("Once upon a time", **settings)
+    ids = torch.tensor([run.started.prompt_tokens])
+    expected = embedded._model.generate(ids, do_sample=False, max_new_tokens=40, **settings)
+    found = [*run.started.prompt_tokens, *run.samples[0].token_ids]
+    assert found == expected[0].tolist()[: len(found)]
+    assert run.samples[0].token_ids != explorer.run("Once upon a time").samples[0].token_ids
+
+
+def test_a_run_with_the_settings_is_computed_again_saved_and_continued(tmp_path):
+    model = TableModel(random_table(3, 40, concentration=0.5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, max_new_tokens=5, max_paths=256, **PENALIZED)
+    low, high = (explorer.run("0 1 2", entropy_threshold=nats) for nats in (2.3, 2.6))
+    assert len(low.samples) > len(high.samples) > 1
+    again = low.what_if(threshold=2.6)
+    assert_same_decisions(again, high)
+    assert again.started.what_if == "exact"
+    low.save(tmp_path / "penalized.eab")
+    assert eab.load(tmp_path / "penalized.eab").events == low.events
+    tokens = high.samples[0].token_ids[:3]
+    request = continue_from(model, high.started, tokens, high.started.config)
+    [handle] = eab.serve(model, [request])
+    assert eab.Run(handle).started.config.repetition_penalty == 1.8
+
+
+def test_the_probe_of_a_quantile_sees_the_settings(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
+    entropies = [
+        explorer.run("Once upon a time", repetition_penalty=penalty).probe
+        for penalty in (1.0, 1.8, 1.0)
+    ]
+    assert entropies[0] == entropies[2] != entropies[1]
 
 
 def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):

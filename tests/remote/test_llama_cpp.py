@@ -208,9 +208,10 @@ def test_runs_that_would_not_be_exact_are_refused(llama: RemoteModel, top_k: int
         run_of(llama, PROMPTS[0], replace(BASE, top_k=top_k))
 
 
-def test_a_filter_that_needs_the_logits_of_all_tokens_is_refused(llama: RemoteModel) -> None:
-    with pytest.raises(ConfigError, match="top_n_sigma is 2, which needs the logits of all"):
-        run_of(llama, PROMPTS[0], replace(BASE, top_n_sigma=2))
+@pytest.mark.parametrize("name", ["top_n_sigma", "repetition_penalty", "no_repeat_ngram_size"])
+def test_what_needs_the_logits_of_all_tokens_is_refused(llama: RemoteModel, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is 2, which needs the logits of all"):
+        run_of(llama, PROMPTS[0], replace(BASE, **{name: 2}))
 
 
 def test_what_may_leave_out_the_most_likely_tokens_has_no_bounds(llama: RemoteModel) -> None:

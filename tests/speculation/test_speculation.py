@@ -42,6 +42,7 @@ SETTINGS = {
     "arithmetic": {"policy": "arithmetic", "max_paths": 5},
     "stochastic beam": {"policy": "stochastic-beam", "max_paths": 5},
     "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
+    "penalties": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "max_paths": 6},
 }
 
 
@@ -61,7 +62,8 @@ def plain_run(twins) -> Callable[[str, int], RunState]:
     @cache
     def made(name: str, seed: int) -> RunState:
         run = run_of(twins("llama").ours, PROMPT, max_new_tokens=24, seed=seed, **SETTINGS[name])
-        assert_leaves_match(run, twins("llama").plain, EXACT)
+        if name != "penalties":  # see tests/engine/test_logits_processors.py
+            assert_leaves_match(run, twins("llama").plain, EXACT)
         return run
 
     return made
@@ -91,16 +93,20 @@ def test_speculation_changes_no_decision_with_any_cache(twins, name):
     assert_same_decisions(fold(events), run_of(model, PROMPT, plain))
 
 
+@pytest.mark.parametrize(
+    ("penalties", "tokens"),
+    [({}, 33), ({"repetition_penalty": 1.2, "no_repeat_ngram_size": 1}, 25)],
+)
 @pytest.mark.parametrize("length", [1, 3, 7])
-def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length):
+def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length, penalties, tokens):
     model = twins("llama").ours
-    settings = {"max_new_tokens": 33, "draft_length": length, "seed": 4}
+    settings = {"max_new_tokens": tokens, "draft_length": length, "seed": 4, **penalties}
     events = events_of(model, PROMPT, ONE_PATH, model, **settings)
     run = fold(events)
-    assert len(list(run.tokens(0))) == 33
+    assert len(list(run.tokens(0))) == tokens
     assert all(one.accepted == len(one.draft_tokens) for one in speculated(events))
     # After the prompt, each pass gives length + 1 tokens.
-    assert run.forward_passes == 1 + -(-(33 - 1) // (length + 1))
+    assert run.forward_passes == 1 + -(-(tokens - 1) // (length + 1))
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

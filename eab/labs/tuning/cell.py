@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from eab.config import SETTINGS, BranchingConfig
+from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import RecordError
 from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
@@ -70,7 +70,7 @@ COLUMNS: Final = tuple(
 )
 # Settings that older sweeps do not have, nor what identifies their cells
 LATER_SETTINGS: Final = {
-    name: SETTINGS[name].default for name in ("min_p", "typical_p", "top_n_sigma")
+    name: SETTINGS[name].default for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma")
 }
 # Columns that they do not have
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}

@@ -164,6 +164,8 @@ def test_the_keys_of_a_sweep_from_before_a_setting_or_a_field_was_there_stay() -
     card = ModelCard("m", "llama", 8, 1, 1, 4, "float32", "cpu", 32)
     assert cell_key(card, COIN, SHORT) == "c219d11cc57f2828e46281a0"
     assert cell_key(card, COIN, replace(SHORT, min_p=0.1)) != "c219d11cc57f2828e46281a0"
+    penalized = replace(SHORT, repetition_penalty=1.1)
+    assert cell_key(card, COIN, penalized) != "c219d11cc57f2828e46281a0"
 
 
 def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
