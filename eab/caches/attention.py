@@ -130,42 +130,43 @@ def cascade_attention(
     suffixes: Sequence[SuffixIndex],
     first: int = 0,
     tail: Tensor | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """The same over all rows from `first` to the end of the last suffix block, and those of the
     tail after it (see eab.caches.cascade).
-
-    The softmax over rows A and B together is the average of the softmax over A and over B,
-    weighted by their sums of exponentials.
 
     Args:
         mask: For the rows from `first` on, before the first suffix block.
         suffixes: The suffix blocks, in the order of their rows.
         tail: The mask of the rows after the last suffix block, if there are any.
+
+    Returns:
+        The output, (G, g * T, D), and the log-sum-exp of the scores, (G, g * T).
     """
-    groups, _, size = query.shape
     prefix = suffixes[0].block.start
-    out, lse = _attention_with_lse(
-        query[None], keys[None, :, first:prefix], values[None, :, first:prefix], mask, scale
-    )
+    parts = attention_with_lse(query, keys[:, first:prefix], values[:, first:prefix], mask, scale)
     for suffix in suffixes:
-        own, own_lse = _suffix_attention(query, keys, values, scale, suffix)
-        out = torch.lerp(out, own, torch.sigmoid(own_lse - lse)[..., None].to(out.dtype))
-        if suffix is not suffixes[-1] or tail is not None:
-            lse = torch.logaddexp(lse, own_lse)
+        parts = merged(*parts, *_suffix_attention(query, keys, values, scale, suffix))
     if tail is not None:
         rows = slice(suffixes[-1].block.end, suffixes[-1].block.end + tail.shape[1])
-        own, own_lse = _attention_with_lse(
-            query[None], keys[None, :, rows], values[None, :, rows], tail, scale
-        )
-        out = torch.lerp(out, own, torch.sigmoid(own_lse - lse)[..., None].to(out.dtype))
-    return out.reshape(groups, -1, size)
+        own = attention_with_lse(query, keys[:, rows], values[:, rows], tail, scale)
+        parts = merged(*parts, *own)
+    return parts
+
+
+def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention over two sets of rows, from the output, (..., D), and the log-sum-exp of the
+    scores, (...), of each: the softmax over both together is the average of the two, weighted by
+    their sums of exponentials.
+    """
+    weight = torch.sigmoid(more_lse - lse)[..., None].to(out.dtype)
+    return torch.lerp(out, more, weight), torch.logaddexp(lse, more_lse)
 
 
 def _suffix_attention(
     query: Tensor, keys: Tensor, values: Tensor, scale: float, suffix: SuffixIndex
 ) -> tuple[Tensor, Tensor]:
-    """Each query over the rows of its suffix: the output, (1, G, g * T, D), and the log-sum-exp of
-    the scores, (1, G, g * T).
+    """Each query over the rows of its suffix: the output, (G, g * T, D), and the log-sum-exp of
+    the scores, (G, g * T).
     """
     groups, rows, size = query.shape
     (count, most), block = suffix.shape, suffix.block
@@ -177,7 +178,7 @@ def _suffix_attention(
         .reshape(count, groups, -1, size)
     )
     strided = [_by_suffix(tensor[:, block.start : block.end], block) for tensor in (keys, values)]
-    out, lse = _attention_with_lse(by_suffix, strided[0], strided[1], None, scale)
+    out, lse = _cpu_attention(by_suffix, strided[0], strided[1], None, scale)
     out = (
         out.reshape(count, groups, -1, most, size)
         .permute(1, 2, 0, 3, 4)
@@ -186,7 +187,7 @@ def _suffix_attention(
     lse = lse.reshape(count, groups, -1, most).permute(1, 2, 0, 3).reshape(groups, -1, count * most)
     if suffix.positions is not None:
         out, lse = out[:, :, suffix.positions], lse[:, :, suffix.positions]
-    return out.reshape(1, groups, rows, size), lse.reshape(1, groups, rows)
+    return out.reshape(groups, rows, size), lse.reshape(groups, rows)
 
 
 def _by_suffix(rows: Tensor, block: SuffixBlock) -> Tensor:
@@ -197,7 +198,17 @@ def _by_suffix(rows: Tensor, block: SuffixBlock) -> Tensor:
     return rows.view(groups, block.steps, block.suffixes, size).permute(2, 0, 1, 3)
 
 
-def _attention_with_lse(
+def attention_with_lse(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention of all queries over all rows, as in `masked_attention`, on CPUs: the output,
+    (G, g * T, D), and the log-sum-exp of the scores, (G, g * T).
+    """
+    out, lse = _cpu_attention(query[None], keys[None], values[None], mask, scale)
+    return out[0], lse[0]
+
+
+def _cpu_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Attention and the log-sum-exp of its scores, which only PyTorch's CPU kernel returns, not its

@@ -16,6 +16,7 @@ from torch import Tensor
 from eab.events import Growth, KVUsage
 
 if TYPE_CHECKING:
+    from eab.caches.shared_prefix import ReadPrefix
     from eab.caches.static_buffers import StaticBuffers
 
 
@@ -66,6 +67,7 @@ class ForwardBatch:
     # Whether nobody waits for this batch any longer; for models that take long
     given_up: Callable[[], bool] = _never
     long: bool = False  # whether texts are read as beyond `KVShape.turns_at`
+    prefix: "ReadPrefix | None" = None  # what it reads of the prefix cache, before its own rows
 
 
 class KVCache(Attends, Protocol):

@@ -8,6 +8,7 @@ from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import GrowthRule
 from eab.caches.hybrid import HybridCache
 from eab.caches.own import OwnCache
+from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
 from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
 from eab.caches.shape import KVShape
@@ -23,6 +24,7 @@ def make_cache(
     byte_limit: int,
     padded: bool = False,
     top_k: int = 1,
+    prefixes: Prefixes | None = None,
 ) -> KVCache:
     """Make an empty cache for one run.
 
@@ -33,6 +35,7 @@ def make_cache(
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
         top_k: How many of the most likely tokens a server shall name.
+        prefixes: What a tree cache may find in the prefix cache; None to use none.
 
     Raises:
         ConfigError: The model cannot have this cache.
@@ -53,7 +56,9 @@ def make_cache(
         return OwnCache(shape, byte_limit, keeps=name == "tree")
     match name:
         case "tree":
-            return TreeCache(shape, r, byte_limit, padded)
+            if prefixes is None or not can_reuse(shape):
+                return TreeCache(shape, r, byte_limit, padded)
+            return PrefixedTreeCache(shape, r, byte_limit, padded, prefixes)
         case "concat-cow":
             return ConcatCowCache(shape, byte_limit)
         case "deep-copy":

@@ -5,7 +5,7 @@ row. So a row keeps its number and its place in the tree, and it is computed onc
 paths share it. The counters of the cache stay those of one that was never freed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.reading import Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
+from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 
 
 class PreemptionRecovery:
@@ -26,6 +27,9 @@ class PreemptionRecovery:
         visible: Which rows each path sees, (path indices, C).
         positions: The position of each row in its paths, (C,).
         texts: The tokens of each path, by its index; at least as many as it sees rows.
+
+    Attributes:
+        read_prefix: What its passes read of the prefix cache, given attention over these rows.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class PreemptionRecovery:
         positions: NDArray[np.int64],
         texts: Mapping[int, Sequence[int]],
     ) -> None:
+        self.read_prefix: Callable[[AttendOwn], ReadPrefix | None] = lambda _: None
         self._shape, self._tensors = shape, (keys, values)
         self._visible, self._positions = visible, positions
         self._tokens = np.zeros_like(positions)
@@ -71,25 +76,36 @@ class PreemptionRecovery:
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
         )
-        return ForwardBatch(self, ids, at, last, ())
+        prefix = self.read_prefix(self.attend_own)
+        return ForwardBatch(self, ids, at, last, (), prefix=prefix)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        shape, kind = self._shape, self._shape.layer(layer)
-        keys, values = (tensors[self._slots[layer]] for tensors in self._tensors)
-        if kind.source < 0:
-            keys.index_copy_(1, self._rows, key[0])
-            values.index_copy_(1, self._rows, value[0])
-        reading = self._readings[self._kinds.index(shape.mask_kind(layer))]
-        out = reading.attend(
-            query.reshape(len(keys), -1, query.shape[-1]), keys, values, scale, kind
-        )
+        keys, values = self._store(layer, key, value)
+        folded = query.reshape(len(keys), -1, query.shape[-1])
+        kind = self._shape.layer(layer)
+        out = self._reading(layer).attend(folded, keys, values, scale, kind)
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
-    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def attend_own(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `AttendOwn`."""
+        keys, values = self._store(layer, key, value)
+        folded = query.reshape(len(keys), -1, query.shape[-1])
+        return self._reading(layer).attend_with_lse(folded, keys, values, scale)
+
+    def _reading(self, layer: int) -> Reading:
+        return self._readings[self._kinds.index(self._shape.mask_kind(layer))]
+
+    def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = (tensors[self._slots[layer]] for tensors in self._tensors)
-        keys.index_copy_(1, self._rows, key[0])
-        values.index_copy_(1, self._rows, value[0])
+        if self._shape.layer(layer).source < 0:
+            keys.index_copy_(1, self._rows, key[0])
+            values.index_copy_(1, self._rows, value[0])
         return keys, values
+
+    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return self._store(layer, key, value)
 
     def shown(self) -> tuple[Tensor, Tensor]:
         device = self._shape.device

@@ -11,6 +11,7 @@ from torch import Tensor
 from eab.caches.attention import (
     SuffixIndex,
     attention_mask,
+    attention_with_lse,
     cascade_attention,
     masked_attention,
 )
@@ -55,11 +56,20 @@ class Reading:
     ) -> Tensor:
         """Attention of query rows (see eab.caches.attention) over the rows of a layer."""
         if self.suffixes:
+            return self.attend_with_lse(query, keys, values, scale)[0]
+        rows = slice(self.first, self.end)
+        return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
+
+    def attend_with_lse(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """The same of an ordinary layer on a CPU, with the log-sum-exp of the scores."""
+        if self.suffixes:
             return cascade_attention(
                 query, keys, values, self.mask, scale, self.suffixes, self.first, self.tail
             )
         rows = slice(self.first, self.end)
-        return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
+        return attention_with_lse(query, keys[:, rows], values[:, rows], self.mask, scale)
 
 
 def seen_by_kind(

@@ -157,9 +157,8 @@ class TreeCache:
             tensors[:] = [old[:, :0].clone() for old in tensors]
         self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
         by_index = {self._path_index[path]: text for path, text in texts.items()}
-        return PreemptionRecovery(
-            self.shape, self._keys, self._values, self._visible, self._positions, by_index
-        )
+        rows = (self._keys, self._values, self._visible, self._positions)
+        return PreemptionRecovery(self.shape, *rows, by_index)
 
     def _allocate(
         self, count: int, paths: Sequence[int], single: bool
@@ -262,33 +261,31 @@ class TreeCache:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Query heads of a group become query rows, so K and V are not expanded per query head."""
-        own = self._layers[layer]
-        keys, values = self._keys[own.slot], self._values[own.slot]
-        _, heads, length, size = query.shape
-        if own.stores:
-            self._store(keys, values, key, value)
-        folded = query.reshape(len(keys), -1, size)
+        own, (keys, values) = self._layers[layer], self._store(layer, key, value)
+        folded = query.reshape(len(keys), -1, query.shape[-1])
         if self._buffers is None:
             out = self._readings[own.mask].attend(folded, keys, values, scale, own.kind)
         else:
             mask = self._buffers.masks[own.mask]
             out = masked_attention(folded, keys, values, mask, scale, own.kind)
         # CUDA's kernels return a layout that has no such view.
-        return out.reshape(1, heads, length, -1).transpose(1, 2)
+        return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
-    def _store(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
-        if self._buffers is None and self._first_row is not None:
+    def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store K and V of the new tokens, if the layer has its own; returns those of all rows."""
+        own = self._layers[layer]
+        keys, values = self._keys[own.slot], self._values[own.slot]
+        if own.stores and self._buffers is None and self._first_row is not None:
             rows = slice(self._first_row, self._first_row + key.shape[2])
             keys[:, rows], values[:, rows] = key[0], value[0]
-            return
-        places = self._rows if self._buffers is None else self._buffers.rows
-        keys.index_copy_(1, places, key[0])
-        values.index_copy_(1, places, value[0])
+        elif own.stores:
+            places = self._rows if self._buffers is None else self._buffers.rows
+            keys.index_copy_(1, places, key[0])
+            values.index_copy_(1, places, value[0])
+        return keys, values
 
     def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        slot = self._layers[layer].slot
-        keys, values = self._keys[slot], self._values[slot]
-        self._store(keys, values, key, value)
+        keys, values = self._store(layer, key, value)
         return keys[:, : self._attended], values[:, : self._attended]
 
     def shown(self) -> tuple[Tensor, Tensor]:

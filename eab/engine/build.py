@@ -8,6 +8,7 @@ from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, in_whole_blocks
+from eab.caches.prefixed_tree import Prefixes
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.request import Request
@@ -25,6 +26,7 @@ def build(
     request: Request,
     threshold_nats: float,
     draft: LanguageModel | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Generation:
     """Make a run from its cache, policy and speculator; `draft` is only for the drafter `model`.
 
@@ -39,7 +41,7 @@ def build(
     tokens, config = encode(model, request), request.config
     check_processors(model, request)
     policy = make_policy(config, threshold_nats, request.policy)
-    cache = new_cache(model, config, len(tokens))
+    cache = new_cache(model, config, len(tokens), prefixes)
     started = RunStarted(
         request.prompt or token_text.join(map(model.text, request.token_ids)),
         tokens,
@@ -85,7 +87,12 @@ def check_processors(model: LanguageModel, request: Request) -> None:
         )
 
 
-def new_cache(model: LanguageModel, config: BranchingConfig, prompt_length: int) -> KVCache:
+def new_cache(
+    model: LanguageModel,
+    config: BranchingConfig,
+    prompt_length: int,
+    prefixes: Prefixes | None = None,
+) -> KVCache:
     """An empty KV cache as the settings ask for, for a prompt of `prompt_length` tokens."""
     return make_cache(
         config.cache,
@@ -94,6 +101,7 @@ def new_cache(model: LanguageModel, config: BranchingConfig, prompt_length: int)
         config.kv_limit_mib * 2**20,
         config.attention == "padded",
         config.top_k,
+        prefixes,
     )
 
 

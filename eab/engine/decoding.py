@@ -7,6 +7,7 @@ pass. So its caller can serve other runs in the same pass.
 from collections.abc import Generator
 from typing import Final, TypeAlias
 
+from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.probe import probe
@@ -26,22 +27,29 @@ OUT_OF_MEMORY: Final = (
 
 
 def decode(
-    model: LanguageModel, request: Request, draft: LanguageModel | None, events: list[Event]
+    model: LanguageModel,
+    request: Request,
+    draft: LanguageModel | None,
+    events: list[Event],
+    prefixes: Prefixes | None = None,
 ) -> Decoding:
     """All passes of a run. The caller throws in an error of a pass, or Stopped to end the run.
 
     Args:
         events: Gets the events of the run, with its RunEnded.
+        prefixes: What it may find in the prefix cache; None to use none.
     """
-    steps = 0
+    steps, generation = 0, None
     try:
-        threshold_nats = yield from _threshold_in_nats(model, request, events)
-        generation = build(model, request, threshold_nats, draft)
+        threshold_nats = yield from _threshold_in_nats(model, request, events, prefixes)
+        generation = build(model, request, threshold_nats, draft, prefixes)
         events.append(generation.started)
         while generation.live:
             events += yield generation
             steps = generation.step
     except Stopped:
+        if generation is not None:
+            generation.keep_texts()
         events.append(RunEnded(steps, "stopped"))
     except (MemoryLimitError, ServerError) as error:
         events.append(_failed(steps, error, str(error)))
@@ -51,6 +59,9 @@ def decode(
         events.append(_failed(steps, error, OUT_OF_MEMORY))
     else:
         events.append(RunEnded(steps, "finished"))
+    finally:
+        if generation is not None:
+            generation.end()
 
 
 def _failed(steps: int, error: Exception, message: str) -> RunEnded:
@@ -61,9 +72,9 @@ def _failed(steps: int, error: Exception, message: str) -> RunEnded:
 
 
 def _threshold_in_nats(
-    model: LanguageModel, request: Request, events: list[Event]
+    model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], float]:
     """The threshold in nats; a quantile needs a probe with this prompt."""
     is_quantile = request.config.threshold_unit == "quantile"
-    entropies = (yield from probe(model, request, events)) if is_quantile else []
+    entropies = (yield from probe(model, request, events, prefixes)) if is_quantile else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)

@@ -17,6 +17,7 @@ from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.preemption_recovery import PreemptionRecovery
+from eab.caches.prefixed_tree import PrefixedTreeCache
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
 from eab.engine.paths import Paths
@@ -53,6 +54,7 @@ class Generation:
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._recovery: PreemptionRecovery | None = None  # of K and V that were freed
+        self.has_begun = False  # whether it has taken over what the prefix cache holds
         self._turns_at = model.kv_shape.turns_at
         self._long = 0 < self._turns_at < self.paths.prompt_length  # whether it has turned
 
@@ -104,6 +106,24 @@ class Generation:
         rows = self.cache.most_rows_after(min(self.pending_tokens, PREFILL_CHUNK) + drafts, paths)
         return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
 
+    def reuse_prefix(self) -> None:
+        """Take over what the prefix cache holds of the prompt, before the first pass."""
+        if isinstance(self.cache, PrefixedTreeCache) and not self.has_begun:
+            root = self.paths.lookahead[0]
+            root.num_computed = self.cache.begin_with(root.tokens[:-1])
+        self.has_begun = True
+
+    def keep_texts(self) -> None:
+        """Add the live paths to the prefix cache."""
+        if self._recovery is None:
+            for leaf in self.live:
+                self.paths.keep(leaf.path)
+
+    def end(self) -> None:
+        """Leave the prefix cache; nothing more is computed."""
+        if isinstance(self.cache, PrefixedTreeCache):
+            self.cache.let_go()
+
     def free_rows(self) -> None:
         """Free K and V of its cache; the next passes compute them again before the run goes on."""
         assert isinstance(self.cache, TreeCache)
@@ -119,6 +139,7 @@ class Generation:
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
+        self.reuse_prefix()
         if self._recovery is None:
             self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
             if self._turns_at > 0 and not self._long:
@@ -178,7 +199,8 @@ class Generation:
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
         steps = config.max_new_tokens - 1 if up_front else 0
-        return self.paths.prompt_length + config.max_paths * steps
+        reused = self.cache.rows_in_place if isinstance(self.cache, PrefixedTreeCache) else 0
+        return self.paths.prompt_length - reused + config.max_paths * steps
 
     def _draft(self) -> None:
         """Ask the drafter for tokens after each path; never inside the prompt."""
@@ -255,6 +277,8 @@ class Generation:
         if self.prefilling:
             return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
+        if step == 0 and len(self.paths.leaves) == 1:
+            self.paths.keep(0)  # others may wait for the prompt
         speculated = self._verify(predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]

@@ -1,9 +1,11 @@
 """A run that a scheduler serves: its events, its memory and served tokens, and how to stop it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from eab.caches.prefix_cache import common_length
+from eab.caches.prefixed_tree import Prefixes
 from eab.engine.decoding import decode
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
@@ -15,6 +17,7 @@ from eab.models.base import LanguageModel, Stopped
 if TYPE_CHECKING:
     from eab.engine.scheduler import Scheduler
 
+LEAST_AWAITED: Final = 16  # tokens that another run computes; for fewer, nobody waits
 SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
 
 
@@ -36,15 +39,17 @@ class Handle:
         owner: str,
         draft: LanguageModel | None,
         should_stop: Callable[[], bool],
+        prefixes: Prefixes | None,
     ) -> None:
         self.request, self.owner, self.draft = request, owner, draft
+        self.prefixes = prefixes
         self.tokens = self.preemptions = 0
         self.passes_left_out = 0  # since it was served, for having more than its owner's share
         self.starting, self.ended = True, False
         self.error: Exception | None = None
         self._scheduler, self._events = scheduler, list[Event]()
         self._stop, self._should_stop = False, should_stop
-        self._decoding = decode(scheduler.model, request, draft, self._events)
+        self._decoding = decode(scheduler.model, request, draft, self._events, prefixes)
         self._generation: Generation | None = None  # what the next pass serves; None: waits
 
     def __iter__(self) -> Iterator[Event]:
@@ -101,6 +106,19 @@ class Handle:
     def kv_next(self) -> int:
         """Bytes of KV memory that it may hold after its next pass."""
         return self.kv_need.fixed + self.generation.most_tree_bytes_next
+
+    def waits_for(self, others: Sequence["Handle"]) -> bool:
+        """Whether one of these runs computes rows in this pass that it can take over later."""
+        if self.prefixes is None or self.generation.has_begun:
+            return False
+        text = self.generation.started.prompt_tokens[:-1]
+        least = self.prefixes.known(text) + LEAST_AWAITED
+        return any(
+            other.prefixes == self.prefixes
+            and other.generation.prefilling
+            and common_length(other.generation.started.prompt_tokens, text) >= least
+            for other in others
+        ) and self.prefixes.fits(len(text))
 
     def preempt(self) -> None:
         """Free its rows, if it has a tree cache; they are computed again before it goes on."""

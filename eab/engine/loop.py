@@ -9,6 +9,7 @@ To stop, stop iterating. Nothing is printed, nothing global changes, and each ru
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from eab.caches.prefix_cache import PrefixCache
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Scheduler
@@ -23,16 +24,18 @@ def event_stream(
     request: Request,
     draft: LanguageModel | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    prefixes: PrefixCache | None = None,
 ) -> Iterator[Event]:
     """Continue the prompt, and branch as the settings say; yields the events as they happen.
 
     A run that exceeds its memory limit, or whose server fails, ends with RunEnded("failed").
-    `should_stop` ends a run early (see `Scheduler.submit`).
+    `should_stop` ends a run early (see `Scheduler.submit`); `prefixes` is what earlier runs of the
+    model have left.
 
     Raises:
         PromptError, ConfigError, ModelError: It cannot begin, as in `eab.engine.build.build`.
     """
-    scheduler = Scheduler(model)
+    scheduler = Scheduler(model, prefixes=prefixes)
     try:
         yield from scheduler.submit(request, draft=draft, should_stop=should_stop)
     finally:
@@ -46,20 +49,23 @@ def serve(
     *,
     max_running: int = MAX_RUNNING,
     kv_limit_mib: float = KV_LIMIT_MIB,
+    prefixes: PrefixCache | None = None,
 ) -> list[Handle]:
     """Continue many prompts at once, several in each forward pass (continuous batching).
 
     Args:
         requests: What to run, in this order.
         max_running: How many runs are served at the same time.
-        kv_limit_mib: See `eab.engine.scheduler.Scheduler`.
+        kv_limit_mib, prefixes: See `eab.engine.scheduler.Scheduler`.
 
     Returns:
         A handle for each request. Iterating it gives the events of its run, the same as from
         `generate`, and serves the other runs too. An error ends only the run that causes it:
         iterating its handle raises the error.
     """
-    scheduler = Scheduler(model, max_running=max_running, kv_limit_mib=kv_limit_mib)
+    scheduler = Scheduler(
+        model, max_running=max_running, kv_limit_mib=kv_limit_mib, prefixes=prefixes
+    )
     return [scheduler.submit(request, draft=draft) for request in requests]
 
 

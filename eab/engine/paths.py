@@ -7,6 +7,7 @@ from itertools import groupby
 from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
 from eab.caches.base import KVCache
+from eab.caches.prefixed_tree import PrefixedTreeCache
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
 from eab.engine.step_events import StepEvents
 from eab.events import (
@@ -159,11 +160,18 @@ class Paths:
             return leaf
         reason: FinishReason = "stop" if stopped else "length"
         events.finished.append(PathFinished(self.step, leaf.path, reason))
+        self.keep(leaf.path)
         self.release(leaf.path)
         return replace(leaf, finished=True)
 
     def _text_of(self, token: int) -> str:
         return "" if self._model.is_special(token) else self._model.text(token)
+
+    def keep(self, path: int) -> None:
+        """Add what is computed of the path to the prefix cache, if there is one."""
+        if isinstance(self._cache, PrefixedTreeCache):
+            state = self.lookahead[path]
+            self._cache.keep(path, state.tokens[: state.num_computed])
 
     def release(self, path: int) -> None:
         """End the path and free its rows."""

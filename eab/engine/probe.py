@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
@@ -19,33 +20,36 @@ PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
 
 
 def probe(
-    model: LanguageModel, request: Request, events: list[Event]
+    model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None = None
 ) -> Generator[Generation, list[Event], list[float]]:
     """The entropies (nats) of a few greedy steps; once per model, prompt and settings. Logits
     processors may change between two runs, so with them there is a probe for each run.
     """
     greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
     if greedy.logits_processors:
-        return [event.entropy for event in (yield from _continue(model, greedy, events))]
+        return [event.entropy for event in (yield from _continue(model, greedy, events, prefixes))]
     known = PROBED.setdefault(model, {})
     if greedy in known:
         events += known[greedy]
     else:
-        known[greedy] = tuple((yield from _continue(model, greedy, events)))
+        known[greedy] = tuple((yield from _continue(model, greedy, events, prefixes)))
         if len(known) > _REMEMBERED:
             del known[next(iter(known))]
     return [event.entropy for event in known[greedy]]
 
 
 def _continue(
-    model: LanguageModel, request: Request, events: list[Event]
+    model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], list[Probed]]:
     """Make the greedy run; the reader of `events` may empty it meanwhile."""
     probed: list[Probed] = []
-    generation = build(model, request, threshold_nats=0.0)
-    while generation.live:
-        for event in (yield generation):
-            if isinstance(event, Predicted):
-                probed.append(Probed(event.step, event.predictions[0].entropy))
-                events.append(probed[-1])
+    generation = build(model, request, threshold_nats=0.0, prefixes=prefixes)
+    try:
+        while generation.live:
+            for event in (yield generation):
+                if isinstance(event, Predicted):
+                    probed.append(Probed(event.step, event.predictions[0].entropy))
+                    events.append(probed[-1])
+    finally:
+        generation.end()
     return probed

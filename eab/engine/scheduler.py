@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from eab.caches.prefix_cache import PrefixCache
+from eab.caches.prefixed_tree import Prefixes
 from eab.engine.fair_queue import FairQueue
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
@@ -50,6 +52,8 @@ class Scheduler:
             there is room. The oldest run always goes on; its own `kv_limit_mib` bounds it. On a GPU
             the limit is at most four fifths of the memory that is free when the scheduler is made.
         kv_elsewhere: Bytes of this limit that the runs of other schedulers hold right now.
+        prefixes: Where runs find K and V of texts that begin alike, and leave theirs. What it holds
+            counts as KV memory; runs that need the room take it.
     """
 
     def __init__(
@@ -61,7 +65,9 @@ class Scheduler:
         kv_limit_mib: float = KV_LIMIT_MIB,
         kv_elsewhere: Callable[[], int] = lambda: 0,
         newcomers_first: bool = False,
+        prefixes: PrefixCache | None = None,
     ) -> None:
+        self.prefixes = prefixes
         self._newcomers_first = newcomers_first
         self._kv_elsewhere = kv_elsewhere
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
@@ -98,7 +104,17 @@ class Scheduler:
     @property
     def _kv_room(self) -> int:
         """Bytes that the runs may hold."""
-        return self._kv_limit - self._kv_elsewhere()
+        return self._kv_limit - self._kv_elsewhere() - self.prefix_bytes
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes that the prefix cache holds."""
+        return 0 if self.prefixes is None else self.prefixes.bytes_held
+
+    def _make_room(self, needed: int) -> None:
+        """Evict segments of the prefix cache if the runs need their memory."""
+        if self.prefixes is not None and needed > self._kv_room:
+            self.prefixes.evict(needed - self._kv_room)
 
     @property
     def busy(self) -> bool:
@@ -112,15 +128,18 @@ class Scheduler:
         owner: str = "",
         draft: LanguageModel | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        scope: str = "",
     ) -> Handle:
         """Queue a run. It begins at the next step with room for it.
 
         Args:
             owner: Who asks; the scheduler is fair between owners.
+            scope: With whose runs it shares what is in the prefix cache.
             should_stop: Whether to end it; called before each pass, during one by a model that
                 takes long, and by any thread.
         """
-        handle = Handle(self, request, owner, draft, should_stop)
+        prefixes = None if self.prefixes is None else Prefixes(self.prefixes, scope)
+        handle = Handle(self, request, owner, draft, should_stop, prefixes)
         with self._lock:
             self._queue.add(handle)
         return handle
@@ -134,6 +153,7 @@ class Scheduler:
     def step(self) -> list[Handle]:
         """One shared forward pass; returns the runs that were served, that ended or began."""
         changed = self.begin()
+        self._make_room(sum(handle.kv_next for handle in self._running))
         self._fitting = those_that_fit(self._by_priority(), self._kv_room)
         parts = self._schedule()
         if parts:
@@ -203,7 +223,9 @@ class Scheduler:
             staying = [oldest, *(run for run in others if not run.slices)]
         elif self.paused:
             return False
-        return sum(run.kv_next for run in staying) + first <= self._kv_room
+        needed = sum(run.kv_next for run in staying) + first
+        self._make_room(needed)
+        return needed <= self._kv_room
 
     def _by_priority(self) -> list[Handle]:
         """The running runs, the last to pause first: the oldest, so that one always finishes, then
@@ -234,6 +256,9 @@ class Scheduler:
                 begun += 0 if handle.starting else tokens
         left = max(left, reserved)
         for handle in prompts:
+            if handle.waits_for([*chosen]):
+                continue
+            handle.generation.reuse_prefix()
             tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
             whole = tokens == handle.generation.pending_tokens
             if whole or tokens >= MIN_PREFILL_CHUNK or not chosen:

@@ -120,6 +120,10 @@ class KVUsage:
     # Bytes of each live path beside rows, where the model keeps states, or all of its memory, in
     # its own way: all of them are private
     own_bytes: Annotated[tuple[fields.Count, ...], fields.PER_STEP] = ()
+    # Tokens of the prompt whose rows the run found in the prefix cache
+    tokens_reused: fields.Count = 0
+    rows_reused: fields.Count = 0  # the rows, shared or private, that it reads where they are there
+    other_runs: fields.Count = 0  # that read some of these rows now
 
     def bytes_by_use(self, row_bytes: int) -> tuple[int, int, int]:
         """Shared, private and spare bytes, with this many in a row."""

@@ -25,6 +25,7 @@ from transformers import (
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
+from eab.caches.shared_prefix import attend_with_prefixes
 from eab.caches.tree import TreeCache
 from eab.errors import ModelError
 from eab.events import LayerRow
@@ -39,7 +40,13 @@ from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.machine import is_out_of_memory
 from eab.models.masks import cache_mask
-from eab.models.passing import PositionsAsPast, running, running_batches, use_attention
+from eab.models.passing import (
+    PositionsAsPast,
+    running,
+    running_batches,
+    segment_readers,
+    use_attention,
+)
 from eab.models.plain_attention import plain_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.rows_as_past import logits_by_rows
@@ -265,6 +272,9 @@ def cache_attention(
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = int(module.layer_idx)  # type: ignore[arg-type]
+    if readers := segment_readers():
+        shared = attend_with_prefixes(batches, readers, layer, query, key, value, scale)
+        return shared.contiguous(), None
     if len(batches) == len(query) == 1:
         together = batches[0].cache.attend(layer, query, key, value, scale)
         return together.contiguous(), None  # some families take a view of it

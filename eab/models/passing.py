@@ -11,23 +11,31 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch
+from eab.caches.shared_prefix import SegmentReaders, readers_of_segments
 
 _running: ContextVar[Sequence[ForwardBatch] | None] = ContextVar("running", default=None)
+_readers: ContextVar[Sequence[SegmentReaders]] = ContextVar("readers", default=())
 
 
 @contextmanager
 def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
     """Within it, attention serves these batches."""
-    token = _running.set(batches)
+    token, readers = _running.set(batches), _readers.set(readers_of_segments(batches))
     try:
         yield
     finally:
         _running.reset(token)
+        _readers.reset(readers)
 
 
 def running_batches() -> Sequence[ForwardBatch] | None:
     """The batches of this forward pass; None outside this project."""
     return _running.get()
+
+
+def segment_readers() -> Sequence[SegmentReaders]:
+    """What the batches of this forward pass read of the prefix cache."""
+    return _readers.get()
 
 
 def use_attention(model: PreTrainedModel, name: str) -> None:

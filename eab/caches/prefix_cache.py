@@ -1,0 +1,218 @@
+"""K and V of texts that were computed, kept for later runs that begin alike.
+
+The texts form a radix tree, as in SGLang's RadixAttention (Zheng et al., arXiv 2312.07104): a
+segment holds the rows of the tokens that its text adds to that of the segment before it. Segments
+are never changed while a pass reads them. A run holds the segments that it reads; the others are
+evicted, least recently used first, when a byte limit is reached.
+
+Texts are kept apart by scope: a run finds only what runs of its own scope have computed, so that
+the time of a prefill tells nobody what others have typed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch import Tensor
+
+from eab.caches.shape import KVShape
+
+# K and V of some rows, (G, n, D) each, for each layer that has its own
+Rows: TypeAlias = tuple[list[Tensor], list[Tensor]]
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """The rows of `tokens`, which follow the text of `parent`."""
+
+    tokens: tuple[int, ...]
+    keys: list[Tensor]  # (G, n, D) for each layer that has its own K and V
+    values: list[Tensor]
+    parent: "Segment | None"
+    children: dict[int, "Segment"] = field(default_factory=dict)  # by their first token
+    readers: int = 0  # runs that hold it, or a segment after it
+    used_at: int = 0  # when it was last found or added, by the cache's own count
+    found: int = 0  # how many runs began with it
+
+    @property
+    def chain(self) -> list["Segment"]:
+        """The segments of its whole text, the first one first."""
+        segments = [self]
+        while segments[-1].parent is not None and segments[-1].parent.tokens:
+            segments.append(segments[-1].parent)
+        return segments[::-1]
+
+    @property
+    def length(self) -> int:
+        """Tokens of its whole text."""
+        return sum(len(segment.tokens) for segment in self.chain)
+
+
+class PrefixCache:
+    """The segments of one model. Not for several threads at once.
+
+    Args:
+        byte_limit: The most bytes that all segments may hold; those that runs hold are never
+            evicted, and a text for which there is no room is not kept.
+    """
+
+    def __init__(self, shape: KVShape, byte_limit: int) -> None:
+        self.shape, self.byte_limit = shape, byte_limit
+        self._roots: dict[str, Segment] = {}  # by scope; a root has no tokens
+        self._rows = self._clock = 0
+        self.tokens_asked = self.tokens_found = 0  # of all texts that runs began with
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all segments."""
+        return self._rows * self.shape.row_bytes
+
+    @property
+    def roots(self) -> dict[str, Segment]:
+        """The empty text of each scope, before its segments."""
+        return self._roots
+
+    def find(self, scope: str, text: Sequence[int]) -> Segment | None:
+        """The segment that ends with the longest known prefix of the text that a run begins with;
+        None if none is known.
+        """
+        segment, length = self._find(scope, text)
+        self.tokens_asked += len(text)
+        self.tokens_found += length
+        for found in segment.chain if length else ():
+            found.found += 1
+        return segment if length else None
+
+    def hold(self, segment: Segment) -> None:
+        """A run reads this segment, and those before it, until it calls `let_go`."""
+        for held in segment.chain:
+            held.readers += 1
+
+    def let_go(self, segment: Segment) -> None:
+        """A run that held this segment reads it no longer."""
+        for held in segment.chain:
+            held.readers -= 1
+
+    def known(self, scope: str, text: Sequence[int]) -> int:
+        """How many tokens of a text are in the cache; changes nothing."""
+        segment, length = self._roots.get(scope), 0
+        while segment is not None and length < len(text):
+            segment = segment.children.get(text[length])
+            same = 0 if segment is None else common_length(segment.tokens, text[length:])
+            length += same
+            if segment is not None and same < len(segment.tokens):
+                break
+        return length
+
+    def add(self, scope: str, text: Sequence[int], rows: Callable[[int, int], Rows]) -> None:
+        """Keep the rows of a text, those that are not there yet.
+
+        Args:
+            rows: Gives a copy of the rows of the tokens from one position to before another.
+        """
+        known = self.known(scope, text)
+        needed = (len(text) - known) * self.shape.row_bytes
+        if not needed:
+            self._find(scope, text)
+            return
+        parent, length = self._find(scope, text)
+        parent.readers += 1  # so that making room does not evict it
+        fits = self.make_room(needed)
+        parent.readers -= 1
+        if not fits:
+            return
+        keys, values = rows(length, len(text))
+        segment = Segment(tuple(text[length:]), keys, values, parent, used_at=self._clock)
+        parent.children[segment.tokens[0]] = segment
+        self._rows += len(segment.tokens)
+
+    def make_room(self, needed: int) -> bool:
+        """Evict segments until this many bytes more are within the limit; whether they are. If
+        they can never be, nothing is evicted.
+        """
+        over = self.bytes_held + needed - self.byte_limit
+        if over <= 0:
+            return True
+        if not self.fits(needed):
+            return False
+        self.evict(max(over, self.byte_limit // 8))  # not for every text anew
+        return self.bytes_held + needed <= self.byte_limit
+
+    def fits(self, needed: int) -> bool:
+        """Whether there is room for this many bytes beside the segments that runs hold."""
+        held = sum(len(one.tokens) for one in self.segments() if one.readers)
+        return held * self.shape.row_bytes + needed <= self.byte_limit
+
+    def evict(self, least: int) -> None:
+        """Evict the least recently used segments that no run holds, until at least this many bytes
+        are free, or none is left.
+        """
+        goal = self.bytes_held - least
+        while self.bytes_held > goal:
+            ends = [one for one in self.segments() if not (one.children or one.readers)]
+            if not ends:
+                return
+            for segment in sorted(ends, key=lambda one: one.used_at):
+                if self.bytes_held > goal:
+                    self._drop(segment)
+
+    def segments(self) -> Iterator[Segment]:
+        """All segments, each before those that follow it."""
+        waiting = [*self._roots.values()]
+        while waiting:
+            segment = waiting.pop()
+            waiting += segment.children.values()
+            if segment.tokens:
+                yield segment
+
+    def _find(self, scope: str, text: Sequence[int]) -> tuple[Segment, int]:
+        """The segment that ends with the longest known prefix of a text, and the length of the
+        prefix. A segment that knows more is split there.
+        """
+        self._clock += 1
+        segment, length = self._roots.setdefault(scope, Segment((), [], [], None)), 0
+        while length < len(text) and (after := segment.children.get(text[length])) is not None:
+            same = common_length(after.tokens, text[length:])
+            segment = after if same == len(after.tokens) else _split(after, same)
+            segment.used_at = self._clock
+            length += same
+        return segment, length
+
+    def _drop(self, segment: Segment) -> None:
+        assert segment.parent is not None
+        del segment.parent.children[segment.tokens[0]]
+        self._rows -= len(segment.tokens)
+        self._roots = {
+            scope: root for scope, root in self._roots.items() if root.children or root.readers
+        }
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two texts have in common at their beginning."""
+    most = min(len(first), len(second))
+    if tuple(first[:most]) == tuple(second[:most]):
+        return most
+    return next(at for at in range(most) if first[at] != second[at])
+
+
+def _split(segment: Segment, length: int) -> Segment:
+    """Make the first `length` tokens of a segment one of their own, which is returned. Who holds
+    the segment holds both. Both are copied, so that each can be evicted alone.
+    """
+    parent = segment.parent
+    assert parent is not None
+    first = Segment(
+        segment.tokens[:length],
+        [rows[:, :length].clone() for rows in segment.keys],
+        [rows[:, :length].clone() for rows in segment.values],
+        parent,
+        {segment.tokens[length]: segment},
+        segment.readers,
+        segment.used_at,
+        segment.found,
+    )
+    parent.children[segment.tokens[0]] = first
+    segment.parent, segment.tokens = first, segment.tokens[length:]
+    segment.keys = [rows[:, length:].clone() for rows in segment.keys]
+    segment.values = [rows[:, length:].clone() for rows in segment.values]
+    return first

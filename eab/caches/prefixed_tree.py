@@ -1,0 +1,176 @@
+"""A tree cache that begins with rows of the prefix cache, and adds its own to it.
+
+Long segments are read where they are, by all runs together (see `shared_prefix`). The rows of short
+ones are copied: one more attention call costs more than they do. All are copied where only the
+plain kernel serves: for padded attention, on CUDA, and if a layer reads only some of the rows
+before a token, or scores them in a way of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eab.caches.base import ForwardBatch
+from eab.caches.growth import GrowthRule
+from eab.caches.layers import EVERYTHING
+from eab.caches.preemption_recovery import PreemptionRecovery
+from eab.caches.prefix_cache import PrefixCache, Rows, Segment
+from eab.caches.shape import KVShape
+from eab.caches.shared_prefix import AttendOwn, ReadPrefix
+from eab.caches.tree import TreeCache
+from eab.events import KVUsage, PathRows
+
+LEAST_IN_PLACE: Final = 32  # rows of a segment
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """What one run may find in the prefix cache of its model, and where it adds its texts."""
+
+    cache: PrefixCache
+    scope: str = ""
+
+    def known(self, text: Sequence[int]) -> int:
+        """How many tokens of a text it would find."""
+        return self.cache.known(self.scope, text)
+
+    def fits(self, tokens: int) -> bool:
+        """Whether there is room for the rows of this many tokens."""
+        return self.cache.fits(tokens * self.cache.shape.row_bytes)
+
+
+def can_reuse(shape: KVShape) -> bool:
+    """Whether rows of one text serve any other that begins alike, whatever follows."""
+    return shape.blocks is None and shape.own is None and not shape.turns_at
+
+
+class PrefixedTreeCache(TreeCache):
+    """The rows of one run, after those of a prefix that other runs may read, too."""
+
+    def __init__(
+        self,
+        shape: KVShape,
+        r: int | GrowthRule,
+        byte_limit: int,
+        padded: bool,
+        prefixes: Prefixes,
+    ) -> None:
+        super().__init__(shape, r, byte_limit, padded)
+        self._prefixes = prefixes
+        self._held: Segment | None = None  # the last segment that is read in place
+        self.rows_in_place = 0
+        self._to_copy: list[Segment] = []
+        self._tokens_reused = 0
+
+    def begin_with(self, text: Sequence[int]) -> int:
+        """Take over the rows of the longest known prefix of a text, before any other call; returns
+        its length.
+        """
+        known = self._prefixes.cache.find(self._prefixes.scope, text)
+        chain = [] if known is None else known.chain
+        self._tokens_reused = sum(len(segment.tokens) for segment in chain)
+        in_place = self._leading_in_place(chain)
+        if in_place:
+            self._held = chain[in_place - 1]
+            self._prefixes.cache.hold(self._held)
+        self.rows_in_place = sum(len(segment.tokens) for segment in chain[:in_place])
+        self._lengths[0] = self.rows_in_place
+        self._to_copy = chain[in_place:]
+        return self._tokens_reused
+
+    def _leading_in_place(self, chain: Sequence[Segment]) -> int:
+        """How many segments are read where they are."""
+        plain = all(reach == EVERYTHING and cascades for reach, _, cascades in self._kinds)
+        if not (plain and self._cascades) or self.shape.own_attention:
+            return 0
+        short = [at for at, one in enumerate(chain) if len(one.tokens) < LEAST_IN_PLACE]
+        return short[0] if short else len(chain)
+
+    def keep(self, path: int, text: Sequence[int]) -> None:
+        """Add the rows of a path to the prefix cache; all tokens of `text` are computed."""
+
+        def rows(start: int, end: int) -> Rows:
+            seen = np.flatnonzero(self._visible[self._path_index[path], : self._end])
+            own = seen[np.argsort(self._positions[seen])][start - self.rows_in_place :]
+            chosen = torch.from_numpy(own[: end - start]).to(self.shape.device)
+            return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
+
+        self._prefixes.cache.add(self._prefixes.scope, text, rows)
+
+    def let_go(self) -> None:
+        """The run has ended."""
+        if self._held is not None:
+            self._prefixes.cache.let_go(self._held)
+            self._held = None
+
+    def prepare(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        logits_to_keep: Sequence[int] | None = None,
+    ) -> ForwardBatch:
+        if self._to_copy:
+            self._copy()
+        batch = super().prepare(paths, tokens, logits_to_keep)
+        return replace(batch, prefix=self._read_prefix(self.attend_own))
+
+    def attend_own(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `AttendOwn`."""
+        keys, values = self._store(layer, key, value)
+        folded = query.reshape(len(keys), -1, query.shape[-1])
+        reading = self._readings[self._layers[layer].mask]
+        return reading.attend_with_lse(folded, keys, values, scale)
+
+    def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
+        """Free the rows that are its own."""
+        recovery = super().free(texts)
+        recovery.read_prefix = self._read_prefix
+        return recovery
+
+    def _copy(self) -> None:
+        segments, self._to_copy = self._to_copy, []
+        count = sum(len(segment.tokens) for segment in segments)
+        rows, growth = self._allocate(count, [0], single=False)
+        self._unreported += [growth] if growth else []
+        self._attended = self._end
+        self._assign_rows([0], np.array([count]), rows)
+        for slot, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
+            torch.cat([one.keys[slot] for one in segments], 1, out=keys[:, :count])
+            torch.cat([one.values[slot] for one in segments], 1, out=values[:, :count])
+
+    def _read_prefix(self, attend_own: AttendOwn) -> ReadPrefix | None:
+        """What a pass reads before the rows of this cache, given attention over these."""
+        if self._held is None:
+            return None
+        return ReadPrefix(self._held.chain, self.shape.slots, attend_own)
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """The rows that it reads in place count as its own."""
+        own, rows = super().usage(paths), self.rows_in_place
+        own = replace(own, tokens_reused=self._tokens_reused)
+        if self._held is None:
+            return own
+        is_shared, held = len(self._path_index) > 1, rows * self.shape.row_bytes
+        return replace(
+            own,
+            bytes_held=own.bytes_held + held,
+            peak_bytes=own.peak_bytes + held,
+            rows_shared=own.rows_shared + rows * is_shared,
+            rows_private=own.rows_private + rows * (not is_shared),
+            rows_reused=rows,
+            other_runs=self._held.readers - 1,
+            paths=tuple(
+                PathRows(path, shared + rows * is_shared, private + rows * (not is_shared))
+                for path, shared, private in own.paths
+            ),
+        )
+
+
+def _rows_at(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
+    return [tensor.index_select(1, rows) for tensor in tensors]

@@ -1,0 +1,112 @@
+"""Attention over the segments that runs of a pass read in the prefix cache, once for all of them.
+
+Each run attends to its own rows. The queries of all runs that read a segment are joined for it, and
+the results are merged by their log-sum-exp, as those of a prefix and its suffixes inside a run (see
+`cascade`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from eab.caches.attention import attention_with_lse, merged
+from eab.caches.base import ForwardBatch
+from eab.caches.prefix_cache import Segment
+
+# What `Attends.attend` takes, but from it come the output, (G, g * T, D), and the log-sum-exp of
+# the scores, (G, g * T), over the run's own rows
+AttendOwn: TypeAlias = Callable[[int, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrefix:
+    """The segments that a batch reads before the rows of its own cache."""
+
+    segments: Sequence[Segment]
+    slots: Sequence[int]  # for each layer, which K and V of a segment it reads
+    attend_own: AttendOwn
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReaders:
+    """Which tokens of a pass read a segment."""
+
+    segment: Segment
+    slots: Sequence[int]
+    tokens: slice | Tensor  # their indices; a slice if they follow each other
+
+    def merge(
+        self, layer: int, query: Tensor, out: Tensor, lse: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """Attention of these tokens over the segment, merged with that over other rows.
+
+        Args:
+            query, out: (H, T, D).
+            lse: (H, T).
+        """
+        slot = self.slots[layer]
+        keys, values = self.segment.keys[slot], self.segment.values[slot]
+        asking = query[:, self.tokens]
+        heads, count, size = asking.shape
+        more, more_lse = attention_with_lse(
+            asking.reshape(len(keys), -1, size), keys, values, None, scale
+        )
+        more, more_lse = more.reshape(heads, count, -1), more_lse.reshape(heads, count)
+        if count == out.shape[1]:
+            return merged(out, lse, more, more_lse)
+        out[:, self.tokens], lse[:, self.tokens] = merged(
+            out[:, self.tokens], lse[:, self.tokens], more, more_lse
+        )
+        return out, lse
+
+
+def readers_of_segments(batches: Sequence[ForwardBatch]) -> list[SegmentReaders]:
+    """Each segment that some run of this pass reads, once."""
+    starts = accumulate((len(batch.ids) for batch in batches), initial=0)
+    reading: dict[int, list[tuple[ReadPrefix, Segment, int, int]]] = {}
+    for batch, (start, end) in zip(batches, pairwise(starts), strict=True):
+        for segment in batch.prefix.segments if batch.prefix is not None else ():
+            assert batch.prefix is not None
+            reading.setdefault(id(segment), []).append((batch.prefix, segment, start, end))
+    return [
+        SegmentReaders(parts[0][1], parts[0][0].slots, _tokens([part[2:] for part in parts]))
+        for parts in reading.values()
+    ]
+
+
+def _tokens(ranges: Sequence[tuple[int, int]]) -> slice | Tensor:
+    if all(first[1] == second[0] for first, second in pairwise(ranges)):
+        return slice(ranges[0][0], ranges[-1][1])
+    return torch.tensor([index for start, end in ranges for index in range(start, end)])
+
+
+def attend_with_prefixes(
+    batches: Sequence[ForwardBatch],
+    readers: Sequence[SegmentReaders],
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+) -> Tensor:
+    """Attention of a pass whose `readers_of_segments` are these; shapes as in `Attends.attend`."""
+    lengths = [len(batch.ids) for batch in batches]
+    heads = query.shape[1]
+    outs, lses = [], []
+    tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
+    for batch, q, k, v in zip(batches, *tensors, strict=True):
+        if batch.prefix is None:
+            outs.append(batch.cache.attend(layer, q, k, v, scale)[0].transpose(0, 1))
+            lses.append(torch.zeros(outs[-1].shape[:2]))  # never merged with anything
+            continue
+        out, lse = batch.prefix.attend_own(layer, q, k, v, scale)
+        outs.append(out.reshape(heads, -1, out.shape[-1]))
+        lses.append(lse.reshape(heads, -1))
+    out, lse = torch.cat(outs, dim=1), torch.cat(lses, dim=1)
+    for segment in readers:
+        out, lse = segment.merge(layer, query[0], out, lse, scale)
+    return out.transpose(0, 1)[None]

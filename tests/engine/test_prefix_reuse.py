@@ -1,0 +1,254 @@
+"""Runs that find rows in the prefix cache decide as runs alone, and compute less."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from equality import PROMPT, decisions
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from served import BASE, FAMILIES, LONG, REQUESTS, alone, draft_for, same, serve_all, unweighted
+
+import eab
+from eab.caches.prefix_cache import PrefixCache
+from eab.engine.handle import Handle
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.events import Event, KvMeasured, RunEnded, StepTimed
+
+ROWS = ("rows_shared", "rows_private", "rows_independent", "paths")
+
+
+def assert_decides_as(found: Sequence[Event], expected: Sequence[Event]) -> None:
+    """The same decisions, and the same rows in use at every step; up to where a run was stopped."""
+    pairs = [(decided(found), decided(expected)), (rows_in_use(found), rows_in_use(expected))]
+    for own, wanted in pairs:
+        whole = isinstance(found[-1], RunEnded)
+        for one, other in zip(own, wanted if whole else wanted[: len(own)], strict=True):
+            assert same(one, other), (one, other)
+
+
+def decided(events: Sequence[Event]) -> list[Event]:
+    return unweighted(decisions([*events]))
+
+
+def rows_in_use(events: Sequence[Event]) -> list[list[Any]]:
+    usages = [event.usage for event in events if isinstance(event, KvMeasured)]
+    return [[getattr(usage, name) for name in ROWS] for usage in usages]
+
+
+def tokens_computed(events: Sequence[Event]) -> int:
+    return sum(event.tokens for event in events if isinstance(event, StepTimed))
+
+
+def prefixes_of(model: Any, rows: int = 100_000) -> PrefixCache:
+    return PrefixCache(model.kv_shape, rows * model.kv_shape.row_bytes)
+
+
+def nothing_is_held(prefixes: PrefixCache) -> bool:
+    return not any(segment.readers for segment in prefixes.segments())
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(one, marks=() if one == "qwen2" else pytest.mark.slow) for one in FAMILIES],
+)
+def test_every_kind_of_run_decides_the_same_with_and_without(twins, family):
+    """All of them three times over, side by side: the later ones find what the first ones leave."""
+    model = twins(family).ours
+    prefixes = prefixes_of(model)
+    scheduler = Scheduler(model, token_budget=96, prefixes=prefixes)
+    asked = [*REQUESTS.values()] * 3
+    handles = [scheduler.submit(one, draft=draft_for(one, twins)) for one in asked]
+    expected = [alone(model, one, draft_for(one, twins)) for one in REQUESTS.values()] * 3
+    for events, own in zip(serve_all(scheduler, handles), expected, strict=True):
+        assert_decides_as(events, own)
+    assert prefixes.tokens_found > prefixes.tokens_asked / 3
+    assert nothing_is_held(prefixes)
+
+
+@pytest.mark.parametrize("attention", ["sliced", "padded"])
+def test_a_prompt_is_computed_once(twins, attention):
+    model = twins("llama").ours
+    prefixes = prefixes_of(model)
+    request = Request(LONG, replace(BASE, attention=attention))
+    first, again = (list(event_stream(model, request, prefixes=prefixes)) for _ in range(2))
+    assert_decides_as(again, first)
+    prompt = len(first[0].prompt_tokens)
+    assert tokens_computed(first) - tokens_computed(again) == prompt - 1
+    usage = next(event.usage for event in again if isinstance(event, KvMeasured))
+    assert usage.tokens_reused == prompt - 1
+    assert usage.rows_reused == (prompt - 1 if attention == "sliced" else 0)
+
+
+def test_those_who_ask_the_same_at_once_wait_for_the_first(twins):
+    model = twins("llama").ours
+    prefixes = prefixes_of(model)
+    scheduler = Scheduler(model, prefixes=prefixes)
+    asked = [Request(LONG, replace(BASE, seed=seed)) for seed in range(6)]
+    served = serve_all(scheduler, [scheduler.submit(request) for request in asked])
+    prompt = len(model.encode(LONG, BASE))
+    first_pass = [next(e.tokens for e in events if isinstance(e, StepTimed)) for events in served]
+    assert first_pass == [prompt, 1, 1, 1, 1, 1]
+    for events, request in zip(served, asked, strict=True):
+        assert_decides_as(events, alone(model, request))
+    usage = next(event.usage for event in served[1] if isinstance(event, KvMeasured))
+    assert usage.other_runs == 4
+
+
+def test_scopes_do_not_wait_for_each_other_and_share_nothing(twins):
+    model = twins("llama").ours
+    scheduler = Scheduler(model, prefixes=prefixes_of(model))
+    handles = [scheduler.submit(Request(LONG, BASE), scope=scope) for scope in "ab"]
+    served = serve_all(scheduler, handles)
+    assert tokens_computed(served[0]) == tokens_computed(served[1])
+
+
+def test_growing_from_a_path_computes_no_token_of_it(twins):
+    model = twins("qwen2").ours
+    prefixes = prefixes_of(model)
+    request = Request(PROMPT, replace(BASE, max_new_tokens=40, entropy_threshold=3.5))
+    events = list(event_stream(model, request, prefixes=prefixes))
+    text = eab.Run(events).samples[0].token_ids[:-2]
+    longer = Request(PROMPT, BASE, continued=tuple(text))
+    grown = list(event_stream(model, longer, prefixes=prefixes))
+    assert_decides_as(grown, alone(model, longer))
+    usage = next(event.usage for event in grown if isinstance(event, KvMeasured))
+    assert usage.tokens_reused == len(model.encode(PROMPT, BASE)) + len(text) - 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 20, 80])
+def test_too_little_room_changes_nothing(twins, rows):
+    model = twins("llama").ours
+    prefixes = prefixes_of(model, rows)
+    scheduler = Scheduler(model, prefixes=prefixes)
+    asked = [Request(prompt, replace(BASE, seed=s)) for s in range(3) for prompt in (LONG, PROMPT)]
+    served = serve_all(scheduler, [scheduler.submit(request) for request in asked])
+    for events, request in zip(served, asked, strict=True):
+        assert_decides_as(events, alone(model, request))
+    assert prefixes.bytes_held <= prefixes.byte_limit
+
+
+@pytest.mark.parametrize("newcomers_first", [True, False])
+def test_preempted_runs_go_on_after_the_prefix_that_they_hold(monkeypatch, twins, newcomers_first):
+    monkeypatch.setattr("eab.engine.handle.SLICE", 16)
+    model = twins("llama").ours
+    scheduler = Scheduler(
+        model,
+        kv_limit_mib=180 * model.kv_shape.row_bytes / 2**20,
+        newcomers_first=newcomers_first,
+        prefixes=prefixes_of(model),
+    )
+    asked = [Request(LONG, replace(BASE, seed=seed, max_new_tokens=12)) for seed in range(5)]
+    handles = [scheduler.submit(request, owner=str(request.config.seed)) for request in asked]
+    for events, request in zip(serve_all(scheduler, handles), asked, strict=True):
+        assert_decides_as(events, alone(model, request))
+    assert sum(handle.preemptions for handle in handles) > 0
+
+
+def test_runs_take_the_memory_of_segments_that_nobody_reads(twins):
+    model = twins("llama").ours
+    prefixes = prefixes_of(model)
+    mib = 150 * model.kv_shape.row_bytes / 2**20
+    for prompt in (LONG, PROMPT, " ".join(LONG.split()[::-1])):
+        scheduler = Scheduler(model, kv_limit_mib=mib, prefixes=prefixes)
+        (events,) = serve_all(scheduler, [scheduler.submit(Request(prompt, BASE))])
+        assert events[-1].reason == "finished"
+        assert scheduler.kv_held == 0
+    assert prefixes.bytes_held <= 150 * model.kv_shape.row_bytes
+
+
+@cache
+def expected_alone(twins: Any, prompt: str, seed: int, policy: str) -> list[Event]:
+    return alone(twins("llama").ours, request_of(prompt, seed, policy))
+
+
+def request_of(prompt: str, seed: int, policy: str) -> Request:
+    settings = {"seed": seed, "policy": policy, "max_new_tokens": 6, "entropy_threshold": 3.0}
+    return Request(prompt, replace(BASE, **settings))
+
+
+TEXTS = [" ".join(LONG.split()[:length]) for length in (1, 30, 45, 60)] + [PROMPT]
+
+
+class Reused(RuleBasedStateMachine):
+    """Submits, stops, evicts and changes limits at random: each run decides as it does alone."""
+
+    twins: Any = None
+
+    @initialize(rows=st.sampled_from([0, 40, 100, 1000]), kv_rows=st.sampled_from([150, 10**6]))
+    def begin(self, rows: int, kv_rows: int) -> None:
+        self.model = self.twins("llama").ours
+        self.prefixes = prefixes_of(self.model, rows)
+        self.scheduler = Scheduler(
+            self.model,
+            max_running=4,
+            token_budget=48,
+            kv_limit_mib=kv_rows * self.model.kv_shape.row_bytes / 2**20,
+            prefixes=self.prefixes,
+        )
+        self.runs: list[tuple[Handle, list[Event], list[Event]]] = []
+
+    @rule(
+        prompt=st.sampled_from(TEXTS),
+        seed=st.integers(0, 2),
+        policy=st.sampled_from(["fair", "independent"]),
+        scope=st.sampled_from(["", "other"]),
+    )
+    def submit(self, prompt: str, seed: int, policy: str, scope: str) -> None:
+        handle = self.scheduler.submit(request_of(prompt, seed, policy), scope=scope)
+        self.runs.append((handle, [], expected_alone(self.twins, prompt, seed, policy)))
+
+    @precondition(lambda self: self.scheduler.busy)
+    @rule(steps=st.integers(1, 4))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.scheduler.step()
+
+    @precondition(lambda self: self.runs)
+    @rule(data=st.data())
+    def stop(self, data: st.DataObject) -> None:
+        handle, events, _ = data.draw(st.sampled_from(self.runs))
+        if not handle.ended:
+            handle.stop()
+            self.scheduler.step()
+            events += handle.new_events()
+            assert events.pop().reason == "stopped"
+
+    @rule(rows=st.integers(1, 100))
+    def evict(self, rows: int) -> None:
+        self.prefixes.evict(rows * self.model.kv_shape.row_bytes)
+
+    @invariant()
+    def bytes_and_readers_add_up(self) -> None:
+        rows = sum(len(one.tokens) for one in self.prefixes.segments())
+        assert self.prefixes.bytes_held == rows * self.model.kv_shape.row_bytes
+        assert self.prefixes.bytes_held <= self.prefixes.byte_limit
+        most = len(self.scheduler.running)
+        assert all(0 <= one.readers <= most for one in self.prefixes.segments())
+
+    def teardown(self) -> None:
+        while self.scheduler.busy:
+            self.scheduler.step()
+        for handle, events, expected in self.runs:
+            events += handle.new_events()
+            assert handle.error is None
+            if events:
+                assert_decides_as(events, expected)
+        assert nothing_is_held(self.prefixes)
+
+
+def test_any_order_of_submits_stops_and_evictions(twins):
+    Reused.twins = staticmethod(twins)
+    run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
