@@ -35,6 +35,7 @@ ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
 MAX_PATHS: Final = 256
+PREFIX_CACHE_MIB: Final = 512  # of the texts that later runs may begin with
 MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
 OWN: Final = "own:"  # before the name of a policy that a program gave

@@ -5,17 +5,19 @@ worker guards it: `serve` may run while nobody holds its lock, everything else m
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from app.server.live_run import LiveRun, explain
 from app.server.queue import QueuePosition, position_in
-from app.server.rules import KvTotal
+from app.server.rules import PRIVATE, KvTotal, Rules
 from app.server.serving_log import ServingLog, ServingNow
-from eab.config import AUTO
 from eab.events import Event
+from eab.lessons.bundled_runs import prompts
 
 if TYPE_CHECKING:
     import torch
 
+    from eab.caches.prefix_cache import PrefixCache
     from eab.engine.handle import Handle
     from eab.engine.request import Request
     from eab.engine.scheduler import Scheduler
@@ -35,6 +37,12 @@ def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
     return int(KV_SHARE * total_memory(device or CPU)) or KV_LIMIT_MIB * 2**20
 
 
+def _is_bundled(request: "Request") -> bool:
+    """Whether a visitor has typed nothing of it."""
+    typed = request.continued or request.messages or request.config.system
+    return not typed and request.prompt in prompts()
+
+
 class _Submitted(NamedTuple):
     live: LiveRun
     model: "LanguageModel"
@@ -45,8 +53,10 @@ class _Submitted(NamedTuple):
 class BatchedRuns:
     """All runs, by model. Models share nothing, so they take turns."""
 
-    def __init__(self, max_running: int = MAX_RUNNING, kv_total_mib: KvTotal = AUTO) -> None:
-        self.max_running, self.kv_total_mib = max_running, kv_total_mib
+    def __init__(self, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE) -> None:
+        self.max_running, self.rules = max_running, rules
+        # Kept while a model is loaded, also when it has no runs
+        self._prefixes: WeakKeyDictionary[LanguageModel, PrefixCache] = WeakKeyDictionary()
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
         # What `tidy` will queue: only the thread that serves may give a scheduler a run.
@@ -94,10 +104,29 @@ class BatchedRuns:
             if model not in self._schedulers:
                 self._schedulers[model] = self._scheduler(model)
             handle = self._schedulers[model].submit(
-                request, owner=live.owner, draft=draft, should_stop=live.is_over
+                request,
+                owner=live.owner,
+                draft=draft,
+                should_stop=live.is_over,
+                scope=self._scope(live, request),
             )
             self._lives[handle] = live
         self._submitted = []
+
+    def _scope(self, live: LiveRun, request: "Request") -> str:
+        """With whose runs it shares what is computed."""
+        everyone = self.rules.share_prefixes == "everyone"
+        return "" if everyone or _is_bundled(request) else live.scope
+
+    def _prefix_cache(self, model: "LanguageModel") -> "PrefixCache | None":
+        from eab.caches.prefixed_tree import prefix_cache
+
+        if model not in self._prefixes:
+            new = prefix_cache(model.kv_shape, self.rules.prefix_cache_mib)
+            if new is None:
+                return None
+            self._prefixes[model] = new
+        return self._prefixes[model]
 
     def _scheduler(self, model: "LanguageModel") -> "Scheduler":
         from eab.engine.scheduler import Scheduler
@@ -114,9 +143,10 @@ class BatchedRuns:
         return Scheduler(
             model,
             max_running=self.max_running,
-            kv_limit_mib=kv_total_bytes(self.kv_total_mib, device) / 2**20,
+            kv_limit_mib=kv_total_bytes(self.rules.kv_total_mib, device) / 2**20,
             kv_elsewhere=held_elsewhere,
             newcomers_first=True,
+            prefixes=self._prefix_cache(model),
         )
 
     def serving_now(self, taking_turns: int) -> ServingNow:

@@ -35,9 +35,9 @@ LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 class LiveTask(Generic[State]):
     """A job that the worker makes, turn by turn; a turn ends with a Pause: one step of a run."""
 
-    def __init__(self, job: Job[State], owner: str = "") -> None:
+    def __init__(self, job: Job[State], owner: str = "", scope: str = "") -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: who knows it can open the run
-        self.job, self.owner = job, owner
+        self.job, self.owner, self.scope = job, owner, scope
         self.state = job.state  # the events, folded
         self.lock = threading.Lock()  # hold it to read `state` or `events`
         self.events: list[Any] = []

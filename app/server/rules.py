@@ -16,7 +16,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from eab.config import AUTO, MAX_NEW_TOKENS, MAX_PATHS
+from eab.config import AUTO, MAX_NEW_TOKENS, MAX_PATHS, PREFIX_CACHE_MIB
 from eab.errors import ConfigError
 from eab.events.fields import MAX_PROMPT_TOKENS
 from eab.formatting import quoted
@@ -30,6 +30,7 @@ CHAT_CORES: Final = 2  # from which on a public server starts with the chat mode
 
 MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
 Visitor = Literal["tab", "address"]
+Sharing = Literal["visitor", "everyone"]
 KvTotal = int | Literal["auto"]
 
 
@@ -114,6 +115,24 @@ class Rules:
         "machine, of its container, or of a GPU. When it is full, the runs that were served "
         "longest pause.",
         more="Sweeps and measurements run one at a time and need additional memory.",
+    )
+    prefix_cache_mib: int = setting(
+        PREFIX_CACHE_MIB,
+        Whole(0, UNLIMITED),
+        LIMITS,
+        "Prefix cache",
+        "Maximum memory, in MiB for each loaded model, of texts that were computed and may be the "
+        "beginning of a later run. Runs that need the memory take it. 0 turns it off.",
+    )
+    share_prefixes: Sharing = setting(
+        "everyone",
+        Choice(("visitor", "everyone")),
+        LIMITS,
+        "Shared prompts",
+        "Whose runs may begin with what a run has computed: those of the same visitor and class, "
+        "or everyone's.",
+        more="Whether a prompt was computed before can be told from the time to its first token. "
+        "The prompts of the bundled runs are always shared.",
     )
     runs_per_visitor: int = setting(
         UNLIMITED,
@@ -238,6 +257,7 @@ PUBLIC: Final = Rules(
     max_new_tokens=256,
     max_paths=64,
     kv_limit_mib=256,
+    share_prefixes="visitor",
     runs_per_visitor=3,
     max_runs=100,
     seconds_per_hour=600,

@@ -37,16 +37,18 @@ class Worker:
         self._admission = Admission(rules)
         self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
-        self._runs, self._slices = BatchedRuns(max_running, rules.kv_total_mib), TimeSlices()
+        self._runs, self._slices = BatchedRuns(max_running, rules), TimeSlices()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
         metrics.watch(self)
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
-    def start(self, job: Job[State], owner: str = "") -> LiveTask[State]:
-        """Start a job; LimitError if the rules forbid it. The queue is fair between owners."""
-        live = LiveTask(job.within(self._admission.limited), owner)
+    def start(self, job: Job[State], owner: str = "", scope: str = "") -> LiveTask[State]:
+        """Start a job; LimitError if the rules forbid it. The queue is fair between owners; runs of
+        one scope begin with what earlier ones have computed.
+        """
+        live = LiveTask(job.within(self._admission.limited), owner, scope)
         self._admission.admit(live)
         self._registry.add(live)
         loading = threading.Thread(
@@ -91,7 +93,7 @@ class Worker:
     @property
     def kv_limit_bytes(self) -> int:
         """Bytes of KV memory that all runs may hold."""
-        return kv_total_bytes(self._runs.kv_total_mib)
+        return kv_total_bytes(self._runs.rules.kv_total_mib)
 
     def serving_now(self) -> ServingNow:
         """Who is served right now."""
@@ -145,7 +147,7 @@ class Worker:
         with self._wake:
             self._registry.fail_begun(words)
             before = self._runs
-            self._runs = BatchedRuns(before.max_running, before.kv_total_mib)
+            self._runs = BatchedRuns(before.max_running, before.rules)
             self._slices = TimeSlices()
 
     def _serve(self) -> None:

@@ -18,7 +18,7 @@ from app.server.store import store_path
 from app.state import learning, push, tab, what_if
 from app.state.learning import Fed
 from app.state.messages import notify
-from app.state.process import owner
+from app.state.process import CLASS_SCOPE, owner
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
 from app.state.what_if import Asked
@@ -119,7 +119,7 @@ def leave() -> None:
     if member is not None:
         member.room.leave(push.session_id())
     learning.feed_oneself()
-    del st.session_state[_MEMBERSHIP]
+    del st.session_state[_MEMBERSHIP], st.session_state[CLASS_SCOPE]
     for name in (CODE, KEY):
         if name in st.query_params:
             del st.query_params[name]
@@ -258,3 +258,4 @@ def _look_of(reported: dict[str, Any]) -> Look | None:
 
 def _enter(member: Membership) -> None:
     st.session_state[_MEMBERSHIP] = member
+    st.session_state[CLASS_SCOPE] = f"class {member.room.code}"

@@ -13,7 +13,7 @@ from app.server.worker import Worker
 from eab.models.packaged import SMOLLM2
 
 WARM_UP_AFTER: Final = 3.0  # seconds; the first page is drawn before torch is imported
-_OWNER: Final = "owner"
+_OWNER, CLASS_SCOPE = "owner", "class_scope"
 
 
 @st.cache_resource(show_spinner=False)
@@ -39,6 +39,13 @@ def models() -> ModelCache:
 def getting() -> Getting:
     """What fetches the chat model for all tabs."""
     return Getting(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
+
+
+def scope() -> str:
+    """With whose runs those of this tab share computed prompts: those of its class, or its owner's
+    (see the rule `share_prefixes`).
+    """
+    return cast(str, st.session_state.get(CLASS_SCOPE, "")) or owner()
 
 
 def owner() -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from app.server.job import Job, State
 from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
-from app.state.process import owner, worker
+from app.state.process import owner, scope, worker
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Slot(Generic[State]):
         """Start a job, stop the entry before it, and return that, to be shown until the new one can
         be drawn. LimitError if the rules forbid it; the current entry goes on.
         """
-        live, before = worker().start(job, owner()), self.displayed()
+        live, before = worker().start(job, owner(), scope()), self.displayed()
         self.stop()
         self._hold(live_entry(live), before)
         return before

@@ -126,14 +126,12 @@ def mean_tokens_per_text(run: RunState) -> float:
 def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
     """The settings of independent sampling at the budget of this run.
 
-    `texts`: as many texts as the run has. `tokens`: as many as its tokens through the model allow,
+    `texts`: as many texts as the run has. `tokens`: as many as the tokens that it needs allow,
     at `mean_tokens_per_text` each, if the prompt goes through once for all of them.
     """
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:
-        count = round(
-            min(MAX_PATHS, (run.tokens_through_model() - len(run.started.prompt_tokens)) / each)
-        )
+        count = round(min(MAX_PATHS, (run.tokens_needed() - len(run.started.prompt_tokens)) / each))
     return replace(
         run.started.config,
         policy="independent",

@@ -15,12 +15,15 @@ from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import overridden, with_chat_defaults, with_preset
+from eab.caches.prefixed_tree import prefix_cache
+from eab.config import PREFIX_CACHE_MIB
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.run import Sample
+from eab.settings import Real
 from eab.weight_formats import AS_LOADED, AUTO
 
 _LOGGER: Final = logging.getLogger("eab")
@@ -58,6 +61,8 @@ class EntropyAdaptiveBranching:
         device, dtype, weights, layout: How to load a model that is given by name.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
+        prefix_cache_mib: How much memory K and V of texts may take that earlier calls computed, so
+            that later ones that begin alike do not compute them again, in MiB; 0 to keep none.
         settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
             or a policy of your own; `logits_processor` is for those of transformers.
 
@@ -79,6 +84,7 @@ class EntropyAdaptiveBranching:
         weights: str = AS_LOADED,
         layout: str = AUTO,
         draft: Model = EMBEDDED_DRAFT,
+        prefix_cache_mib: float = PREFIX_CACHE_MIB,
         **settings: Unpack[OtherSettings],
     ) -> None:
         shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
@@ -90,6 +96,8 @@ class EntropyAdaptiveBranching:
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
         self._is_chat = getattr(self.model, "has_chat_template", False)
+        Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
+        self._prefixes = prefix_cache(self.model.kv_shape, prefix_cache_mib)
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
 
@@ -156,7 +164,8 @@ class EntropyAdaptiveBranching:
         return _and_then(next(events), events)
 
     def _events(self, request: Request) -> Iterator[Event]:
-        return event_stream(self.model, request, self._draft_for([request]))
+        draft = self._draft_for([request])
+        return event_stream(self.model, request, draft, prefixes=self._prefixes)
 
     def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
         """Generate a run of each prompt, several in each forward pass (continuous batching).
@@ -164,7 +173,8 @@ class EntropyAdaptiveBranching:
         The runs are those of `run`, up to rounding. Raises as `generate`.
         """
         requests = requests_of(prompts, self._asked(settings))
-        handles = serve(self.model, requests, self._draft_for(requests))
+        draft = self._draft_for(requests)
+        handles = serve(self.model, requests, draft, prefixes=self._prefixes)
         runs = [Run(handle) for handle in handles]
         for run in runs:
             run.raise_if_failed()

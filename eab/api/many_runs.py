@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from eab.api.given_model import Model, language_model
 from eab.api.given_prompt import Prompt, request_of
-from eab.config import BranchingConfig
+from eab.caches.prefixed_tree import prefix_cache
+from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine import loop
 from eab.engine.handle import Handle
 from eab.engine.request import Request
@@ -30,6 +31,7 @@ def serve(
     *,
     max_running: int = MAX_RUNNING,
     kv_limit_mib: float = KV_LIMIT_MIB,
+    prefix_cache_mib: float = PREFIX_CACHE_MIB,
 ) -> list[Handle]:
     """Continue many prompts at once, several in each forward pass (continuous batching).
 
@@ -40,6 +42,7 @@ def serve(
         requests: What to run, in this order, each with settings of its own.
         max_running: How many runs are served at the same time.
         kv_limit_mib: KV memory of all runs; newer ones wait or pause while there is no more.
+        prefix_cache_mib: How much of it may hold texts for later runs that begin alike; 0: none.
 
     Returns:
         A handle for each request. Iterating it gives the events of its run, and serves the other
@@ -52,6 +55,7 @@ def serve(
     """
     Whole(1, 10_000).check("max_running", max_running)
     Real(0, 2**40).check("kv_limit_mib", kv_limit_mib)
+    Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
     several = isinstance(requests, Iterable) and not isinstance(requests, str | bytes | Mapping)
     asked: list[Request] = [*requests] if several else [requests]  # type: ignore[list-item]
     for request in asked:
@@ -62,7 +66,14 @@ def serve(
             )
     drafting = None if draft is None else language_model(draft)
     served = language_model(model)
-    return loop.serve(served, asked, drafting, max_running=max_running, kv_limit_mib=kv_limit_mib)
+    return loop.serve(
+        served,
+        asked,
+        drafting,
+        max_running=max_running,
+        kv_limit_mib=kv_limit_mib,
+        prefixes=prefix_cache(served.kv_shape, prefix_cache_mib),
+    )
 
 
 def sweep(

@@ -32,7 +32,7 @@ def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]
 
 def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any]:
     last = max((token.step for path in both.run.paths for token in path.tokens), default=0)
-    nothing = {"shared": 0, "private": 0, "spare": 0, "independent": 0, "paths": []}
+    nothing = {"shared": 0, "private": 0, "spare": 0, "reused": 0, "independent": 0, "paths": []}
     return board_message(both.run) | {
         "run": key,
         "mode": "replay",

@@ -11,6 +11,7 @@ the time of a prefill tells nobody what others have typed.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TypeAlias
 
 from torch import Tensor
@@ -49,7 +50,7 @@ class Segment:
 
 
 class PrefixCache:
-    """The segments of one model. Not for several threads at once.
+    """The segments of one model, for any number of threads.
 
     Args:
         byte_limit: The most bytes that all segments may hold; those that runs hold are never
@@ -60,6 +61,7 @@ class PrefixCache:
         self.shape, self.byte_limit = shape, byte_limit
         self._roots: dict[str, Segment] = {}  # by scope; a root has no tokens
         self._rows = self._clock = 0
+        self._lock = RLock()
         self.tokens_asked = self.tokens_found = 0  # of all texts that runs began with
 
     @property
@@ -72,37 +74,44 @@ class PrefixCache:
         """The empty text of each scope, before its segments."""
         return self._roots
 
-    def find(self, scope: str, text: Sequence[int]) -> Segment | None:
-        """The segment that ends with the longest known prefix of the text that a run begins with;
-        None if none is known.
+    def hold(self, scope: str, text: Sequence[int]) -> Segment | None:
+        """The segment that ends with the longest known prefix of the text that a run begins with,
+        held, with those before it, until `let_go`; None if no prefix is known.
         """
-        segment, length = self._find(scope, text)
-        self.tokens_asked += len(text)
-        self.tokens_found += length
-        for found in segment.chain if length else ():
-            found.found += 1
-        return segment if length else None
+        with self._lock:
+            segment, length = self._find(scope, text)
+            self.tokens_asked += len(text)
+            self.tokens_found += length
+            for found in segment.chain if length else ():
+                found.found += 1
+                found.readers += 1
+            return segment if length else None
 
-    def hold(self, segment: Segment) -> None:
-        """A run reads this segment, and those before it, until it calls `let_go`."""
-        for held in segment.chain:
-            held.readers += 1
+    def let_go(self, segment: Segment, until: Segment | None = None) -> None:
+        """A run that held this segment needs no more than those until the other one."""
+        with self._lock:
+            kept = [] if until is None else until.chain
+            for held in segment.chain:
+                held.readers -= held not in kept
 
-    def let_go(self, segment: Segment) -> None:
-        """A run that held this segment reads it no longer."""
-        for held in segment.chain:
-            held.readers -= 1
+    def chain_of(self, segment: Segment) -> list[tuple[Segment, Rows]]:
+        """The segments of the whole text of one that a run holds, and their rows, which stay as
+        they are even if a segment is split meanwhile.
+        """
+        with self._lock:
+            return [(held, (held.keys, held.values)) for held in segment.chain]
 
     def known(self, scope: str, text: Sequence[int]) -> int:
         """How many tokens of a text are in the cache; changes nothing."""
-        segment, length = self._roots.get(scope), 0
-        while segment is not None and length < len(text):
-            segment = segment.children.get(text[length])
-            same = 0 if segment is None else common_length(segment.tokens, text[length:])
-            length += same
-            if segment is not None and same < len(segment.tokens):
-                break
-        return length
+        with self._lock:
+            segment, length = self._roots.get(scope), 0
+            while segment is not None and length < len(text):
+                segment = segment.children.get(text[length])
+                same = 0 if segment is None else common_length(segment.tokens, text[length:])
+                length += same
+                if segment is not None and same < len(segment.tokens):
+                    break
+            return length
 
     def add(self, scope: str, text: Sequence[int], rows: Callable[[int, int], Rows]) -> None:
         """Keep the rows of a text, those that are not there yet.
@@ -110,51 +119,55 @@ class PrefixCache:
         Args:
             rows: Gives a copy of the rows of the tokens from one position to before another.
         """
-        known = self.known(scope, text)
-        needed = (len(text) - known) * self.shape.row_bytes
-        if not needed:
-            self._find(scope, text)
-            return
-        parent, length = self._find(scope, text)
-        parent.readers += 1  # so that making room does not evict it
-        fits = self.make_room(needed)
-        parent.readers -= 1
-        if not fits:
-            return
-        keys, values = rows(length, len(text))
-        segment = Segment(tuple(text[length:]), keys, values, parent, used_at=self._clock)
-        parent.children[segment.tokens[0]] = segment
-        self._rows += len(segment.tokens)
+        with self._lock:
+            known = self.known(scope, text)
+            needed = (len(text) - known) * self.shape.row_bytes
+            if not needed:
+                self._find(scope, text)
+                return
+            parent, length = self._find(scope, text)
+            parent.readers += 1  # so that making room does not evict it
+            fits = self.make_room(needed)
+            parent.readers -= 1
+            if not fits:
+                return
+            keys, values = rows(length, len(text))
+            segment = Segment(tuple(text[length:]), keys, values, parent, used_at=self._clock)
+            parent.children[segment.tokens[0]] = segment
+            self._rows += len(segment.tokens)
 
     def make_room(self, needed: int) -> bool:
         """Evict segments until this many bytes more are within the limit; whether they are. If
         they can never be, nothing is evicted.
         """
-        over = self.bytes_held + needed - self.byte_limit
-        if over <= 0:
-            return True
-        if not self.fits(needed):
-            return False
-        self.evict(max(over, self.byte_limit // 8))  # not for every text anew
-        return self.bytes_held + needed <= self.byte_limit
+        with self._lock:
+            over = self.bytes_held + needed - self.byte_limit
+            if over <= 0:
+                return True
+            if not self.fits(needed):
+                return False
+            self.evict(max(over, self.byte_limit // 8))  # not for every text anew
+            return self.bytes_held + needed <= self.byte_limit
 
     def fits(self, needed: int) -> bool:
         """Whether there is room for this many bytes beside the segments that runs hold."""
-        held = sum(len(one.tokens) for one in self.segments() if one.readers)
-        return held * self.shape.row_bytes + needed <= self.byte_limit
+        with self._lock:
+            held = sum(len(one.tokens) for one in self.segments() if one.readers)
+            return held * self.shape.row_bytes + needed <= self.byte_limit
 
     def evict(self, least: int) -> None:
         """Evict the least recently used segments that no run holds, until at least this many bytes
         are free, or none is left.
         """
-        goal = self.bytes_held - least
-        while self.bytes_held > goal:
-            ends = [one for one in self.segments() if not (one.children or one.readers)]
-            if not ends:
-                return
-            for segment in sorted(ends, key=lambda one: one.used_at):
-                if self.bytes_held > goal:
-                    self._drop(segment)
+        with self._lock:
+            goal = self.bytes_held - least
+            while self.bytes_held > goal:
+                ends = [one for one in self.segments() if not (one.children or one.readers)]
+                if not ends:
+                    return
+                for segment in sorted(ends, key=lambda one: one.used_at):
+                    if self.bytes_held > goal:
+                        self._drop(segment)
 
     def segments(self) -> Iterator[Segment]:
         """All segments, each before those that follow it."""

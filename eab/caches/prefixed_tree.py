@@ -22,6 +22,7 @@ from eab.caches.prefix_cache import PrefixCache, Rows, Segment
 from eab.caches.shape import KVShape
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 from eab.caches.tree import TreeCache
+from eab.config import PREFIX_CACHE_MIB
 from eab.events import KVUsage, PathRows
 
 LEAST_IN_PLACE: Final = 32  # rows of a segment
@@ -33,6 +34,10 @@ class Prefixes:
 
     cache: PrefixCache
     scope: str = ""
+
+    def hold(self, text: Sequence[int]) -> Segment | None:
+        """See `PrefixCache.hold`."""
+        return self.cache.hold(self.scope, text)
 
     def known(self, text: Sequence[int]) -> int:
         """How many tokens of a text it would find."""
@@ -46,6 +51,11 @@ class Prefixes:
 def can_reuse(shape: KVShape) -> bool:
     """Whether rows of one text serve any other that begins alike, whatever follows."""
     return shape.blocks is None and shape.own is None and not shape.turns_at
+
+
+def prefix_cache(shape: KVShape, mib: float = PREFIX_CACHE_MIB) -> PrefixCache | None:
+    """An empty prefix cache for a model; None if `mib` is 0, or the model cannot reuse rows."""
+    return PrefixCache(shape, int(mib * 2**20)) if mib and can_reuse(shape) else None
 
 
 class PrefixedTreeCache(TreeCache):
@@ -63,32 +73,33 @@ class PrefixedTreeCache(TreeCache):
         self._prefixes = prefixes
         self._held: Segment | None = None  # the last segment that is read in place
         self.rows_in_place = 0
-        self._to_copy: list[Segment] = []
+        self._to_copy: list[Rows] = []
         self._tokens_reused = 0
 
     def begin_with(self, text: Sequence[int]) -> int:
         """Take over the rows of the longest known prefix of a text, before any other call; returns
         its length.
         """
-        known = self._prefixes.cache.find(self._prefixes.scope, text)
-        chain = [] if known is None else known.chain
-        self._tokens_reused = sum(len(segment.tokens) for segment in chain)
-        in_place = self._leading_in_place(chain)
-        if in_place:
-            self._held = chain[in_place - 1]
-            self._prefixes.cache.hold(self._held)
-        self.rows_in_place = sum(len(segment.tokens) for segment in chain[:in_place])
-        self._lengths[0] = self.rows_in_place
-        self._to_copy = chain[in_place:]
+        known = self._prefixes.hold(text)
+        if known is None:
+            return 0
+        chain = self._prefixes.cache.chain_of(known)
+        lengths = [_count(rows) for _, rows in chain]
+        in_place = self._leading_in_place(lengths)
+        self._held = chain[in_place - 1][0] if in_place else None
+        self._prefixes.cache.let_go(known, until=self._held)
+        self._lengths[0] = self.rows_in_place = sum(lengths[:in_place])
+        self._to_copy = [rows for _, rows in chain[in_place:]]
+        self._tokens_reused = sum(lengths)
         return self._tokens_reused
 
-    def _leading_in_place(self, chain: Sequence[Segment]) -> int:
-        """How many segments are read where they are."""
+    def _leading_in_place(self, lengths: Sequence[int]) -> int:
+        """How many segments, of so many rows, are read where they are."""
         plain = all(reach == EVERYTHING and cascades for reach, _, cascades in self._kinds)
         if not (plain and self._cascades) or self.shape.own_attention:
             return 0
-        short = [at for at, one in enumerate(chain) if len(one.tokens) < LEAST_IN_PLACE]
-        return short[0] if short else len(chain)
+        short = [at for at, length in enumerate(lengths) if length < LEAST_IN_PLACE]
+        return short[0] if short else len(lengths)
 
     def keep(self, path: int, text: Sequence[int]) -> None:
         """Add the rows of a path to the prefix cache; all tokens of `text` are computed."""
@@ -135,20 +146,21 @@ class PrefixedTreeCache(TreeCache):
 
     def _copy(self) -> None:
         segments, self._to_copy = self._to_copy, []
-        count = sum(len(segment.tokens) for segment in segments)
+        count = sum(map(_count, segments))
         rows, growth = self._allocate(count, [0], single=False)
         self._unreported += [growth] if growth else []
         self._attended = self._end
         self._assign_rows([0], np.array([count]), rows)
         for slot, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
-            torch.cat([one.keys[slot] for one in segments], 1, out=keys[:, :count])
-            torch.cat([one.values[slot] for one in segments], 1, out=values[:, :count])
+            torch.cat([each[slot] for each, _ in segments], 1, out=keys[:, :count])
+            torch.cat([each[slot] for _, each in segments], 1, out=values[:, :count])
 
     def _read_prefix(self, attend_own: AttendOwn) -> ReadPrefix | None:
         """What a pass reads before the rows of this cache, given attention over these."""
         if self._held is None:
             return None
-        return ReadPrefix(self._held.chain, self.shape.slots, attend_own)
+        chain = self._prefixes.cache.chain_of(self._held)
+        return ReadPrefix([rows for _, rows in chain], self.shape.slots, attend_own)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """The rows that it reads in place count as its own."""
@@ -170,6 +182,10 @@ class PrefixedTreeCache(TreeCache):
                 for path, shared, private in own.paths
             ),
         )
+
+
+def _count(rows: Rows) -> int:
+    return rows[0][0].shape[1]
 
 
 def _rows_at(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eab.caches.attention import attention_with_lse, merged
 from eab.caches.base import ForwardBatch
-from eab.caches.prefix_cache import Segment
+from eab.caches.prefix_cache import Rows
 
 # What `Attends.attend` takes, but from it come the output, (G, g * T, D), and the log-sum-exp of
 # the scores, (G, g * T), over the run's own rows
@@ -26,7 +26,7 @@ AttendOwn: TypeAlias = Callable[[int, Tensor, Tensor, Tensor, float], tuple[Tens
 class ReadPrefix:
     """The segments that a batch reads before the rows of its own cache."""
 
-    segments: Sequence[Segment]
+    segments: Sequence[Rows]
     slots: Sequence[int]  # for each layer, which K and V of a segment it reads
     attend_own: AttendOwn
 
@@ -35,7 +35,7 @@ class ReadPrefix:
 class SegmentReaders:
     """Which tokens of a pass read a segment."""
 
-    segment: Segment
+    rows: Rows
     slots: Sequence[int]
     tokens: slice | Tensor  # their indices; a slice if they follow each other
 
@@ -49,7 +49,7 @@ class SegmentReaders:
             lse: (H, T).
         """
         slot = self.slots[layer]
-        keys, values = self.segment.keys[slot], self.segment.values[slot]
+        keys, values = (tensors[slot] for tensors in self.rows)
         asking = query[:, self.tokens]
         heads, count, size = asking.shape
         more, more_lse = attention_with_lse(
@@ -67,15 +67,12 @@ class SegmentReaders:
 def readers_of_segments(batches: Sequence[ForwardBatch]) -> list[SegmentReaders]:
     """Each segment that some run of this pass reads, once."""
     starts = accumulate((len(batch.ids) for batch in batches), initial=0)
-    reading: dict[int, list[tuple[ReadPrefix, Segment, int, int]]] = {}
-    for batch, (start, end) in zip(batches, pairwise(starts), strict=True):
-        for segment in batch.prefix.segments if batch.prefix is not None else ():
-            assert batch.prefix is not None
-            reading.setdefault(id(segment), []).append((batch.prefix, segment, start, end))
-    return [
-        SegmentReaders(parts[0][1], parts[0][0].slots, _tokens([part[2:] for part in parts]))
-        for parts in reading.values()
-    ]
+    found: dict[int, tuple[Rows, Sequence[int], list[tuple[int, int]]]] = {}  # by the rows of K
+    for batch, tokens in zip(batches, pairwise(starts), strict=True):
+        if batch.prefix is not None:
+            for rows in batch.prefix.segments:
+                found.setdefault(id(rows[0]), (rows, batch.prefix.slots, []))[2].append(tokens)
+    return [SegmentReaders(rows, slots, _tokens(ranges)) for rows, slots, ranges in found.values()]
 
 
 def _tokens(ranges: Sequence[tuple[int, int]]) -> slice | Tensor:

@@ -17,7 +17,7 @@ from eab.formatting import counted
 from eab.record.prompt_lines import raise_if_wrong
 
 if TYPE_CHECKING:
-    from eab.engine.many_runs import ActiveRun
+    from eab.engine.many_runs import ActiveRun, ManyRuns
     from eab.models.base import LanguageModel
 
 
@@ -37,11 +37,14 @@ def batch(
     config: BranchingConfig,
     source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
+    prefix_cache: options.PrefixCache = True,
 ) -> None:
     """Generate from many prompts at once. The same command again makes only what is missing.
 
     The settings below are those of all lines that do not set them.
     """
+    from eab.engine.many_runs import ManyRuns
+
     lines = read_lines(prompts, config)
     folder = BatchFolder(out)
     drafts = any(line.request.config.drafter == "model" for line in lines)
@@ -52,7 +55,9 @@ def batch(
     raise_if_wrong(prompts, problems)
     made = _Made(len(lines) - len(left), len(left))
     with closing(folder):
-        _make(language_model, drafting, left, made, folder)
+        prefixes = progress.prefixes_of(language_model, prefix_cache)
+        runs: ManyRuns[BatchLine] = ManyRuns(language_model, drafting, prefixes)
+        _make(runs, left, made, folder)
     _report(folder, made)
 
 
@@ -87,17 +92,10 @@ def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]
 
 
 def _make(
-    model: "LanguageModel",
-    draft: "LanguageModel | None",
-    lines: Sequence[BatchLine],
-    made: _Made,
-    folder: BatchFolder,
+    runs: "ManyRuns[BatchLine]", lines: Sequence[BatchLine], made: _Made, folder: BatchFolder
 ) -> None:
     """Make these runs, several at a time; each is saved when it has finished. Ctrl-C ends it."""
-    from eab.engine.many_runs import ManyRuns
-
     steps_ended = 0
-    runs: ManyRuns[BatchLine] = ManyRuns(model, draft)
     for line in lines:
         runs.add(line, line.request)
     with progress.interrupt_flag() as interrupted, progress.progress_bar() as bar, closing(runs):

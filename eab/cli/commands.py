@@ -78,6 +78,7 @@ def run(
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
     same_answer: options.SameAnswer = "exact",
+    prefix_cache: options.PrefixCache = True,
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
@@ -88,7 +89,8 @@ def run(
     progress.advise(language_model, config)
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        state = progress.generate_run(language_model, request, drafting, note)
+        prefixes = progress.prefixes_of(language_model, prefix_cache)
+        state = progress.generate_run(language_model, request, drafting, note, prefixes)
         if json_file != files.STANDARD_STREAM:
             _print(state.run, answers, same)
         files.save(_as_json(state.run, answers, same), json_file, run_file)
@@ -202,6 +204,7 @@ def evaluate(
     every: Annotated[int, typer.Option(min=1, help="Take every n-th question, to save time.")] = 1,
     answers: options.AnswerPart = "sentence",
     same_answer: options.SameAnswer = "content",
+    prefix_cache: options.PrefixCache = True,
     json_file: options.JsonFile = "",
     rows_file: Annotated[
         str, typer.Option("--rows", help="Write one row per question as Parquet.")
@@ -225,7 +228,9 @@ def evaluate(
     )
     part, same = check_part(answers), load_rule(same_answer)
     asked = load_questions(questions or BUNDLED)[::every]
-    answering = Answering(progress.load(source), config, part, same)
+    model = progress.load(source)
+    prefixes = progress.prefixes_of(model, prefix_cache)
+    answering = Answering(model, config, part, same, prefixes)
     ways = evaluation.answer_all(answering, asked)
     found = report(asked, ways)
     if json_file != files.STANDARD_STREAM:

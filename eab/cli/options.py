@@ -61,6 +61,14 @@ Draft = Annotated[
         rich_help_panel=SPECULATIVE,
     ),
 ]
+PrefixCache = Annotated[
+    bool,
+    typer.Option(
+        "--prefix-cache/--no-prefix-cache",
+        help="Compute what prompts have in common once, not for every run. Turn it off to measure "
+        "runs as they are alone.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, ...")]
 Dtype = Annotated[
     str, typer.Option(help="Number format: auto, float32, bfloat16, float16, float64.")

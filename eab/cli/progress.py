@@ -21,6 +21,7 @@ from eab.labs.variants.results import VariantRuns, cache_variants
 from eab.run import RunFold
 
 if TYPE_CHECKING:
+    from eab.caches.prefix_cache import PrefixCache
     from eab.models.base import LanguageModel
 
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
@@ -42,6 +43,13 @@ def advise(model: "LanguageModel", config: BranchingConfig) -> None:
         Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
 
 
+def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":
+    """An empty prefix cache for a command that makes several runs, if one is wanted."""
+    from eab.caches.prefixed_tree import prefix_cache
+
+    return prefix_cache(model.kv_shape) if wanted else None
+
+
 def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
     """Load a draft model in the same way as the model that it drafts for."""
     return load(replace(source, model=name))
@@ -52,6 +60,7 @@ def generate_run(
     request: Request,
     draft: "LanguageModel | None",
     note: Callable[[Event], None] | None = None,
+    prefixes: "PrefixCache | None" = None,
 ) -> RunFold:
     """What the events of a run fold to; `note` gets each as it comes."""
     from eab.engine.loop import event_stream
@@ -59,7 +68,7 @@ def generate_run(
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=request.config.max_new_tokens)
-        for event in event_stream(model, request, draft, interrupted.is_set):
+        for event in event_stream(model, request, draft, interrupted.is_set, prefixes):
             if note is not None:
                 note(event)
             state.apply(event)

@@ -63,6 +63,7 @@ def sweep(
     every: Annotated[int, typer.Option(min=1, help="Take every n-th prompt, to save time.")] = 1,
     answers: options.AnswerPart = PART,
     same_answer: options.SameAnswer = SAME_ANSWER,
+    prefix_cache: options.PrefixCache = True,
     runs: Annotated[bool, typer.Option(help="Save the run of every cell as a run file.")] = False,
     ray: Annotated[
         str,
@@ -81,7 +82,7 @@ def sweep(
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are made.
     """
     asked = read_prompts(prompts)[::every]
-    measurement = Measurement(check_part(answers), same_answer, runs)
+    measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
     drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
     if ray and drafts:
         raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")

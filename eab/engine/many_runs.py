@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from eab.caches.prefix_cache import PrefixCache
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
@@ -41,11 +42,20 @@ class ActiveRun(Generic[Tag]):
 
 
 class ManyRuns(Generic[Tag]):
-    """Waiting runs, and as many active ones as the scheduler serves at a time."""
+    """Waiting runs, and as many active ones as the scheduler serves at a time.
 
-    def __init__(self, model: LanguageModel, draft: LanguageModel | None = None) -> None:
+    Args:
+        prefixes: Where runs find the rows of prompts that begin alike; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        draft: LanguageModel | None = None,
+        prefixes: PrefixCache | None = None,
+    ) -> None:
         self._draft = draft
-        self._scheduler = Scheduler(model)
+        self._scheduler = Scheduler(model, prefixes=prefixes)
         self._waiting: deque[tuple[Tag, Request]] = deque()
         self._active: dict[Handle, ActiveRun[Tag]] = {}
 

@@ -156,10 +156,17 @@ def cost_sentence(run: RunState) -> str:
     message = token_text.visible(run.ended.message) if run.ended else ""
     return (
         f"{counted(run.tokens_through_model(), 'token')} through the model{time}."
+        f"{_reuse(run)}"
         f"{speculation_sentence(run)} {memory_sentence(run)}{memory_detail(run)}"
         f"{traffic_sentence(run)}"
         f"{_ending(run)}{message}"
     )
+
+
+def _reuse(run: RunState) -> str:
+    if not run.tokens_reused:
+        return ""
+    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed by other runs."
 
 
 def _ending(run: RunState) -> str:

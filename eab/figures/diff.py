@@ -79,7 +79,7 @@ def measures_of(run: RunState) -> RunMeasures:
     kv, last = run.peak_kv(), run.last_kv()
     independent = run.started.config.policy == "independent"
     return RunMeasures(
-        tokens=run.tokens_through_model(),
+        tokens=run.tokens_needed(),
         seconds=run.seconds(),
         held=max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
         peak=last.peak_bytes if last is not None else 0,

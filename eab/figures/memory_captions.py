@@ -38,9 +38,21 @@ def _peak_words(run: RunState, step: int, peak: int) -> str:
 
 
 def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
-    """What is held, compared with separate caches; both with their reserved rows."""
-    if kv is None:
-        return "No KV cache yet."
+    """What is held, compared with separate caches, both with their reserved rows; and what of it
+    other runs hold, too.
+    """
+    return "No KV cache yet." if kv is None else _held_words(run, kv, when) + _reused_words(run, kv)
+
+
+def _reused_words(run: RunState, kv: KVUsage) -> str:
+    if not kv.rows_reused:
+        return ""
+    held = human_bytes(kv.rows_reused * run.started.model.row_bytes)
+    readers = f", read by {counted(kv.other_runs, 'other run')}, too" if kv.other_runs else ""
+    return f" {held} of it is in the prefix cache{readers}."
+
+
+def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
     paths = counted(len(kv.paths), "live path")
     if not kv.bytes_held:
         return f"No KV cache: every step processes the whole text of {paths} again."

@@ -10,7 +10,7 @@ from typing import Any, Final
 from eab import record
 from eab.assets import ASSETS
 from eab.errors import LessonError
-from eab.events import Event, RunEnded
+from eab.events import Event, RunEnded, RunStarted
 from eab.formatting import quoted
 from eab.labs.batching.results import BatchingComparison, RequestEvent
 from eab.labs.batching.results import load as load_batching
@@ -73,6 +73,17 @@ def named(file: str) -> Recording:
         files = ", ".join(recording.file for recording in recordings())
         raise LessonError(f"there is no bundled run {quoted(file)}; choose one of: {files}")
     return found
+
+
+@lru_cache(maxsize=1)
+def prompts() -> frozenset[str]:
+    """The prompts of all bundled runs."""
+    return frozenset(
+        event.prompt
+        for recording in recordings()
+        for event in events_of(recording)
+        if isinstance(event, RunStarted)
+    )
 
 
 @lru_cache(maxsize=32)

@@ -335,6 +335,16 @@ class RunState:
         """Tokens that went through the model, including the prompt and pruned paths."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
 
+    @property
+    def tokens_reused(self) -> int:
+        """Tokens of the prompt that other runs had computed before."""
+        last = self.last_kv()
+        return 0 if last is None else last.tokens_reused
+
+    def tokens_needed(self) -> int:
+        """Tokens that would have gone through the model if no other run had computed any."""
+        return self.tokens_through_model() + self.tokens_reused
+
 
 def raise_if_failed(ended: RunEnded | None) -> None:
     """MemoryLimitError if a run ended because its KV cache outgrew the limit."""

@@ -32,8 +32,11 @@ def add(cache: PrefixCache, text: str, scope: str = "") -> None:
 
 
 def found(cache: PrefixCache, text: str, scope: str = "") -> str:
-    segment = cache.find(scope, [*map(ord, text)])
-    return "" if segment is None else "".join(map(text_of, segment.chain))
+    segment = cache.hold(scope, [*map(ord, text)])
+    if segment is None:
+        return ""
+    cache.let_go(segment)
+    return "".join(map(text_of, segment.chain))
 
 
 def text_of(segment: Segment) -> str:
@@ -87,8 +90,7 @@ def test_the_least_recently_used_text_goes_first():
 def test_what_a_run_holds_stays_also_if_it_is_split():
     cache = room_for(6)
     add(cache, "abcdef")
-    segment = cache.find("", [*map(ord, "abcdef")])
-    cache.hold(segment)
+    segment = cache.hold("", [*map(ord, "abcdef")])
     assert found(cache, "abx") == "ab"
     cache.evict(100)
     assert "".join(map(text_of, segment.chain)) == "abcdef"
@@ -125,10 +127,9 @@ class Texts(RuleBasedStateMachine):
     @rule(text=texts, scope=st.sampled_from("xy"))
     def hold(self, text: str, scope: str) -> None:
         known = self.cache.known(scope, [*map(ord, text)])
-        segment = self.cache.find(scope, [*map(ord, text)])
+        segment = self.cache.hold(scope, [*map(ord, text)])
         assert (0 if segment is None else segment.length) == known
         if segment is not None:
-            self.cache.hold(segment)
             self.held.append((segment, text[:known]))
 
     @precondition(lambda self: self.held)

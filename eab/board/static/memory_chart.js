@@ -46,7 +46,7 @@ export class MemoryChart {
     // url() takes the first element of this name in the document, and there it is another board's.
     this.hatchName = `eab-hatch-${Math.random().toString(36).slice(2)}`;
     this.axes = shape("g"); // with the lines: what does not move with the cursor
-    this.totals = [...KINDS, "independent"].map((kind) => shape("rect", { class: kind }));
+    this.totals = [...KINDS, "independent", "reused"].map((kind) => shape("rect", { class: kind }));
     this.each = shape("g");
     this.help = shape("title");
     this.bars = shape("g", { class: "path-bar" });
@@ -213,6 +213,9 @@ export class MemoryChart {
     }
     const separate = { x: left + width + 12, y: this.bottom() - tall, width, height: tall };
     set(this.totals[KINDS.length], separate);
+    const reused = Math.min(step.reused, shared + own) * scale;
+    const place = { x: left + 4, y: this.bottom() - reused, width, height: reused };
+    set(this.totals[KINDS.length + 1], place);
   }
 
   /**

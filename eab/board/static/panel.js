@@ -17,7 +17,7 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {boolean} [isDetail] whether the entry is not presented
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states" | "reused"} [only] where it is shown, if not always
  * @property {"diff" | "spread" | "own-memory" | "diff not-outline"} [notIn] where it is not shown
  */
 
@@ -175,6 +175,14 @@ const LEGENDS = {
         "of the text, and each path has a copy.",
     },
     {
+      only: "reused",
+      swatch: "reused-key",
+      words: "prefix cache",
+      help:
+        "Rows of the prompt that another run has computed. They are in memory once, for all runs " +
+        "that begin with the same tokens.",
+    },
+    {
       swatch: "spare-key",
       words: "reserved",
       help: "Rows that are allocated for the next tokens, but not used yet.",
@@ -215,6 +223,7 @@ export function markLegends({ classList }, store, view) {
   classList.toggle("has-missed", missed);
   classList.toggle("has-bands", store.hasBands);
   classList.toggle("has-states", store.hasStates);
+  classList.toggle("has-reused", store.hasReused);
   classList.toggle("own-memory", store.run.cache === "own");
   classList.toggle("spread", isSpread(store, view));
   classList.toggle("has-deciding", view.showsDeciding);

@@ -120,6 +120,7 @@ export class RunStore {
   /** The children of each path; null until they are asked for. @type {Map<number, Path[]> | null} */
   families = null;
   hasBands = false; // whether only bounds of some entropies are known
+  hasReused = false; // whether it reads rows of the prefix cache
   hasStates = false; // whether paths have a state beside rows
   highestEntropy = 0;
   highestBytes = 1;
@@ -145,6 +146,7 @@ export class RunStore {
     this.paths.clear();
     this.families = null;
     this.hasBands = false;
+    this.hasReused = false;
     this.hasStates = false;
     this.steps.clear();
     this.highestEntropy = 0;
@@ -217,6 +219,7 @@ export class RunStore {
     this.lastStep = Math.max(this.lastStep, step.step);
     const held = step.shared + step.private + step.spare;
     this.highestBytes = Math.max(this.highestBytes, step.independent, held);
+    this.hasReused ||= step.reused > 0;
     this.hasStates ||= step.paths.some(({ state }) => state > 0);
   }
 

@@ -46,6 +46,7 @@ export interface StepMessage {
   shared: number; // bytes, as all below
   private: number;
   spare: number;
+  reused: number; // of shared and private, what is in the prefix cache
   independent: number; // held if each path had a cache of its own
   // `state` is a part of `private`
   paths: [path: number, shared: number, private: number, state?: number][];
@@ -228,6 +229,7 @@ export interface Step {
   shared: number;
   private: number;
   spare: number;
+  reused: number;
   independent: number;
   paths: PathRows[];
   sentences?: Sentences;

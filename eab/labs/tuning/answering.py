@@ -9,6 +9,7 @@ from eab.analysis.answer_parts import Part
 from eab.analysis.answers import group_answers
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
+from eab.caches.prefix_cache import PrefixCache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
@@ -54,6 +55,7 @@ class Answering:
     config: BranchingConfig  # the settings of the tree; its policy must branch
     part: Part  # what of a text is its answer
     same: SameAnswer  # the rule that says which texts are the same answer, also for right and wrong
+    prefixes: PrefixCache | None = None  # so that each question is computed once for all ways
 
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
         """Answer all questions; yield after each the current way and how many it has answered.
@@ -73,7 +75,8 @@ class Answering:
         for number, question in enumerate(questions):
             # Another seed each, or the same random numbers would decide all questions.
             config = replace(way.config, seed=(way.config.seed + number) % 2**31)
-            run = fold(event_stream(self.model, Request(question.prompt, config)))
+            asked = Request(question.prompt, config)
+            run = fold(event_stream(self.model, asked, prefixes=self.prefixes))
             run.raise_if_failed()
             way.readings.append(self._reading(question, run))
             yield way, number + 1
@@ -92,7 +95,7 @@ class Answering:
             "unexplored probability": 1.0 - found.explored,
             "length of the answer": float(len(top.text)),
         }
-        tokens = run.tokens_through_model() - len(run.started.prompt_tokens)
+        tokens = run.tokens_needed() - len(run.started.prompt_tokens)
         # The last token of a text does not go through the model.
         per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
         return Reading(top.text, right if question.answers else None, tokens, per_text, scores)

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from eab import record
+from eab.caches.prefixed_tree import prefix_cache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.many_runs import ActiveRun, ManyRuns
@@ -60,6 +61,7 @@ class InProcess:
         """With `remember`, later items follow from the runs of earlier ones, if exact."""
         self._model, self._draft, self._measurement = model, draft, measurement
         self._remembers = remember
+        self._prefixes = prefix_cache(model.kv_shape) if measurement.reuse_prompts else None
         # by `item_key`, the lowest threshold first
         self._remembered: defaultdict[str, list[Sequence[Event]]] = defaultdict(list)
         self._events = 0
@@ -70,7 +72,7 @@ class InProcess:
         return self._model.card
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft)
+        runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes)
         left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])

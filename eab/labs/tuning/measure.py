@@ -27,6 +27,7 @@ class Measurement:
     part: Part = PART  # what of a text is its answer: `text` or `sentence`
     same_answer: str = SAME_ANSWER  # rule that compares answers, see `answer_rule`
     keep_runs: bool = False
+    reuse_prompts: bool = True  # whether a prompt is computed once for all runs
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -56,7 +57,7 @@ class Measurement:
             config=config,
             made="run" if seconds is not None else "resimulated",
             seconds=seconds,
-            tokens=run.tokens_through_model(),
+            tokens=run.tokens_needed(),
             forks=sum(path.status == "forked" for path in run.paths),
             paths=len(run.leaves()),
             kv_bytes=last.peak_bytes if last is not None else 0,

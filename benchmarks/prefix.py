@@ -1,0 +1,154 @@
+"""What the prefix cache saves: runs of one prompt, a sweep, and runs that have nothing in common.
+
+    python benchmarks/prefix.py --quick --json prefix.json
+
+Prompts of 300 tokens, 16 new tokens, at most 4 paths. Each round measures every job with and
+without the cache, one after the other, each time with a new scheduler and an empty cache. Figures
+are medians with their quartiles; a ratio is one of medians. First tokens: until 95 % of the runs
+have one. KV memory: the most that the runs and the cache hold together after a pass.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import torch
+from published import Placement, command_line, markdown_table, mib, publish, where
+from shapes import engine_model, plain_model
+
+from eab.caches.prefixed_tree import prefix_cache
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.events import TokensAppended
+from eab.figures.timings import with_spread
+from eab.models.base import LanguageModel
+from eab.models.loading import load_model
+from eab.timing import MIN_REPEATS, Timing, take_turns
+
+PROMPT_TOKENS: Final = 300
+STUDENTS: Final = 30
+THRESHOLDS: Final = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+CONFIG: Final = BranchingConfig(max_new_tokens=16, max_paths=4)
+REPEATS: Final = 15
+
+
+@dataclass
+class Job:
+    """Requests that are served at once, with and without a prefix cache."""
+
+    model: LanguageModel
+    requests: Sequence[Request]
+    first_tokens: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+    most_bytes: dict[bool, int] = field(default_factory=dict)
+
+    def serve(self, reuse: bool) -> float:
+        """Serve them all; returns the seconds."""
+        prefixes = prefix_cache(self.model.kv_shape) if reuse else None
+        scheduler = Scheduler(self.model, prefixes=prefixes)
+        start, waits, most = time.perf_counter(), list[float](), 0
+        waiting = {scheduler.submit(one, owner=str(n)) for n, one in enumerate(self.requests)}
+        while scheduler.busy:
+            for handle in scheduler.step():
+                new = handle.new_events()
+                if handle in waiting and any(isinstance(one, TokensAppended) for one in new):
+                    waiting.discard(handle)
+                    waits.append(time.perf_counter() - start)
+            most = max(most, scheduler.kv_held + scheduler.prefix_bytes)
+        self.first_tokens[reuse].append(waits[int(0.95 * len(waits))])
+        self.most_bytes[reuse] = most
+        return time.perf_counter() - start
+
+
+def prompt(seed: int) -> tuple[int, ...]:
+    """Tokens that no other seed begins with."""
+    drawn = torch.randint(10, 400, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(seed))
+    return tuple(drawn.tolist())
+
+
+def requests(
+    count: int, alike: bool, thresholds: Sequence[float] = (CONFIG.entropy_threshold,)
+) -> list[Request]:
+    """`count` seeds for each threshold, all with one prompt or each with its own."""
+    return [
+        Request(
+            "",
+            replace(CONFIG, seed=seed, entropy_threshold=threshold),
+            token_ids=prompt(0 if alike else seed),
+        )
+        for seed in range(count)
+        for threshold in thresholds
+    ]
+
+
+def jobs(small: LanguageModel, large: LanguageModel) -> dict[str, Job]:
+    return {
+        "30 runs of one prompt": Job(small, requests(STUDENTS, alike=True)),
+        "30 runs of one prompt, 135M": Job(large, requests(STUDENTS, alike=True)),
+        "sweep, 8 thresholds x 4 seeds": Job(small, requests(4, alike=True, thresholds=THRESHOLDS)),
+        "one run alone": Job(small, requests(1, alike=True)),
+        "30 runs of 30 prompts": Job(small, requests(STUDENTS, alike=False)),
+    }
+
+
+def measure(job: Job, repeats: int) -> tuple[Timing, Timing]:
+    """Seconds without and with."""
+    ways: dict[str, Callable[[], float]] = {
+        str(reuse): partial(job.serve, reuse) for reuse in (False, True)
+    }
+    found = take_turns(ways, repeats)
+    return found["False"], found["True"]
+
+
+def ratios(job: dict[str, Job], found: dict[str, tuple[Timing, Timing]]) -> dict[str, float]:
+    def without_over_with(name: str) -> float:
+        without, reused = found[name]
+        return without.median / reused.median
+
+    same = job["30 runs of one prompt"]
+    first = [Timing(tuple(same.first_tokens[reuse])).median for reuse in (False, True)]
+    return {
+        "ttft_p95_without_over_with_30_same": first[0] / first[1],
+        "seconds_without_over_with_30_same": without_over_with("30 runs of one prompt"),
+        "seconds_without_over_with_30_same_135m": without_over_with("30 runs of one prompt, 135M"),
+        "sweep_without_over_with": without_over_with("sweep, 8 thresholds x 4 seeds"),
+        "kv_bytes_with_over_without_30_same": same.most_bytes[True] / same.most_bytes[False],
+        "alone_with_over_without": 1 / without_over_with("one run alone"),
+        "thirty_different_with_over_without": 1 / without_over_with("30 runs of 30 prompts"),
+    }
+
+
+def table(job: dict[str, Job], found: dict[str, tuple[Timing, Timing]]) -> str:
+    rows = []
+    for name, (without, reused) in found.items():
+        cells = [with_spread(timing, lambda value: f"{value:.2f}") for timing in (without, reused)]
+        first = [
+            with_spread(Timing(tuple(job[name].first_tokens[reuse])), lambda value: f"{value:.2f}")
+            for reuse in (False, True)
+        ]
+        memory = [mib(job[name].most_bytes[reuse]) for reuse in (False, True)]
+        rows.append([name, *cells, f"{without.median / reused.median:.2f}", *first, *memory])
+    heads = ["", "seconds without", "with", "ratio", "first tokens without", "with"]
+    return markdown_table([*heads, "KV memory without", "with"], rows)
+
+
+def main() -> None:
+    parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds instead of {REPEATS}")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    placement = Placement("cpu", torch.float32)
+    large = engine_model(plain_model("135m", placement), "135m")
+    job = jobs(load_model("embedded"), large)
+    repeats = MIN_REPEATS if options.quick else REPEATS
+    found = {
+        name: measure(one, repeats if one.model is not large else 3) for name, one in job.items()
+    }
+    seconds = {name: [timing.seconds for timing in pair] for name, pair in found.items()}
+    result = {"seconds": seconds, "ratios": ratios(job, found)}
+    publish(options, where(str(placement)), table(job, found), result, mark="prefix")
+
+
+if __name__ == "__main__":
+    main()
