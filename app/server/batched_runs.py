@@ -11,6 +11,8 @@ from app.server.live_run import LiveRun, explain
 from app.server.queue import QueuePosition, position_in
 from app.server.rules import PRIVATE, KvTotal, Rules
 from app.server.serving_log import ServingLog, ServingNow
+from eab import token_text
+from eab.analysis.prefixes import PrefixesNow, SegmentNow
 from eab.events import Event
 from eab.lessons.bundled_runs import prompts
 
@@ -41,6 +43,33 @@ def _is_bundled(request: "Request") -> bool:
     """Whether a visitor has typed nothing of it."""
     typed = request.continued or request.messages or request.config.system
     return not typed and request.prompt in prompts()
+
+
+def _shown(
+    model: "LanguageModel", cache: "PrefixCache", prompts: Sequence[tuple[int, ...]]
+) -> PrefixesNow:
+    segments = []
+    numbers: dict[int, int] = {}  # by the identity of a segment
+    for segment, text in cache.texts():
+        own = any(prompt[: len(text)] == text[: len(prompt)] for prompt in prompts)
+        numbers[id(segment)] = len(numbers)
+        shown = SegmentNow(
+            numbers[id(segment)],
+            numbers.get(id(segment.parent), -1),
+            token_text.join(map(model.text, segment.tokens)) if own else None,
+            len(segment.tokens),
+            segment.readers,
+            segment.found,
+        )
+        segments.append(shown)
+    return PrefixesNow(
+        model.card.name,
+        cache.shape.row_bytes,
+        cache.byte_limit,
+        cache.tokens_asked,
+        cache.tokens_found,
+        segments,
+    )
 
 
 class _Submitted(NamedTuple):
@@ -148,6 +177,12 @@ class BatchedRuns:
             newcomers_first=True,
             prefixes=self._prefix_cache(model),
         )
+
+    def prefixes_now(self, prompts: Sequence[tuple[int, ...]]) -> list[PrefixesNow]:
+        """The prefix cache of each model that has served a run; texts only where they are a part of
+        one of these prompts, or follow it.
+        """
+        return [_shown(model, cache, prompts) for model, cache in self._prefixes.items()]
 
     def serving_now(self, taking_turns: int) -> ServingNow:
         """Who is served right now."""

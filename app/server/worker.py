@@ -21,7 +21,9 @@ from app.server.registry import RunRegistry
 from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
 from app.server.time_slices import TimeSlices
+from eab.analysis.prefixes import PrefixesNow
 from eab.engine.request import Request
+from eab.run import RunFold
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -99,6 +101,19 @@ class Worker:
         """Who is served right now."""
         with self._wake:
             return self._runs.serving_now(self._slices.active)
+
+    def prefixes_now(self, owner: str) -> list[PrefixesNow]:
+        """What the prefix caches hold right now; texts only of this owner's prompts."""
+        with self._wake:
+            return self._runs.prefixes_now(
+                [
+                    live.state.run.started.prompt_tokens
+                    for live in self._registry.runs
+                    if live.owner == owner
+                    and isinstance(live.state, RunFold)
+                    and live.state.run is not None
+                ]
+            )
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:

@@ -10,6 +10,7 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 from app.server.serving_log import ServingNow
 from app.state import polling
 from app.state.process import owner, worker
+from eab.analysis.prefixes import PrefixesNow
 from eab.formatting import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
     "bar is a run: striped during prefill, then plain. Only run numbers are shown, no prompts."
+)
+_PREFIXES: Final = (
+    "The prefix cache keeps the KV rows of texts that were computed, as a tree: each segment "
+    "follows the one to its left. A run that begins with a known text reads its rows and computes "
+    "only the rest. The texts are those of your own prompts; the others are not shown. Blue "
+    "segments are read right now; the least recently used of the others go first."
 )
 
 
@@ -51,6 +58,21 @@ def _redraw() -> None:
     st.plotly_chart(drawn, key="serving-now", alt=sentence)
     if now.taking_turns:
         st.caption(_beside(now))
+    for prefixes in worker().prefixes_now(owner()):
+        _draw_prefixes(prefixes)
+
+
+def _draw_prefixes(prefixes: PrefixesNow) -> None:
+    from eab.figures.prefix_tree import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
+    from eab.figures.tables import text_table
+
+    st.header("What is computed only once", help=_PREFIXES)
+    sentence = prefix_sentence(prefixes)
+    st.text(sentence)
+    if prefixes.segments:
+        st.plotly_chart(prefix_figure(prefixes), key=f"prefixes-{prefixes.model}", alt=sentence)
+        with st.expander("As a table"):
+            st.table(text_table(prefix_rows(prefixes), COLUMNS))
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

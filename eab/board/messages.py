@@ -237,9 +237,9 @@ def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:
 
 
 def _step_record(run: RunState, step: Step) -> dict[str, Any]:
-    """KV in bytes. `reused`: of shared and private, what is in the prefix cache. `independent`: held
-    if each path had its own cache that grows by the same r. `paths`: [path, shared, private], and
-    where paths have a state beside rows, how much of private it is.
+    """KV in bytes. `reused`: of shared and private, what is in the prefix cache. `independent`:
+    held if each path had its own cache that grows by the same r. `paths`: [path, shared, private],
+    and where paths have a state beside rows, how much of private it is.
     """
     assert step.kv is not None
     row = run.started.model.row_bytes

@@ -178,6 +178,14 @@ class PrefixCache:
             if segment.tokens:
                 yield segment
 
+    def texts(self) -> list[tuple[Segment, tuple[int, ...]]]:
+        """All segments with the tokens of their whole text, each before those that follow it."""
+        with self._lock:
+            found: dict[int, tuple[int, ...]] = {}
+            for segment in self.segments():
+                found[id(segment)] = (*found.get(id(segment.parent), ()), *segment.tokens)
+            return [(segment, found[id(segment)]) for segment in self.segments()]
+
     def _find(self, scope: str, text: Sequence[int]) -> tuple[Segment, int]:
         """The segment that ends with the longest known prefix of a text, and the length of the
         prefix. A segment that knows more is split there.

@@ -55,6 +55,7 @@ def as_json(run: RunState) -> dict[str, Any]:
         "threshold_nats": started.threshold_nats,
         "model": asdict(started.model),
         "tokens_through_model": run.tokens_through_model(),
+        "tokens_reused": run.tokens_reused,
         "seconds": run.seconds(),
         "what_if": started.what_if,
         "ended": run.ended.reason if run.ended else None,

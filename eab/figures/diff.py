@@ -33,6 +33,7 @@ class RunMeasures(NamedTuple):
     """One run in numbers."""
 
     tokens: int
+    reused: int  # tokens of the prompt that other runs had computed
     seconds: float | None  # what all steps took; None for a what-if run, which has no times
     held: int  # the most KV bytes held between steps
     peak: int
@@ -67,6 +68,7 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
     ("different first sentences", "answers", _COUNT),
     ("forks", "forks", _COUNT),
     ("tokens through the model", "tokens", _COUNT),
+    ("prompt tokens reused", "reused", _COUNT),
     ("seconds", "seconds", "{:.2f}".format),
     ("most KV bytes held", "held", human_bytes),
     ("peak KV bytes", "peak", human_bytes),
@@ -79,7 +81,8 @@ def measures_of(run: RunState) -> RunMeasures:
     kv, last = run.peak_kv(), run.last_kv()
     independent = run.started.config.policy == "independent"
     return RunMeasures(
-        tokens=run.tokens_needed(),
+        tokens=run.tokens_through_model(),
+        reused=run.tokens_reused,
         seconds=run.seconds(),
         held=max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
         peak=last.peak_bytes if last is not None else 0,

@@ -172,6 +172,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "probability that leads at step 0": Measure(RunState, "share", _most_likely_first),
     "weight that leads": Measure(RunState, "share", _heaviest),
     "tokens through the model": Measure(RunState, "", RunState.tokens_through_model),
+    "prompt tokens": Measure(RunState, "", lambda run: len(run.started.prompt_tokens)),
+    "prompt tokens reused": Measure(RunState, "", lambda run: run.tokens_reused),
     "forward passes": Measure(RunState, "", lambda run: run.forward_passes),
     "bytes per token": Measure(RunState, "bytes", lambda run: run.started.model.row_bytes),
     "bytes per token by the formula": Measure(RunState, "bytes", _bytes_by_formula),

@@ -1,0 +1,78 @@
+"""The prefix cache of a model: which beginnings of texts it holds, and who reads them."""
+
+from typing import Final
+
+from eab import token_text
+from eab.analysis.prefixes import PrefixesNow, SegmentNow
+from eab.figures.charts import BLUE, GREY, laid_out, text_label
+from eab.figures.drawing import go
+from eab.formatting import counted, human_bytes
+
+COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs that began with it")
+_LABEL: Final = 60  # characters
+_UNSHOWN: Final = "from another prompt"
+
+
+def prefix_sentence(now: PrefixesNow) -> str:
+    """What it holds, and what it has saved."""
+    if not now.segments:
+        return f"The prefix cache of {now.model} is empty: no run has been made yet."
+    readers = sum(segment.readers for segment in now.segments if segment.parent < 0)
+    reading = f"{counted(readers, 'run')} read it now. " if readers else ""
+    share = now.tokens_found / max(1, now.tokens_asked)
+    return (
+        f"The prefix cache of {now.model} holds {counted(len(now.segments), 'segment')} in "
+        f"{human_bytes(now.bytes_held)} (at most {human_bytes(now.byte_limit)}). {reading}"
+        f"{now.tokens_found:,} of {counted(now.tokens_asked, 'prompt token')} ({share:.0%}) were "
+        "found in it and not computed again."
+    )
+
+
+def prefix_figure(now: PrefixesNow) -> go.Figure:
+    """The segments, each to the right of the one that it follows, as high as it has rows."""
+    segments = now.segments
+    figure = go.Figure(
+        go.Icicle(
+            ids=[str(segment.number) for segment in segments],
+            parents=["" if one.parent < 0 else str(one.parent) for one in segments],
+            labels=[_label(segment) for segment in segments],
+            values=[segment.rows for segment in segments],
+            branchvalues="remainder",
+            customdata=[
+                [
+                    segment.rows,
+                    human_bytes(segment.rows * now.row_bytes),
+                    segment.readers,
+                    segment.found,
+                ]
+                for segment in segments
+            ],
+            hovertemplate="%{label}<br>%{customdata[0]} rows, %{customdata[1]}<br>"
+            "read by %{customdata[2]} now, found by %{customdata[3]} runs<extra></extra>",
+            marker={"colors": [BLUE if segment.readers else GREY for segment in segments]},
+            tiling={"orientation": "h"},
+            pathbar={"visible": False},
+        )
+    )
+    laid_out(figure, height=320)
+    figure.update_layout(uirevision="prefixes")
+    return figure
+
+
+def prefix_rows(now: PrefixesNow) -> list[list[str]]:
+    """The same as a table: text, rows, bytes, readers, found."""
+    return [
+        [
+            _label(segment),
+            f"{segment.rows:,}",
+            human_bytes(segment.rows * now.row_bytes),
+            f"{segment.readers}",
+            f"{segment.found:,}",
+        ]
+        for segment in now.segments
+    ]
+
+
+def _label(segment: SegmentNow) -> str:
+    text = _UNSHOWN if segment.text is None else token_text.visible(segment.text)
+    return text_label(text, _LABEL)
