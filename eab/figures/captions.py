@@ -166,7 +166,7 @@ def cost_sentence(run: RunState) -> str:
 def _reuse(run: RunState) -> str:
     if not run.tokens_reused:
         return ""
-    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed by other runs."
+    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed before."
 
 
 def _ending(run: RunState) -> str:

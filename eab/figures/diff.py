@@ -33,7 +33,7 @@ class RunMeasures(NamedTuple):
     """One run in numbers."""
 
     tokens: int
-    reused: int  # tokens of the prompt that other runs had computed
+    reused: int  # tokens of the prompt that had been computed before
     seconds: float | None  # what all steps took; None for a what-if run, which has no times
     held: int  # the most KV bytes held between steps
     peak: int

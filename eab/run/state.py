@@ -337,12 +337,12 @@ class RunState:
 
     @property
     def tokens_reused(self) -> int:
-        """Tokens of the prompt that other runs had computed before."""
+        """Tokens of the prompt that had been computed before, by other runs or its own probe."""
         last = self.last_kv()
         return 0 if last is None else last.tokens_reused
 
     def tokens_needed(self) -> int:
-        """Tokens that would have gone through the model if no other run had computed any."""
+        """Tokens that would have gone through the model if none had been computed before."""
         return self.tokens_through_model() + self.tokens_reused
 
 

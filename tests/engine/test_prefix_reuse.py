@@ -252,3 +252,26 @@ class Reused(RuleBasedStateMachine):
 def test_any_order_of_submits_stops_and_evictions(twins):
     Reused.twins = staticmethod(twins)
     run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
+
+
+def test_an_object_keeps_what_its_calls_compute(twins):
+    model = twins("llama").ours
+    settings = {"max_new_tokens": 6, "max_paths": 4}
+    kept = eab.EntropyAdaptiveBranching(model, **settings)
+    without = eab.EntropyAdaptiveBranching(model, prefix_cache_mib=0, **settings)
+    runs = {
+        explorer: [explorer.run(LONG, seed=seed) for seed in (1, 2)] for explorer in (kept, without)
+    }
+    for found, wanted in zip(runs[kept], runs[without], strict=True):
+        assert_decides_as(found.events, wanted.events)
+    prompt = len(runs[kept][0].started.prompt_tokens)
+    assert [run.tokens_reused for run in runs[kept]] == [0, prompt - 1]
+    assert [run.tokens_needed() for run in runs[kept]] == [
+        run.tokens_through_model() for run in runs[without]
+    ]
+
+
+@pytest.mark.parametrize("mib", [-1, float("nan"), "much"])
+def test_a_limit_out_of_range_is_refused(twins, mib):
+    with pytest.raises(eab.errors.ConfigError, match="prefix_cache_mib"):
+        eab.EntropyAdaptiveBranching(twins("llama").ours, prefix_cache_mib=mib)

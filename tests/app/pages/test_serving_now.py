@@ -27,3 +27,12 @@ def test_a_tab_finds_its_own_run_by_its_number() -> None:
     page.go_to("batching").until(lambda: "Yours is run " in page.said)
     for live in worker().remembered:
         live.stop()
+
+
+def test_now_shows_what_is_computed_only_once() -> None:
+    prompt = "The red ball of my little dog"
+    opened().start(prompt, 8).run_to_its_end()
+    page = opened("batching", view="now")
+    page.until(lambda: "The prefix cache of" in page.said)
+    assert page.charts == 2
+    assert prompt not in page.get("plotly_chart")[1].proto.spec, "another tab's"

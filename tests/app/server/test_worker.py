@@ -23,6 +23,7 @@ from eab.engine.probe import PROBED
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
 from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
+from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
 from eab.run.threshold import probe_config
@@ -284,6 +285,35 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     assert len(counted) > len(held)
     assert all(counted)
     assert (max(held) <= max(2**20, oldest_of_each)) == (total_mib == 1)
+
+
+def reused(worker: Worker, prompt: str, scope: str = "") -> int:
+    config = replace(CONFIG, entropy_threshold=1.0, threshold_unit="nats")  # without a probe
+    run = ended(worker.start(run_job(prompt, config, "embedded"), scope, scope))
+    return run.state.started_run().tokens_reused
+
+
+def test_on_a_private_server_everybody_begins_with_what_is_known(worker: Worker) -> None:
+    prompt = "The red ball of my little dog"
+    assert [reused(worker, prompt, who) > 3 for who in ("a", "b")] == [False, True]
+    (shown,) = worker.prefixes_now("a")
+    assert prompt in "".join(one.text or "" for one in shown.segments)
+    assert all(one.text is None for one in worker.prefixes_now("c")[0].segments)
+
+
+def test_by_rule_only_a_visitor_begins_with_what_a_visitor_has_typed(models: ModelCache) -> None:
+    worker = Worker(models, rules=replace(PRIVATE, share_prefixes="visitor"))
+    own, bundled = "The red ball of my little dog", sorted(bundled_runs.prompts())[0]
+    assert [reused(worker, own, who) > 3 for who in ("a", "b", "a")] == [False, False, True]
+    assert [reused(worker, bundled, who) > 3 for who in ("a", "b")] == [False, True]
+    worker.close()
+
+
+def test_a_rule_turns_the_prefix_cache_off(models: ModelCache) -> None:
+    worker = Worker(models, rules=replace(PRIVATE, prefix_cache_mib=0))
+    assert [reused(worker, "The red ball") for _ in range(2)] == [0, 0]
+    assert not worker.prefixes_now("")
+    worker.close()
 
 
 def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
