@@ -179,10 +179,14 @@ class BatchedRuns:
         )
 
     def prefixes_now(self, prompts: Sequence[tuple[int, ...]]) -> list[PrefixesNow]:
-        """The prefix cache of each model that has served a run; texts only where they are a part of
-        one of these prompts, or follow it.
+        """The prefix cache of each model that has served a run, empty with a limit of 0 if it has
+        none; texts only where they are a part of one of these prompts, or follow it.
         """
-        return [_shown(model, cache, prompts) for model, cache in self._prefixes.items()]
+        without = [model.card.name for model in self._schedulers if model not in self._prefixes]
+        return [
+            *(_shown(model, cache, prompts) for model, cache in self._prefixes.items()),
+            *(PrefixesNow(name, 0, 0, 0, 0, ()) for name in without),
+        ]
 
     def serving_now(self, taking_turns: int) -> ServingNow:
         """Who is served right now."""

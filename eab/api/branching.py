@@ -62,7 +62,9 @@ class EntropyAdaptiveBranching:
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
         prefix_cache_mib: How much memory K and V of texts may take that earlier calls computed, so
-            that later ones that begin alike do not compute them again, in MiB; 0 to keep none.
+            that later ones that begin alike do not compute them again, in MiB; 0 to keep none. By
+            default 512 for a model that is given by name. Give it for another one only if its
+            weights and adapters stay as they are.
         settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
             or a policy of your own; `logits_processor` is for those of transformers.
 
@@ -84,7 +86,7 @@ class EntropyAdaptiveBranching:
         weights: str = AS_LOADED,
         layout: str = AUTO,
         draft: Model = EMBEDDED_DRAFT,
-        prefix_cache_mib: float = PREFIX_CACHE_MIB,
+        prefix_cache_mib: float | None = None,
         **settings: Unpack[OtherSettings],
     ) -> None:
         shape = {"entropy_threshold": entropy_threshold, "branch_factor": branch_factor}
@@ -96,8 +98,11 @@ class EntropyAdaptiveBranching:
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
         self._is_chat = getattr(self.model, "has_chat_template", False)
-        Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
-        self._prefixes = prefix_cache(self.model.kv_shape, prefix_cache_mib)
+        self._prefix_mib = PREFIX_CACHE_MIB if prefix_cache_mib is None else prefix_cache_mib
+        Real(0, 2**40).check("prefix_cache_mib", self._prefix_mib)
+        # A given model may change between two calls.
+        keeps = prefix_cache_mib is not None or isinstance(model, str | Path)
+        self._prefixes = prefix_cache(self.model.kv_shape, self._prefix_mib) if keeps else None
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
 
@@ -174,7 +179,8 @@ class EntropyAdaptiveBranching:
         """
         requests = requests_of(prompts, self._asked(settings))
         draft = self._draft_for(requests)
-        handles = serve(self.model, requests, draft, prefixes=self._prefixes)
+        prefixes = self._prefixes or prefix_cache(self.model.kv_shape, self._prefix_mib)
+        handles = serve(self.model, requests, draft, prefixes=prefixes)
         runs = [Run(handle) for handle in handles]
         for run in runs:
             run.raise_if_failed()

@@ -15,6 +15,11 @@ _UNSHOWN: Final = "from another prompt"
 
 def prefix_sentence(now: PrefixesNow) -> str:
     """What it holds, and what it has saved."""
+    if not now.byte_limit:
+        return (
+            f"Every run of {now.model} computes its whole prompt: the prefix cache is turned off, "
+            "or the model keeps more of a text than rows that later runs could read."
+        )
     if not now.segments:
         return f"The prefix cache of {now.model} is empty: no run has been made yet."
     readers = sum(segment.readers for segment in now.segments if segment.parent < 0)

@@ -257,8 +257,8 @@ def test_any_order_of_submits_stops_and_evictions(twins):
 def test_an_object_keeps_what_its_calls_compute(twins):
     model = twins("llama").ours
     settings = {"max_new_tokens": 6, "max_paths": 4}
-    kept = eab.EntropyAdaptiveBranching(model, **settings)
-    without = eab.EntropyAdaptiveBranching(model, prefix_cache_mib=0, **settings)
+    kept = eab.EntropyAdaptiveBranching(model, prefix_cache_mib=8, **settings)
+    without = eab.EntropyAdaptiveBranching(model, **settings)
     runs = {
         explorer: [explorer.run(LONG, seed=seed) for seed in (1, 2)] for explorer in (kept, without)
     }
