@@ -103,8 +103,9 @@ class LiveTask(Generic[State]):
     def kv_bytes(self) -> int:
         """Bytes of KV memory that a run holds, as measured in its last step; 0 for other tasks."""
         run = self.state.run if isinstance(self.state, RunFold) else None
-        kv = None if run is None else run.last_kv()
-        return 0 if kv is None else kv.bytes_held
+        if run is None or (kv := run.last_kv()) is None:
+            return 0
+        return kv.bytes_alone(run.started.model.row_bytes)
 
     def mark_watched(self) -> None:
         """Note that a page shows it right now."""

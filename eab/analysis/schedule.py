@@ -88,7 +88,7 @@ class ScheduleRecorder:
                 case RowsAllocated():
                     self._kv_bytes[run] = event.growth.rows * self._row_bytes.get(run, 0)
                 case KvMeasured():
-                    self._kv_bytes[run] = event.usage.bytes_held
+                    self._kv_bytes[run] = event.usage.bytes_alone(self._row_bytes.get(run, 0))
 
 
 def _served(run: int, slot: int, events: Sequence[Event]) -> Served:

@@ -72,7 +72,6 @@ class PrefixedTreeCache(TreeCache):
         super().__init__(shape, r, byte_limit, padded)
         self._prefixes = prefixes
         self._held: Segment | None = None  # the last segment that is read in place
-        self.rows_in_place = 0
         self._to_copy: list[Rows] = []
         self._tokens_reused = 0
 

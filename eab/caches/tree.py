@@ -80,6 +80,7 @@ class TreeCache:
         self._upkeep = Upkeep()
         self._cost = 0  # of attention in the last batch
         self._reserved = 0  # rows that it holds in any case
+        self.rows_in_place = 0  # that it reads elsewhere, before its own; they count for the limit
         self._unreported: list[Growth] = []  # for a batch that then exceeded the memory limit
         self._buffer_pool = StaticBufferPool(shape, 0)
         # The prepared batch: its static buffers if it has any; else its rows (T,)
@@ -211,8 +212,9 @@ class TreeCache:
         self, paths: Sequence[int], used: int, holes: int, count: int
     ) -> RowOrder | None:
         """Where rows move to, if they do. The growth step has no part in it."""
-        at_the_limit = (self._end + count) * self.shape.row_bytes > self.byte_limit
-        crowded = bool(self._suffixes) and (holes > used / 4 or (holes > 0 and at_the_limit))
+        needed = (self.rows_in_place + self._end + count) * self.shape.row_bytes
+        full = holes > 0 and needed > self.byte_limit
+        crowded = bool(self._suffixes) and (holes > used / 4 or full)
         crowded = crowded or holes > used / 2 + LEAST_GIVEN_BACK
         due = self._upkeep.is_due(used) and not self.padded
         if not (crowded or due):
@@ -383,7 +385,9 @@ class TreeCache:
         zeroed: 0 x NaN = NaN would leak through the mask.
         """
         before, rows, held = self.bytes_held, self.rows + more, self.rows
-        check_limit(rows * self.shape.row_bytes, self.byte_limit, "a smaller r")
+        check_limit(
+            (self.rows_in_place + rows) * self.shape.row_bytes, self.byte_limit, "a smaller r"
+        )
         for tensors in (self._keys, self._values):
             for slot, old in enumerate(tensors):
                 tensors[slot] = new = old.new_empty((old.shape[0], rows, old.shape[2]))

@@ -199,7 +199,7 @@ class Generation:
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
         steps = config.max_new_tokens - 1 if up_front else 0
-        reused = self.cache.rows_in_place if isinstance(self.cache, PrefixedTreeCache) else 0
+        reused = self.cache.rows_in_place if isinstance(self.cache, TreeCache) else 0
         return self.paths.prompt_length - reused + config.max_paths * steps
 
     def _draft(self) -> None:

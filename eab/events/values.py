@@ -125,6 +125,10 @@ class KVUsage:
     rows_reused: fields.Count = 0  # the rows, shared or private, that it reads where they are there
     other_runs: fields.Count = 0  # that read some of these rows now
 
+    def bytes_alone(self, row_bytes: int) -> int:
+        """Bytes held without those in the prefix cache, which many runs may read."""
+        return self.bytes_held - self.rows_reused * row_bytes
+
     def bytes_by_use(self, row_bytes: int) -> tuple[int, int, int]:
         """Shared, private and spare bytes, with this many in a row."""
         if self.own_bytes:

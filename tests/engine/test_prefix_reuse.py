@@ -21,11 +21,17 @@ from served import BASE, FAMILIES, LONG, REQUESTS, alone, draft_for, same, serve
 
 import eab
 from eab.caches.prefix_cache import PrefixCache
+from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes
+from eab.config import BranchingConfig
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
+from eab.errors import MemoryLimitError
 from eab.events import Event, KvMeasured, RunEnded, StepTimed
+from eab.models.loading import load_model
+from eab.run import fold
+from eab.what_if.resimulate import resimulate
 
 ROWS = ("rows_shared", "rows_private", "rows_independent", "paths")
 
@@ -275,3 +281,45 @@ def test_an_object_keeps_what_its_calls_compute(twins):
 def test_a_limit_out_of_range_is_refused(twins, mib):
     with pytest.raises(eab.errors.ConfigError, match="prefix_cache_mib"):
         eab.EntropyAdaptiveBranching(twins("llama").ours, prefix_cache_mib=mib)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weights", ["as-loaded", "int8"])
+def test_in_lower_precision_the_entropies_agree_within_its_rounding(dtype, weights):
+    """The text is given, so that no draw near a boundary can go another way."""
+    model = load_model("embedded", dtype=dtype, weights=weights)
+    config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=4)
+    text = "Once upon a time, there was a little girl who had a red ball and a brown dog. " * 4
+    prefixes = prefixes_of(model)
+    first, again = (
+        fold(event_stream(model, Request(text, config), prefixes=prefixes)) for _ in range(2)
+    )
+    assert again.tokens_reused == len(first.started.prompt_tokens) - 1 > 60
+    entropies = [run.paths[0].tokens[0].entropy for run in (first, again)]
+    assert entropies[0] == pytest.approx(entropies[1], abs=1e-4 if dtype == "float32" else 0.1)
+
+
+def test_what_is_read_in_place_counts_for_the_limit_of_a_run(twins):
+    shape = twins("llama").ours.kv_shape
+    prefixes = Prefixes(PrefixCache(shape, 2**20))
+    text = [*range(2, 62)]
+
+    def cache() -> PrefixedTreeCache:
+        return PrefixedTreeCache(shape, 1, 80 * shape.row_bytes, False, prefixes)
+
+    first = cache()
+    first.prepare([0], [text])
+    first.keep(0, text)
+    second = cache()
+    assert second.begin_with(text) == second.rows_in_place == 60
+    second.prepare([0], [[2] * 20])
+    with pytest.raises(MemoryLimitError):
+        second.prepare([0], [[3]])
+
+
+def test_a_what_if_run_follows_from_one_that_has_reused_its_prompt(twins):
+    model = twins("llama").ours
+    prefixes, request = prefixes_of(model), Request(LONG, replace(BASE, entropy_threshold=1.0))
+    runs = [list(event_stream(model, request, prefixes=prefixes)) for _ in range(2)]
+    first, again = (resimulate(events, 2.5) for events in runs)
+    assert_decides_as(again.events, first.events)

@@ -11,7 +11,11 @@ from equality import assert_leaves_match
 from family_table import FAMILIES, Family
 from made_runs import events_of
 
+from eab.caches.prefix_cache import PrefixCache
+from eab.caches.prefixed_tree import can_reuse
 from eab.config import BranchingConfig, CacheName
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.loading import wrap_model
@@ -54,6 +58,12 @@ def test_a_family_runs_in_its_way(family: Family, words):
             assert texts(other) == texts(events)
         else:
             assert_same_tree(other, events, family.tolerance)
+    prefixes = PrefixCache(shape, 2**24)
+    for _ in range(2):  # the second finds what the first has left
+        again = list(event_stream(ours, Request(PROMPT, CONFIG), prefixes=prefixes))
+        assert_same_tree(again, events, family.tolerance)
+    known = len(run.started.prompt_tokens) - 1
+    assert fold(again).tokens_reused == (known if can_reuse(shape) else 0)
 
 
 def texts(events: list[Event]) -> list[tuple[int, ...]]:
