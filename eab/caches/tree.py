@@ -385,9 +385,8 @@ class TreeCache:
         zeroed: 0 x NaN = NaN would leak through the mask.
         """
         before, rows, held = self.bytes_held, self.rows + more, self.rows
-        check_limit(
-            (self.rows_in_place + rows) * self.shape.row_bytes, self.byte_limit, "a smaller r"
-        )
+        in_all = (self.rows_in_place + rows) * self.shape.row_bytes
+        check_limit(in_all, self.byte_limit, "a smaller r")
         for tensors in (self._keys, self._values):
             for slot, old in enumerate(tensors):
                 tensors[slot] = new = old.new_empty((old.shape[0], rows, old.shape[2]))
