@@ -93,7 +93,11 @@ def test_every_name_file_and_make_target_on_a_page_exists(page: Path) -> None:
 @each(PAGES)
 def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
     commands = {
-        name: {option for parameter in command.params for option in parameter.opts}
+        name: {
+            option
+            for parameter in command.params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
         for name, command in typer.main.get_command(app).commands.items()
     }
     scripts = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "training").glob("*.py")]
