@@ -81,8 +81,8 @@ def judge(family: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
 
 def way(model: TransformersModel) -> str:
     """In which way a model runs."""
-    if model.kv_shape.own is not None:
-        return "own cache"
+    if (own := model.kv_shape.own) is not None:
+        return "tree and states" if own.shared_layers else "own cache"
     return "tree, own attention" if model.kv_shape.own_attention else "tree"
 
 

@@ -26,7 +26,7 @@ from eab.models.machine import is_out_of_memory
 from eab.models.memory_words import reach_words
 from eab.models.own_check import checked_reader, measured_memory
 from eab.models.own_reader import OwnReader
-from eab.models.passing import use_attention
+from eab.models.passing import follow_layers, use_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, max_error, tokens_to_check
@@ -120,6 +120,7 @@ class HybridModel(OwnCacheModel):
         config, before = model.config.get_text_config(), model.config._attn_implementation
         context = own_context(config)
         use_attention(model.eval(), ATTENTION)
+        follow_layers(model)
         try:
             shape = _rows_of_attention(model, config.vocab_size, context)
             limit = max_error(model, stored)
@@ -159,6 +160,11 @@ def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) ->
 
 
 def _words(reader: OwnReader, memory: OwnMemory) -> str:
+    if reader.failure:
+        return (
+            f"With the cache of transformers it does not run ({reader.failure}), so every step "
+            "reads the whole texts."
+        )
     if not reader.way.keeps:
         return "With its own memory it computes other logits, so every step reads the whole texts."
     if not reader.keeps_memory:

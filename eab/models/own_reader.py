@@ -20,6 +20,8 @@ from transformers import DynamicCache, PreTrainedModel
 from eab.caches.attention import attention_kernels
 from eab.caches.own import RowsFor
 from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
+from eab.formatting import reason_of
+from eab.models.machine import is_out_of_memory
 from eab.models.passing import running
 from eab.models.rows_elsewhere import without_rows
 
@@ -61,8 +63,13 @@ class OwnReader:
         self, model: PreTrainedModel, tokens: Sequence[int], elsewhere: Sequence[int] = ()
     ) -> None:
         self._model, self._elsewhere = model, elsewhere
-        self._accepted = set(inspect.signature(model.forward).parameters)
+        parameters = inspect.signature(model.forward).parameters
+        self._accepted = set(parameters)
+        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            self._accepted.add("use_cache")
         self._argument = ""  # the name of the memory; empty if the model keeps none
+        self._made: type[DynamicCache] | None = None  # the class of a cache that the model makes
+        self.failure = ""  # why it cannot run with its memory, in words; empty if it can
         self._states: list[_State] = []
         self.axes: BatchAxes = {}
         self.way = next(self.ways)
@@ -94,9 +101,18 @@ class OwnReader:
     @torch.inference_mode()
     def _find_out(self, ids: Tensor) -> None:
         told = {"input_ids": ids, "use_cache": True}
-        outputs = self._call(told)
+        try:
+            outputs = self._call(told)
+        except Exception as error:
+            if self._elsewhere or is_out_of_memory(error):
+                raise
+            self.failure = reason_of(error)
+            self._call(told | {"use_cache": False})
+            return
         names = [name for name in _ARGUMENTS if name in self._accepted]
         self._argument = next((name for name in names if outputs.get(name) is not None), "")
+        if isinstance(cache := outputs.get("past_key_values"), DynamicCache):
+            self._made = type(cache)
         if not self._argument and "past_key_values" in names:  # some fill it and do not return it
             cache = self._new_cache("past_key_values")
             self._call(told | {"past_key_values": cache})
@@ -138,7 +154,8 @@ class OwnReader:
     def _read(
         self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None
     ) -> tuple[Tensor, Any]:
-        arguments = self._told(ids, start) | {"use_cache": True, "logits_to_keep": keep}
+        arguments = self._told(ids, start) | {"logits_to_keep": keep}
+        arguments["use_cache"] = not self.failure
         cache, states = memory if self._states and memory is not None else (memory, {})
         if self._argument:
             cache = self._new_cache(self._argument) if memory is None else cache
@@ -174,7 +191,8 @@ class OwnReader:
         """The cache that transformers' `generate` begins with; None where the model makes it."""
         model: Any = self._model
         if argument != _ARGUMENTS[0] or not model._supports_default_dynamic_cache():
-            return None
+            made = self._elsewhere and self._made
+            return without_rows(made(), self._elsewhere) if made else None
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
         return without_rows(cache, self._elsewhere) if self._elsewhere else cache
 

@@ -2,12 +2,14 @@
 on.
 """
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch
@@ -42,6 +44,21 @@ def use_attention(model: PreTrainedModel, name: str) -> None:
     """Let a model use an attention function; one that has no choice of them stays as it is."""
     if model._can_set_attn_implementation():
         model.set_attn_implementation(name)
+
+
+def follow_layers(model: PreTrainedModel) -> None:
+    """Attention that several layers share is told its layer at each call (Zamba): let it say so to
+    its attention function, as the attention of one layer does.
+    """
+
+    def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
+        if isinstance(layer := kwargs.get("layer_idx"), int):
+            module.layer_idx = layer  # type: ignore[assignment]
+
+    for module in model.modules():
+        told = "layer_idx" in inspect.signature(module.forward).parameters
+        if told and hasattr(module, "layer_idx"):
+            module.register_forward_pre_hook(note, with_kwargs=True)
 
 
 class PositionsAsPast:

@@ -11,6 +11,10 @@ _SEEN: Final = "tokens_seen"  # the attribute that counts the tokens of a text
 
 def without_rows(cache: DynamicCache, layers: Sequence[int]) -> DynamicCache:
     """Let these layers of the cache store no K and V. Their states stay, if they have any."""
+    kind = cache.layer_class_to_replicate
+    if kind is not None and not cache.layers:  # made when they are first used
+        cache.layer_class_to_replicate = _without_rows(kind)
+        return cache
     for index in layers:
         layer = cache.layers[index]
         layer.__class__ = _without_rows(type(layer))

@@ -24,7 +24,7 @@ from eab.models.own_cache import HybridModel, OwnCacheModel
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
-QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps")
+QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps", "no attention")
 TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
 
 

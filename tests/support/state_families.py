@@ -112,12 +112,15 @@ FAMILIES = {
     "OLMo hybrid": ("OlmoHybridConfig", {"num_hidden_layers": 4}, SINGLE),
     "falcon with alibi": ("FalconConfig", {"alibi": True}, DOUBLE),
     "gpt": ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4}, DOUBLE),  # no memory
+    # The masks of transformers need an attention layer to ask for the length of a text.
+    "no attention": ("BambaConfig", MAMBA2 | {"num_hidden_layers": 2}, DOUBLE),
     # Beyond their limit of a time step, the memory of transformers is not that of a full pass.
     "limited steps": ("NemotronHConfig", NEMOTRON, DOUBLE),
 }
-WITHOUT = ("gpt", "limited steps")  # those that read whole texts
+WITHOUT = ("gpt", "no attention", "limited steps")  # those that read whole texts
 # Those whose attention layers have rows in the tree
 HYBRIDS = (
     *("Bamba", "Falcon H1", "LFM2", "LFM2 MoE", "Granite hybrid", "Nemotron H"),
     *("Qwen3-Next", "Qwen3.5", "OLMo hybrid", "Jamba", "RecurrentGemma", "Kimi Linear"),
+    *("MiniMax", "Zamba", "Zamba 2"),
 )
