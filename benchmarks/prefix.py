@@ -8,14 +8,22 @@ are medians with their quartiles; a ratio is one of medians. First tokens: until
 have one. KV memory: the most that the runs and the cache hold together after a pass.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import torch
-from published import Placement, command_line, markdown_table, mib, publish, where
+from published import (
+    Placement,
+    clock_of,
+    command_line,
+    markdown_table,
+    mib,
+    offer_processor_time,
+    publish,
+    where,
+)
 from shapes import engine_model, plain_model
 
 from eab.caches.prefixed_tree import prefix_cache
@@ -26,7 +34,7 @@ from eab.events import TokensAppended
 from eab.figures.timings import with_spread
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
-from eab.timing import MIN_REPEATS, Timing, take_turns
+from eab.timing import MIN_REPEATS, Clock, Timing, take_turns
 
 PROMPT_TOKENS: Final = 300
 STUDENTS: Final = 30
@@ -41,6 +49,7 @@ class Job:
 
     model: LanguageModel
     requests: Sequence[Request]
+    clock: Clock
     first_tokens: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
     most_bytes: dict[bool, int] = field(default_factory=dict)
 
@@ -48,18 +57,18 @@ class Job:
         """Serve them all; returns the seconds."""
         prefixes = prefix_cache(self.model.kv_shape) if reuse else None
         scheduler = Scheduler(self.model, prefixes=prefixes)
-        start, waits, most = time.perf_counter(), list[float](), 0
+        start, waits, most = self.clock(), list[float](), 0
         waiting = {scheduler.submit(one, owner=str(n)) for n, one in enumerate(self.requests)}
         while scheduler.busy:
             for handle in scheduler.step():
                 new = handle.new_events()
                 if handle in waiting and any(isinstance(one, TokensAppended) for one in new):
                     waiting.discard(handle)
-                    waits.append(time.perf_counter() - start)
+                    waits.append(self.clock() - start)
             most = max(most, scheduler.kv_held + scheduler.prefix_bytes)
         self.first_tokens[reuse].append(waits[int(0.95 * len(waits))])
         self.most_bytes[reuse] = most
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
 def prompt(seed: int) -> tuple[int, ...]:
@@ -83,13 +92,14 @@ def requests(
     ]
 
 
-def jobs(small: LanguageModel, large: LanguageModel) -> dict[str, Job]:
+def jobs(small: LanguageModel, large: LanguageModel, clock: Clock) -> dict[str, Job]:
+    same, sweep = requests(STUDENTS, alike=True), requests(4, alike=True, thresholds=THRESHOLDS)
     return {
-        "30 runs of one prompt": Job(small, requests(STUDENTS, alike=True)),
-        "30 runs of one prompt, 135M": Job(large, requests(STUDENTS, alike=True)),
-        "sweep, 8 thresholds x 4 seeds": Job(small, requests(4, alike=True, thresholds=THRESHOLDS)),
-        "one run alone": Job(small, requests(1, alike=True)),
-        "30 runs of 30 prompts": Job(small, requests(STUDENTS, alike=False)),
+        "30 runs of one prompt": Job(small, same, clock),
+        "30 runs of one prompt, 135M": Job(large, same, clock),
+        "sweep, 8 thresholds x 4 seeds": Job(small, sweep, clock),
+        "one run alone": Job(small, requests(1, alike=True), clock),
+        "30 runs of 30 prompts": Job(small, requests(STUDENTS, alike=False), clock),
     }
 
 
@@ -136,11 +146,13 @@ def table(job: dict[str, Job], found: dict[str, tuple[Timing, Timing]]) -> str:
 
 def main() -> None:
     parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds instead of {REPEATS}")
+    offer_processor_time(parser)
     options = parser.parse_args()
+    clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
     placement = Placement("cpu", torch.float32)
     large = engine_model(plain_model("135m", placement), "135m")
-    job = jobs(load_model("embedded"), large)
+    job = jobs(load_model("embedded"), large, clock)
     repeats = MIN_REPEATS if options.quick else REPEATS
     found = {
         name: measure(one, repeats if one.model is not large else 3) for name, one in job.items()

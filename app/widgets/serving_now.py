@@ -58,15 +58,16 @@ def _redraw() -> None:
     st.plotly_chart(drawn, key="serving-now", alt=sentence)
     if now.taking_turns:
         st.caption(_beside(now))
-    for prefixes in worker().prefixes_now(owner()):
-        _draw_prefixes(prefixes)
+    if caches := worker().prefixes_now(owner()):
+        st.header("Prefix cache: computed only once", help=_PREFIXES)
+        for prefixes in caches:
+            _draw_prefixes(prefixes)
 
 
 def _draw_prefixes(prefixes: PrefixesNow) -> None:
     from eab.figures.prefix_tree import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
     from eab.figures.tables import text_table
 
-    st.header("What is computed only once", help=_PREFIXES)
     sentence = prefix_sentence(prefixes)
     st.text(sentence)
     if prefixes.segments:

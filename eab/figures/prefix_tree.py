@@ -4,12 +4,13 @@ from typing import Final
 
 from eab import token_text
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.figures.charts import BLUE, GREY, laid_out, text_label
+from eab.figures.charts import laid_out, text_label
 from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes
 
 COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs that began with it")
 _LABEL: Final = 60  # characters
+_READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
 _UNSHOWN: Final = "from another prompt"
 
 
@@ -23,7 +24,8 @@ def prefix_sentence(now: PrefixesNow) -> str:
     if not now.segments:
         return f"The prefix cache of {now.model} is empty: no run has been made yet."
     readers = sum(segment.readers for segment in now.segments if segment.parent < 0)
-    reading = f"{counted(readers, 'run')} read it now. " if readers else ""
+    verb = "reads" if readers == 1 else "read"
+    reading = f"{counted(readers, 'run')} {verb} it now. " if readers else ""
     share = now.tokens_found / max(1, now.tokens_asked)
     return (
         f"The prefix cache of {now.model} holds {counted(len(now.segments), 'segment')} in "
@@ -54,13 +56,17 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
             ],
             hovertemplate="%{label}<br>%{customdata[0]} rows, %{customdata[1]}<br>"
             "read by %{customdata[2]} now, found by %{customdata[3]} runs<extra></extra>",
-            marker={"colors": [BLUE if segment.readers else GREY for segment in segments]},
+            marker={"colors": [_READ if segment.readers else _UNREAD for segment in segments]},
+            leaf={"opacity": 1},
+            textfont={"color": "white"},
             tiling={"orientation": "h"},
             pathbar={"visible": False},
         )
     )
     laid_out(figure, height=320)
-    figure.update_layout(uirevision="prefixes")
+    figure.update_layout(
+        margin_t=8, uirevision="prefixes", uniformtext={"minsize": 10, "mode": "hide"}
+    )
     return figure
 
 
