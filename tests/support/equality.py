@@ -1,6 +1,7 @@
 """What equal runs share: decisions, and the log-probabilities of a plain forward pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
 
 import pytest
 import torch
@@ -58,23 +59,34 @@ def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
 
 @torch.inference_mode()
 def plain_log_probs_and_entropies(
-    model: torch.nn.Module, prompt: Sequence[int], new: Sequence[int], config: BranchingConfig
-) -> tuple[list[float], list[float]]:
-    """Log-probability and entropy at each new token, from one full forward pass without a cache."""
-    logits = model(torch.tensor([[*prompt, *new]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
-    log_probs = processed(logits, config)
-    entropies = torch.special.entr(log_probs.exp()).sum(-1)
-    return log_probs.gather(1, torch.tensor(new)[:, None])[:, 0].tolist(), entropies.tolist()
+    model: torch.nn.Module,
+    prompt: Sequence[int],
+    texts: Sequence[Sequence[int]],
+    config: BranchingConfig,
+) -> Iterator[tuple[list[float], list[float]]]:
+    """Log-probability and entropy at each new token of these texts, which are of one length, from one
+    full forward pass without a cache.
+    """
+    whole = torch.tensor([[*prompt, *text] for text in texts])
+    for text, logits in zip(texts, model(whole, use_cache=False).logits, strict=True):
+        log_probs = processed(logits[len(prompt) - 1 : -1], config)
+        entropies = torch.special.entr(log_probs.exp()).sum(-1)
+        chosen = log_probs.gather(1, torch.tensor(text)[:, None])[:, 0]
+        yield chosen.tolist(), entropies.tolist()
 
 
 def assert_leaves_match(run: RunState, model: torch.nn.Module, tolerance: float) -> None:
     assert run.started is not None
     prompt, config = run.started.prompt_tokens, run.started.config
-    for leaf in run.leaves():
-        tokens = list(run.tokens(leaf.id))
-        log_probs, entropies = plain_log_probs_and_entropies(
-            model, prompt, [token.token for token in tokens], config
+    leaves = sorted((list(run.tokens(leaf.id)) for leaf in run.leaves()), key=len)
+    alike = [list(group) for _, group in groupby(leaves, key=len)]
+    plain = (
+        plain_log_probs_and_entropies(
+            model, prompt, [[one.token for one in text] for text in group], config
         )
+        for group in alike
+    )
+    for tokens, (log_probs, entropies) in zip(leaves, chain.from_iterable(plain), strict=True):
         assert [token.log_prob for token in tokens] == pytest.approx(log_probs, abs=tolerance)
         assert [token.entropy for token in tokens] == pytest.approx(entropies, abs=tolerance)
 

@@ -5,12 +5,18 @@ page.
 import json
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from places import MAIN
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from app.state.process import worker
 from eab.lessons import bundled_runs
+
+# Each new tab would read the metadata of all installed packages, to see which have components.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 class Tab(AppTest):
@@ -132,9 +138,16 @@ class Tab(AppTest):
             stop: The key of the button that stops it.
         """
         active = {stop}
-        return self.until(  # a busy machine is no failure
-            lambda: not active & {one.key for one in self.button if not one.disabled}, 600
-        )
+
+        def ended() -> bool:
+            if not active & {one.key for one in self.button if not one.disabled}:
+                return True
+            look_again = time.monotonic() + 2.0  # it costs as much as many steps of a run
+            while worker().active and time.monotonic() < look_again:
+                time.sleep(0.02)
+            return False
+
+        return self.until(ended, 600)  # a busy machine is no failure
 
 
 def opened(page: str = "explore", **query: object) -> Tab:
