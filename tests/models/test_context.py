@@ -1,10 +1,13 @@
 """The context is what was trained: texts up to it give the logits of the plain model."""
 
+from functools import cache
+
 import pytest
 import torch
 import transformers
 from equality import assert_same_decisions
 from made_runs import run_of
+from tiny_models import word_tokenizer
 from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig
@@ -114,6 +117,26 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
         next(event_stream(ours, Request(f"{prompt} w5", config)))
 
 
+@pytest.fixture(scope="module")
+def longrope():
+    """A tiny Phi-3 whose rotation changes at 32 tokens: as it is, and wrapped."""
+    return made("Phi3Config", **PHI_LONG), wrap_model(
+        made("Phi3Config", **PHI_LONG), word_tokenizer()
+    )
+
+
+@pytest.fixture(scope="module")
+def plain_logits(longrope):
+    """plain_logits(text) -> what the plain model says after it; runs and leaves share most texts."""
+
+    @cache
+    @torch.inference_mode()
+    def logits(text):
+        return longrope[0](torch.tensor([text]), use_cache=False).logits[0, -1]
+
+    return logits
+
+
 CROSSING = BranchingConfig(
     max_new_tokens=14, max_paths=20, min_fork_weight=0.1, entropy_threshold=0.5, temperature=3.0
 )
@@ -129,23 +152,23 @@ CROSSING = BranchingConfig(
     ],
     ids=str,
 )
-def test_a_run_across_the_original_length_reads_as_whole_texts(length, more, words):
+def test_a_run_across_the_original_length_reads_as_whole_texts(
+    length, more, longrope, plain_logits
+):
     """Longrope: beyond 32 tokens, all positions are rotated by other factors."""
-    plain, ours = made("Phi3Config", **PHI_LONG), wrap_model(made("Phi3Config", **PHI_LONG), words)
+    ours = longrope[1]
     assert "In texts of more than 32 tokens" in ours.card.attention
     prompt = " ".join(f"w{2 + index % 7}" for index in range(length))
     run = run_of(ours, prompt, CROSSING, **more)
     assert len(run.leaves()) > 2
     for leaf in run.leaves():
-        text = list(run.started.prompt_tokens)
+        text = tuple(run.started.prompt_tokens)
         for token in run.tokens(leaf.id):
-            with torch.inference_mode():
-                logits = plain(torch.tensor([text]), use_cache=False).logits[0, -1]
-            log_probs = (logits / CROSSING.temperature).log_softmax(-1)
+            log_probs = (plain_logits(text) / CROSSING.temperature).log_softmax(-1)
             assert token.log_prob == pytest.approx(log_probs[token.token].item(), abs=1e-9)
             entropy = torch.special.entr(log_probs.exp()).sum().item()
             assert token.entropy == pytest.approx(entropy, abs=1e-9)
-            text.append(token.token)
+            text += (token.token,)
 
 
 def test_across_the_original_length_greedy_tokens_are_those_of_transformers(words):
