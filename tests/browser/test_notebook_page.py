@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
 from explorer_server import free_port, wait_until_it_answers
 from insisting import box_of
@@ -47,6 +47,8 @@ live
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What JupyterLab shows: a copy of the notebook, and one with a long run."""
+    import nbformat  # here: it takes seconds, and each worker imports all test files
+
     folder = tmp_path_factory.mktemp("lab")
     shutil.copy(ROOT / "notebooks" / "explore.ipynb", folder)
     growing = nbformat.read(folder / "explore.ipynb", as_version=4)
@@ -185,7 +187,9 @@ def test_keys_act_on_the_board_and_only_saving_on_the_notebook(
     assert page.locator(".jp-Notebook .jp-Cell").count() == cells
 
 
-def saved_notebook(page: Page, folder: Path) -> nbformat.NotebookNode:
+def saved_notebook(page: Page, folder: Path) -> Any:
+    import nbformat
+
     board_after(page, "eab.show(run)").focus()
     save(page, folder)
     return nbformat.read(folder / "explore.ipynb", as_version=4)
@@ -196,6 +200,8 @@ def test_a_saved_notebook_shows_stills_and_no_error(
     notebook: Page, lab: str, folder: Path, trusted: bool
 ) -> None:
     """JupyterLab trusts the outputs of a file that it saved itself."""
+    import nbformat
+
     name = "trusted" if trusted else "foreign"
     saved = saved_notebook(notebook, folder)
     if not trusted:

@@ -2,7 +2,9 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 from typing import Any, get_args
 
@@ -85,19 +87,32 @@ def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, se
         assert len(plain.samples) > len(stopped.samples) or policy != "fair"
 
 
+@pytest.fixture(scope="module")
+def stopped_run(twins) -> Callable[[str], RunState]:
+    """stopped_run(policy) -> a run without a drafter that its stop strings cut."""
+
+    @cache
+    def made(policy: str) -> RunState:
+        model = twins("llama").ours
+        settings = {"entropy_threshold": 2.0, "max_paths": 6, "max_new_tokens": 24, "seed": 2}
+        first = BranchingConfig(policy=policy, **settings)
+        text = run_of(model, PROMPT, first).samples[0].text
+        stop = (text[len(text) // 2 : len(text) // 2 + 5], text[20:23])
+        run = run_of(model, PROMPT, replace(first, stop=stop))
+        assert any(path.cut for path in run.paths)
+        return run
+
+    return made
+
+
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_same_tokens_with_a_drafter(twins, policy, drafter) -> None:
-    model = twins("llama").ours
-    settings = {"entropy_threshold": 2.0, "max_paths": 6, "max_new_tokens": 24, "seed": 2}
-    first = BranchingConfig(policy=policy, **settings)
-    text = run_of(model, PROMPT, first).samples[0].text
-    plain = replace(first, stop=(text[len(text) // 2 : len(text) // 2 + 5], text[20:23]))
-    run = run_of(model, PROMPT, plain)
-    assert any(path.cut for path in run.paths)
+def test_the_same_tokens_with_a_drafter(twins, stopped_run, policy, drafter) -> None:
+    model, run = twins("llama").ours, stopped_run(policy)
     for length in (0, 1, 5):
         drafts = {"drafter": drafter, "draft_length": length}
-        assert_same_decisions(run_of(model, PROMPT, plain, model, **drafts), run)
+        drafted = run_of(model, PROMPT, run.started.config, model, **drafts)
+        assert_same_decisions(drafted, run)
 
 
 @pytest.mark.parametrize("cache", get_args(CacheName))

@@ -11,12 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
-import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
-from nbclient import NotebookClient
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -261,7 +259,9 @@ def test_the_notebook_runs_and_shows_the_board(
         pytest.skip("the embedded model is not in assets/model")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    from nbclient import NotebookClient
+
+    notebook = read_notebook()
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [output["data"] for output in outputs if WIDGET in output.get("data", {})]
@@ -281,10 +281,16 @@ def test_the_notebook_runs_and_shows_the_board(
 
 
 def test_the_notebook_in_the_repository_holds_stills_and_no_widget() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = read_notebook()
     live, replay, _lesson = stills(notebook)
     assert live["text/plain"] == replay["text/plain"]
     assert WIDGET not in NOTEBOOK.read_text("utf-8")
+
+
+def read_notebook() -> Any:
+    import nbformat  # seconds of grammars, which the other tests of this worker do not need
+
+    return nbformat.read(NOTEBOOK, as_version=4)
 
 
 def stills(notebook: Any) -> list[Any]:
