@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from served import BASE, FAMILIES, LONG, REQUESTS, alone, draft_for, same, serve_all, unweighted
 
 import eab
+from eab.board.messages import board_message
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes
 from eab.config import BranchingConfig
@@ -29,6 +30,8 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import MemoryLimitError
 from eab.events import Event, KvMeasured, RunEnded, StepTimed
+from eab.figures.captions import cost_sentence
+from eab.figures.memory_captions import memory_words
 from eab.models.loading import load_model
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
@@ -323,3 +326,21 @@ def test_a_what_if_run_follows_from_one_that_has_reused_its_prompt(twins):
     runs = [list(event_stream(model, request, prefixes=prefixes)) for _ in range(2)]
     first, again = (resimulate(events, 2.5) for events in runs)
     assert_decides_as(again.events, first.events)
+
+
+def test_the_picture_shows_what_other_runs_read_too(twins):
+    model = twins("llama").ours
+    scheduler = Scheduler(model, prefixes=prefixes_of(model))
+    asked = [Request(LONG, replace(BASE, seed=seed)) for seed in range(3)]
+    served = serve_all(scheduler, [scheduler.submit(request) for request in asked])
+    first, run, _ = map(fold, served)
+    rows = len(run.started.prompt_tokens) - 1
+    assert {step["reused"] for step in board_message(first)["steps"]} == {0}
+    assert {step["reused"] for step in board_message(run)["steps"]} == {
+        rows * model.kv_shape.row_bytes
+    }
+    assert memory_words(run, run.steps[1].kv).endswith(
+        "is in the prefix cache, read by 1 other run, too."
+    )
+    assert f" {rows} tokens of the prompt had been computed before." in cost_sentence(run)
+    assert "before" not in cost_sentence(first)
