@@ -8,13 +8,17 @@ model together have the same row in the memory object as in the batch of the tre
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import Attends, ForwardBatch
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import check_limit
 from eab.caches.own import OwnCache, RowsFor
+from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.shape import KVShape
+from eab.caches.state_recovery import StateRecovery
 from eab.caches.tree import TreeCache
 from eab.events import Growth, KVUsage
 
@@ -41,6 +45,8 @@ class HybridCache(OwnCache):
         self._tree = TreeCache(replace(shape, own=None), r, byte_limit)
         self._batch: ForwardBatch | None = None  # of all paths of the pass, if they are alike
         self._growths: list[Growth] = []  # that were not reported yet
+        self._lost: PreemptionRecovery | None = None  # of rows that were freed
+        self._rows: dict[int, NDArray[np.int64]] = {}  # of each path, when they were freed
 
     @property
     def bytes_held(self) -> int:
@@ -87,21 +93,56 @@ class HybridCache(OwnCache):
         return replace(batch, cache=_Layers(self._tree, self._layers))
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor:
+        if self._again is not None:
+            return self._rows_again(paths)
+
         def rows(ids: Tensor) -> ForwardBatch:
             batch, self._batch = self._batch, None
             return batch or self._rows_of(paths, ids.tolist())
 
         return rows
 
+    def _rows_again(self, paths: Sequence[int]) -> RowsFor:
+        end = self._places[paths[0]].held.length
+
+        def rows(ids: Tensor) -> ForwardBatch:
+            nonlocal end
+            assert self._lost is not None
+            start, end = end, end + ids.shape[1]
+            now = np.concatenate([self._rows[path][start:end] for path in paths])
+            return replace(self._lost.batch(now), cache=_Layers(self._lost, self._layers))
+
+        return rows
+
     def _forget(self, paths: Sequence[int]) -> None:
         super()._forget(paths)
-        for path in paths:
-            self._tree.trim(path, 0)
+        if self._again is None:  # else the tree knows which rows are to be computed again
+            for path in paths:
+                self._tree.trim(path, 0)
+
+    def _names_of_read(self) -> dict[int, Sequence[int]]:
+        """The rows of the tree, because the tokens of two branches may be the same."""
+        return {path: rows.tolist() for path, rows in self._rows.items()}
+
+    def free(self) -> StateRecovery:
+        """Free K and V of all rows, and all states; the bookkeeping of the tree stays."""
+        self._lost = self._tree.free(self._texts)
+        self._rows = dict(zip(self._texts, self._lost.rows_of_paths(), strict=True))
+        return super().free()
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Rows are shared at once; states are copied in the next pass."""
         super().fork(path, children)
         self._tree.fork(path, children)
+
+    def most_bytes_after(self, tokens: int, paths: int, drafting: bool, rows: int) -> int:
+        """Of rows and states."""
+        if self._again is None:
+            rows = max(rows, self._tree.most_rows_after(tokens, paths))
+        else:
+            rows = self._tree.rows
+        states = super().most_bytes_after(tokens, paths, drafting, rows)
+        return states + rows * self.shape.row_bytes
 
     def release(self, path: int) -> None:
         super().release(path)

@@ -7,7 +7,7 @@ rejection the copy takes its place, and the accepted tokens are read again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
 from eab.caches.shape import KVShape, to_device
+from eab.caches.state_recovery import Groups, StateRecovery
 from eab.events import Growth, KVUsage, PathRows
 
 RowsFor = Callable[[Tensor], ForwardBatch]  # from the tokens of a pass, (B, T)
@@ -92,6 +93,8 @@ class OwnCache:
         self._asked: list[tuple[int, int]] = []  # paths of the prepared batch, logits to keep
         self._logits: dict[int, Tensor] = {}  # of the prepared batch, as far as it is computed
         self._axes: BatchAxes = {}
+        self._counted = Ledger()  # before memories were freed
+        self._again: StateRecovery | None = None  # of memories that were freed
         self._ledger = Ledger()
 
     @property
@@ -123,7 +126,7 @@ class OwnCache:
         }
         self._asked = [*zip(paths, keep, strict=True)]
         starts = [self._places[path].held.length for path in paths]
-        unread = [self._texts[path][start:] for path, start in zip(paths, starts, strict=True)]
+        unread = [*map(self._unread, paths)]
         counts = [len(part) for part in unread]
         positions = [
             start + index
@@ -136,6 +139,11 @@ class OwnCache:
         kept = logits_indices(counts, keep)
         batch_ids, at, logits = to_device(self.shape.device, ids, positions, kept)
         return ForwardBatch(self, batch_ids, at, logits, growths=())
+
+    def _unread(self, path: int) -> list[int]:
+        """What the memory of a path is to read in this pass."""
+        end = None if self._again is None else self._again.end
+        return self._texts[path][self._places[path].held.length : end]
 
     def _check_room(
         self, paths: Sequence[int], tokens: Sequence[Sequence[int]], drafting: Sequence[int]
@@ -175,11 +183,14 @@ class OwnCache:
             if path not in self._logits:
                 length = self._places[path].held.length
                 alone = 0 if model.together else path
-                alike.setdefault((length, len(self._texts[path]), alone), []).append(path)
+                alike.setdefault((length, len(self._unread(path)), alone), []).append(path)
         for paths in alike.values():
             self._read_together(model, paths)
         logits = [self._logits[path][-keep:] for path, keep in self._asked]
         self._logits = {}
+        if self._again is not None:
+            self._take_over(self._again)
+            return logits[0][-1:]
         return torch.cat(logits)
 
     def _read_together(self, model: ReadsTexts, paths: Sequence[int]) -> None:
@@ -188,7 +199,7 @@ class OwnCache:
         keep = max(asked[path] for path in paths)
         if keep > 1:
             self._remember(paths, held)
-        unread = [self._texts[path][held.length :] for path in paths]
+        unread = [*map(self._unread, paths)]
         ids = torch.tensor(unread, dtype=torch.int64, device=self.shape.device)
         before = own_memory.tensors_of(held.memory)
         try:
@@ -211,6 +222,50 @@ class OwnCache:
             min(before[name].nbytes, made[name].nbytes) for name in new if name in before
         )
         self._note_peak()
+
+    def free(self) -> StateRecovery:
+        """Free all memories until the texts are read again, as far as they were."""
+        read = self._names_of_read()
+        self._places = {path: Place(Held()) for path in read}
+        self._before, self._counted = {}, replace(self._ledger)
+        whole = self.shape.own is not None and self.shape.own.whole_prompts
+        self._again = StateRecovery(read, self._prepare_again, whole)
+        return self._again
+
+    def _names_of_read(self) -> dict[int, Sequence[int]]:
+        """For each path, what is the same in two paths that share it, token by token."""
+        places = self._places.items()
+        return {path: self._texts[path][: place.held.length] for path, place in places}
+
+    def _prepare_again(self, groups: Groups) -> ForwardBatch:
+        """The first path of each group reads; until then the others have nothing."""
+        for _, *others in groups:
+            self._places |= {path: Place(Held()) for path in others}
+        return OwnCache.prepare(self, [group[0] for group in groups], [[]] * len(groups))
+
+    def _take_over(self, again: StateRecovery) -> None:
+        for first, *others in again.groups:
+            self._places |= dict.fromkeys(others, self._places[first])
+        if not again.rows_left:
+            self._again, self._ledger = None, self._counted
+
+    def most_bytes_after(self, tokens: int, paths: int, drafting: bool, rows: int) -> int:
+        """The most bytes that are held after a pass.
+
+        Args:
+            tokens: In the pass, of all of so many paths.
+            drafting: Whether there are draft tokens; then some paths wait for others, and there are
+                copies of what they held before.
+            rows: That the cache was asked to reserve.
+        """
+        if self._again is not None:
+            texts = sum(map(len, self._texts.values()))
+            return len(self._texts) * self.shape.state_bytes + texts * self._row_bytes
+        of_path = [place.held.bytes_of_row for place in self._places.values()]
+        after = sum(size or self.shape.state_bytes for size in of_path)
+        if drafting:
+            after = 2 * after + sum(held.bytes for held in self._all_held())
+        return after + tokens * self._row_bytes
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor | None:
         """Where the K and V of these paths are, if not in their memory."""

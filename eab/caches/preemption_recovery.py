@@ -49,6 +49,7 @@ class PreemptionRecovery:
         for path, text in texts.items():
             own = np.flatnonzero(visible[path] & (self._paths < 0))
             self._tokens[own], self._paths[own] = np.asarray(text)[positions[own]], path
+        self._of_paths = [*texts]
         used = np.flatnonzero(self._paths >= 0)
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
         self._rows = torch.empty(0)
@@ -61,13 +62,22 @@ class PreemptionRecovery:
         """How many rows are not computed yet."""
         return len(self._left)
 
+    def rows_of_paths(self) -> list[NDArray[np.int64]]:
+        """The rows that each path sees, in the order of its text; the paths as in `texts`."""
+        rows = [np.flatnonzero(self._visible[path]) for path in self._of_paths]
+        return [seen[np.argsort(self._positions[seen])] for seen in rows]
+
     def prepare(self, limit: int) -> ForwardBatch:
         """The batch of the next rows, at most `limit` of them."""
+        now, self._left = self._left[:limit], self._left[limit:]
+        return self.batch(now)
+
+    def batch(self, now: NDArray[np.int64]) -> ForwardBatch:
+        """The batch of these rows, after those before them in their paths."""
         if not self._tensors[0][0].shape[1]:
             rows = len(self._positions)
             for tensors in self._tensors:  # zeroed, because 0 x NaN = NaN would leak through a mask
                 tensors[:] = [old.new_zeros((old.shape[0], rows, old.shape[2])) for old in tensors]
-        now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
         self._seen = visible

@@ -16,8 +16,10 @@ from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
+from eab.caches.own import OwnCache
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.prefixed_tree import PrefixedTreeCache
+from eab.caches.state_recovery import StateRecovery
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
 from eab.engine.paths import Paths
@@ -53,8 +55,8 @@ class Generation:
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
-        self._recovery: PreemptionRecovery | None = None  # of K and V that were freed
         self.has_begun = False  # whether it has taken over what the prefix cache holds
+        self._recovery: PreemptionRecovery | StateRecovery | None = None  # of what was freed
         self._turns_at = model.kv_shape.turns_at
         self._long = 0 < self._turns_at < self.paths.prompt_length  # whether it has turned
 
@@ -91,18 +93,21 @@ class Generation:
 
     @property
     def tree_bytes(self) -> int:
-        """Bytes that its tree cache holds; 0 with another cache."""
-        return self.cache.bytes_held if isinstance(self.cache, TreeCache) else 0
+        """Bytes that its cache holds and can free; 0 with one that cannot."""
+        return self.cache.bytes_held if isinstance(self.cache, TreeCache | OwnCache) else 0
 
     @property
     def most_tree_bytes_next(self) -> int:
-        """The most bytes that its tree cache holds after the next pass; 0 with another cache."""
+        """The most bytes of `tree_bytes` after the next pass."""
+        paths, drafting = len(self.live), self._speculator is not None
+        drafts = MAX_DRAFT * paths if drafting else 0
+        if isinstance(self.cache, OwnCache):
+            tokens = self.pending_tokens + drafts
+            return self.cache.most_bytes_after(tokens, paths, drafting, self._initial_rows())
         if not isinstance(self.cache, TreeCache):
             return 0
         if self._recovery is not None:
             return self.cache.rows * self.cache.shape.row_bytes
-        paths = len(self.live)
-        drafts = MAX_DRAFT * paths if self._speculator is not None else 0
         rows = self.cache.most_rows_after(min(self.pending_tokens, PREFILL_CHUNK) + drafts, paths)
         return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
 
@@ -125,7 +130,10 @@ class Generation:
             self.cache.let_go()
 
     def free_rows(self) -> None:
-        """Free K and V of its cache; the next passes compute them again before the run goes on."""
+        """Free what its cache holds; the next passes compute it again before the run goes on."""
+        if isinstance(self.cache, OwnCache):
+            self._recovery = self.cache.free()
+            return
         assert isinstance(self.cache, TreeCache)
         texts = {path: state.tokens for path, state in self.paths.lookahead.items()}
         self._recovery = self.cache.free(texts)

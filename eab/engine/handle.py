@@ -121,7 +121,7 @@ class Handle:
         ) and self.prefixes.fits(len(text))
 
     def preempt(self) -> None:
-        """Free its rows, if it has a tree cache; they are computed again before it goes on."""
+        """Free its rows and states, if its cache can; they are computed again before it goes on."""
         if self.generation.tree_bytes:
             self.generation.free_rows()
             self.preemptions += 1

@@ -1,7 +1,8 @@
 """The KV memory of many runs: what each run needs, and which runs continue when memory is full.
 
-A run with a tree cache needs what its tensors hold and what its next pass may add. Another cache,
-or that of a draft model, counts from the start with the most that it may hold.
+A run with a tree cache, or with the memory of its model, needs what its tensors hold and what its
+next pass may add. Another cache, or that of a draft model, counts from the start with the most that
+it may hold.
 """
 
 from collections.abc import Sequence
@@ -65,20 +66,23 @@ def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request)
     """What a run needs, from its settings."""
     config, prompt = request.config, len(encode(model, request))
     limit = config.kv_limit_mib * 2**20
-    has_rows = model.kv_shape.own is None
-    freed = config.cache == "tree" and has_rows
+    freed = config.cache == "tree"
     models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
     fixed = sum(min(_most(llm, config, prompt), limit) for llm in models if llm is not None)
     at_once = config.r != AUTO and config.r >= config.max_new_tokens
-    rows = prompt + config.max_paths * (config.max_new_tokens if at_once else 1)
-    own = min(rows * model.kv_shape.row_bytes, limit) if freed else 0
-    return KVNeed(fixed + own, fixed)
+    first = _bytes(model, config, prompt, config.max_new_tokens if at_once else 1)
+    return KVNeed(fixed + (min(first, limit) if freed else 0), fixed)
 
 
 def _most(model: LanguageModel, config: BranchingConfig, prompt: int) -> int:
     """Bytes that a cache holds at its largest."""
+    return _bytes(model, config, prompt, config.max_new_tokens)
+
+
+def _bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: int) -> int:
+    """Bytes that a cache holds after so many steps of all paths."""
     shape = model.kv_shape
     has_rows = shape.own is None or bool(shape.own.shared_layers)
     shared = config.cache in ("tree", "concat-cow") and has_rows
-    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
+    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * steps
     return rows * shape.row_bytes + config.max_paths * shape.state_bytes

@@ -7,6 +7,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from eab.errors import ModelError
 
 ADVICE: Final = "Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
+# Kinds of layers in the words of transformers, and in ours
+_IN_WORDS: Final = {
+    "linear_attention": "recurrent layers",
+    "conv": "convolutions",
+    "hybrid": "layers with attention and a state",
+}
 _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
@@ -28,9 +34,9 @@ def refuse_by_config(model: PreTrainedModel) -> None:
     refuse_without_text(model)
     config = model.config.get_text_config()
     if others := set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES:
+        kinds = [_IN_WORDS.get(kind, f"layers of kind {kind}") for kind in sorted(others)]
         raise ModelError(
-            f"the model family {config.model_type!r} has layers of kind "
-            f"{', '.join(sorted(others))}. {ADVICE}"
+            f"the model family {config.model_type!r} has {' and '.join(kinds)}. {ADVICE}"
         )
 
 

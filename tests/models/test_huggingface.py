@@ -38,10 +38,7 @@ def t5() -> PreTrainedModel:
     ("make", "reason"),
     [
         (t5, "'t5' is an encoder-decoder model"),
-        (
-            lambda: transformers.MambaForCausalLM(MAMBA),
-            "'mamba' has layers of kind linear_attention",
-        ),
+        (lambda: transformers.MambaForCausalLM(MAMBA), "'mamba' has recurrent layers"),
         (lambda: causal("OpenAIGPTConfig"), "'openai-gpt' has no attention that accepts"),
         (lambda: causal("GPTNeoConfig", **LOCAL), "gpt_neo. computes different logits with a tree"),
     ],

@@ -25,6 +25,8 @@ from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
 QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps", "no attention")
+# One that reads a text at a time, one that reads a token at a time, a memory of K and V
+PREEMPTED = ("RWKV", "Jamba", "falcon with alibi", "RecurrentGemma")
 TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
 
 
@@ -220,3 +222,31 @@ def test_a_window_without_tokens_is_said(kind, window, words):
     model = tiny(kind, sliding_window=window, **more)
     with pytest.raises(ModelError, match=f"says sliding_window = {window}, but a window has"):
         wrap_model(model, words)
+
+
+@pytest.mark.parametrize("drafter", ["none", "prompt-lookup"])
+@pytest.mark.parametrize(
+    "name",
+    ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)],
+)
+def test_runs_whose_states_were_freed_go_on_as_alone(name, drafter, words):
+    ours, _ = pair(name, words)
+    settings = [
+        replace(FORKING, seed=seed, max_new_tokens=20, drafter=drafter) for seed in range(3)
+    ]
+    alone = [run_of(ours, PROMPT, config) for config in settings]
+    limit = 1.6 * max(run.peak_kv().bytes_held for run in alone)
+    scheduler = Scheduler(ours, token_budget=40, kv_limit_mib=limit / 2**20)
+    handles = [scheduler.submit(Request(PROMPT, config)) for config in settings]
+    while scheduler.busy:
+        scheduler.step()
+        assert sum(handle.kv_held for handle in scheduler.running) <= limit
+    assert sum(handle.preemptions for handle in handles) > 0
+    for handle, expected in zip(handles, alone, strict=True):
+        run = fold(handle.new_events())
+        texts = (sorted(one.samples, key=lambda text: text.token_ids) for one in (run, expected))
+        for text, wanted in zip(*texts, strict=True):
+            assert text.token_ids == wanted.token_ids
+            assert text.log_probs == pytest.approx(wanted.log_probs, abs=TOLERANCE)
+        assert run.peak_kv().own_bytes == expected.peak_kv().own_bytes
+        assert run.peak_kv().rows_shared == expected.peak_kv().rows_shared
