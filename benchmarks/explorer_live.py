@@ -2,9 +2,13 @@
 
 The server counts the tokens that it makes; how many of them belong to each step is known from the
 same run without a page (rounding may give it a few tokens more or less). So each picture of the
-board, noted in a headless Chromium on the same clock, says how far behind the server it is. The
-browser's share of this machine slows the run, too: `page_over_alone` is the time of the run with the
-page over its time without.
+board, noted in a headless Chromium on the same clock, says how far behind the server it is.
+
+What the run loses to being followed is the server's work for the page, not the browser's. The server
+has one core and one thread for the engine, the run without a page has the same in a process of its own,
+and the browser has the other cores. `page_over_alone` is the time of the run with the page over its
+time without, and `page_cpu_over_alone` the same for the processor time of the whole process, which
+other work on the machine hardly changes.
 """
 
 import os
@@ -15,8 +19,11 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import accumulate
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -39,6 +46,9 @@ SETTINGS: Final = {
 }
 KEY: Final = "benchmark"
 _RUNS_FOR_MEMORY: Final = 5
+_COUNT_EVERY: Final = 0.1  # seconds; each count costs the server milliseconds
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_CORES: Final = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 _OBSERVE: Final = """() => { window.shown = [];
   const board = [...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r?.querySelector('.eab'));
   const root = board.querySelector('.eab');
@@ -49,25 +59,44 @@ _OBSERVE: Final = """() => { window.shown = [];
 class TokenCounter(threading.Thread):
     """Asks the server how many tokens it has made, again and again."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, process: int) -> None:
         super().__init__(daemon=True)
-        self.seen: list[tuple[float, float]] = []  # time, tokens
+        self.seen: list[tuple[float, float, float]] = []  # time, tokens, processor seconds
+        self._process = psutil.Process(process)
         self.done = threading.Event()
         self._asked = urllib.request.Request(
             f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"}
         )
 
     def run(self) -> None:
-        while not self.done.wait(0.02):
+        while not self.done.wait(_COUNT_EVERY):
             before = time.time()
             with urllib.request.urlopen(self._asked, timeout=30) as answer:
                 text = answer.read().decode()
             [count] = re.findall(r"^eab_generated_tokens_total (\S+)", text, re.MULTILINE)
-            self.seen.append(((before + time.time()) / 2, float(count)))
+            used = sum(self._process.cpu_times()[:2])
+            self.seen.append(((before + time.time()) / 2, float(count), used))
 
 
-def alone() -> tuple[list[int], float]:
-    """Without a page: the tokens after each step, and the seconds from the first one to the end."""
+@contextmanager
+def on_core(first: bool) -> Iterator[None]:
+    """Processes that begin in here run on the first core, or on the others; on all if there is one."""
+    if not _CORES:  # macOS and Windows do not say
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    own = {min(_CORES)}
+    os.sched_setaffinity(0, own if first else _CORES - own or own)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def alone() -> tuple[list[int], float, float]:
+    """Without a page: the tokens after each step, and from the first one to the end the seconds and
+    the processor's seconds.
+    """
     from app.server.job import run_job
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
@@ -76,23 +105,23 @@ def alone() -> tuple[list[int], float]:
     live = worker.start(run_job(PROMPT, BranchingConfig(**SETTINGS), "embedded"))
     while not (live.state.run and live.state.run.steps):
         time.sleep(0.002)
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     while live.active:
         time.sleep(0.01)
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     made = [len(event.tokens) for event in live.events if isinstance(event, TokensAppended)]
     worker.close()
-    return [*accumulate(made)], seconds
+    return [*accumulate(made)], seconds, used
 
 
-def watched(page: Page, address: str) -> tuple[list[tuple[float, int]], TokenCounter]:
+def watched(page: Page, address: str, process: int) -> tuple[list[tuple[float, int]], TokenCounter]:
     """Make the run on the page: when the board showed which step, and the server's counts."""
     page.goto(f"{address}/?{urlencode(SETTINGS | {'prompt': PROMPT, 'model': 'embedded'})}")
     page.get_by_role("button", name="Run", exact=True).wait_for()
     page.locator("[data-test-script-state=notRunning]").wait_for()
     page.wait_for_timeout(3000)
     page.evaluate(_OBSERVE)
-    counter = TokenCounter(address)
+    counter = TokenCounter(address, process)
     counter.start()
     while not counter.seen:
         time.sleep(0.01)
@@ -107,14 +136,16 @@ def watched(page: Page, address: str) -> tuple[list[tuple[float, int]], TokenCou
 
 
 def lags(
-    shown: Sequence[tuple[float, int]], counted: Sequence[tuple[float, float]], ends: Sequence[int]
+    shown: Sequence[tuple[float, int]],
+    counted: Sequence[tuple[float, float, float]],
+    ends: Sequence[int],
 ) -> tuple[list[float], float]:
     """Seconds that each picture of the running run is behind, and pictures per second.
 
     Args:
         ends: The tokens after each step.
     """
-    times, tokens = np.array(counted).T
+    times, tokens, _ = np.array(counted).T
     tokens = tokens - tokens[0]
     grows = np.flatnonzero(np.diff(tokens)) + 1
     first, last = times[grows[0]], times[grows[-1]]
@@ -134,49 +165,72 @@ def lags(
 def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
     """Lags, rates, the cost to the run, and what more runs leave in memory."""
     found: dict[str, list[float]] = {
-        name: [] for name in ("lag", "rate", "alone", "page", "memory")
+        name: [] for name in ("lag", "rate", "alone", "page", "alone_cpu", "page_cpu", "memory")
     }
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         rules = Path(folder) / "eab.toml"
         rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
-        environment = os.environ | {"EAB_RULES": str(rules), "EAB_STORE": "off"}
-        port = free_port()
-        with serving(serve_command(port), port, cwd=ROOT, env=environment) as (address, process):
+        os.environ |= {"EAB_RULES": str(rules), "EAB_STORE": "off"} | _ONE_THREAD
+        port, spawn = free_port(), get_context("spawn")
+        with on_core(first=False):
             browser = playwright.chromium.launch(
                 executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
             )
+        with (
+            on_core(first=True),
+            serving(serve_command(port), port, cwd=ROOT) as (address, process),
+            ProcessPoolExecutor(1, spawn) as without_page,
+        ):
+            without_page.submit(alone).result()  # loads the model
             for _ in range(2 if quick else _RUNS_FOR_MEMORY + 1):
-                _measure_run(browser, address, found)
+                baseline = without_page.submit(alone).result()
+                with on_core(first=False):
+                    _measure_run(browser, (address, process), baseline, found)
                 found["memory"].append(psutil.Process(process).memory_info().rss)
             browser.close()
     return _result(found)
 
 
-def _measure_run(browser: Browser, address: str, found: dict[str, list[float]]) -> None:
-    ends, seconds = alone()
+def _measure_run(
+    browser: Browser,
+    server: tuple[str, int],
+    without_page: tuple[list[int], float, float],
+    found: dict[str, list[float]],
+) -> None:
+    ends, seconds, used = without_page
     page = browser.new_page(viewport={"width": 1366, "height": 768})
-    shown, counter = watched(page, address)
+    shown, counter = watched(page, *server)
     page.close()
     behind, rate = lags(shown, counter.seen, ends)
     first, last = counter.seen[0][1], counter.seen[-1][1]
-    began = next(at for at, count in counter.seen if count > first)
-    ended = next(at for at, count in counter.seen if count == last)
+    began = next(one for one in counter.seen if one[1] > first)
+    ended = next(one for one in counter.seen if one[1] == last)
     found["lag"] += behind
     found["rate"].append(rate)
     found["alone"].append(seconds)
-    found["page"].append(ended - began)
+    found["alone_cpu"].append(used)
+    found["page"].append(ended[0] - began[0])
+    found["page_cpu"].append(ended[2] - began[2])
 
 
 def _result(found: dict[str, list[float]]) -> dict[str, Any]:
     p95 = statistics.quantiles(found["lag"], n=20, method="inclusive")[-1]
-    alone_seconds, page_seconds = (statistics.median(found[name]) for name in ("alone", "page"))
+    times = [*zip(found["page"], found["alone"], strict=True)]
+    used = [*zip(found["page_cpu"], found["alone_cpu"], strict=True)]
+    over, cpu_over = ([page / alone for page, alone in pairs] for pairs in (times, used))
     return {
-        "run_seconds_alone": alone_seconds,
-        "run_seconds_page": page_seconds,
+        "run_seconds_alone": statistics.median(found["alone"]),
+        "run_seconds_page": statistics.median(found["page"]),
+        "page_over_alone_least": min(over),
+        "page_over_alone_most": max(over),
         "live_lag_median": statistics.median(found["lag"]),
         "live_lag_p95": p95,
         "live_lag_most": max(found["lag"]),
         "live_updates_per_second": statistics.median(found["rate"]),
         "memory_after_more_runs_mib": (found["memory"][-1] - found["memory"][0]) / 2**20,
-        "ratios": {"live_lag_p95_over_1s": p95, "page_over_alone": page_seconds / alone_seconds},
+        "ratios": {
+            "live_lag_p95_over_1s": p95,
+            "page_over_alone": statistics.median(over),
+            "page_cpu_over_alone": statistics.median(cpu_over),
+        },
     }
