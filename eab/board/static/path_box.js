@@ -70,7 +70,7 @@ export class PathBox {
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.view, path.id);
     this.thickness = ""; // of the edge
-    this.isTiny = false; // whether only its entropies are drawn
+    this.isTiny = tree.isTiny; // whether only its entropies are drawn
     this.putParts();
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => tree.send("hover", path.id));
