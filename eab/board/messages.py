@@ -193,12 +193,19 @@ def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int])
 
 def _first_new(path: Path, since_step: int) -> int:
     """The number of the first token whose record may have changed since this step."""
-    known = since_step - MAX_BYTES_OF_CHARACTER - path.born
-    first = min(max(0, known), len(path.tokens))
+    first = min(max(0, since_step - path.born), len(path.tokens))
+    earliest = max(0, first - MAX_BYTES_OF_CHARACTER)
+    while first > earliest and _may_go_on(path.tokens[first - 1].shown):
+        first -= 1
     if not path.cut:
         return first
     # A stop string cuts off what may have been sent before.
     return next((index for index, token in enumerate(path.tokens[:first]) if token.cut), first)
+
+
+def _may_go_on(text: str) -> bool:
+    """Whether the next token may change what is shown of this one: empty, or a byte at its end."""
+    return not text or "\udc80" <= text[-1] <= "\udcff"
 
 
 def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
