@@ -58,8 +58,8 @@ def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
         return f"No KV cache: every step processes the whole text of {paths} again."
     held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
     if kv.own_bytes and not run.started.model.shares_rows:
-        each = "each with a copy of its own; nothing is shared" if len(kv.paths) > 1 else "alone"
-        return f"{when}{paths} in {held} of the model's own memory, {each}."
+        each = ", each with a copy of its own; nothing is shared" if len(kv.paths) > 1 else ""
+        return f"{when}{paths} in {held} of the model's own memory{each}."
     if kv.block_size:
         saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
         return (

@@ -183,6 +183,7 @@ const LEGENDS = {
         "that begin with the same tokens.",
     },
     {
+      notIn: "own-memory",
       swatch: "spare-key",
       words: "reserved",
       help: "Rows that are allocated for the next tokens, but not used yet.",
