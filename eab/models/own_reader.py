@@ -21,6 +21,7 @@ from eab.caches.attention import attention_kernels
 from eab.caches.own import RowsFor
 from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
 from eab.formatting import reason_of
+from eab.models.families import impossible_window
 from eab.models.machine import is_out_of_memory
 from eab.models.passing import running
 from eab.models.rows_elsewhere import without_rows
@@ -104,7 +105,8 @@ class OwnReader:
         try:
             outputs = self._call(told)
         except Exception as error:
-            if self._elsewhere or is_out_of_memory(error):
+            impossible = impossible_window(self._model.config.get_text_config())
+            if impossible or self._elsewhere or is_out_of_memory(error):
                 raise
             self.failure = reason_of(error)
             self._call(told | {"use_cache": False})
