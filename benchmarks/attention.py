@@ -64,7 +64,7 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
     each = np.arange(paths)
     suffixes = [SuffixIndex(SuffixQueries(block, each[:, None], each), torch.device("cpu"))]
     torch.testing.assert_close(
-        cascade_attention(query, keys, values, None, 0.125, suffixes),
+        cascade_attention(query, keys, values, None, 0.125, suffixes)[0],
         masked_attention(query, keys, values, mask, 0.125),
     )
     return (
