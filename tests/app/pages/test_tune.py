@@ -117,7 +117,7 @@ def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page:
     assert page.session_state["prompt"] == "My favorite color is"
     assert page.session_state["set_min_fork_weight"] == 0.0
     tree = page.session_state["run_slot"][0].state.run
-    assert f"{tree.tokens_through_model()} tokens" in shown.replace(",", "")
+    assert f"{tree.tokens_needed()} tokens" in shown.replace(",", "")
     assert f"{len(tree.leaves())} path" in shown
 
 
