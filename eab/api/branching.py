@@ -61,10 +61,10 @@ class EntropyAdaptiveBranching:
         device, dtype, weights, layout: How to load a model that is given by name.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
-        prefix_cache_mib: How much memory K and V of texts may take that earlier calls computed, so
-            that later ones that begin alike do not compute them again, in MiB; 0 to keep none. By
-            default 512 for a model that is given by name. Give it for another one only if its
-            weights and adapters stay as they are.
+        prefix_cache_mib: How much memory K and V of texts may take, in MiB, so that calls do not
+            compute again what earlier ones that begin alike have computed; 0 for nothing. Weights
+            and adapters must stay as they are. By default only the runs of one `generate_batch`
+            share, so that a call does not depend on earlier ones.
         settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
             or a policy of your own; `logits_processor` is for those of transformers.
 
@@ -100,8 +100,8 @@ class EntropyAdaptiveBranching:
         self._is_chat = getattr(self.model, "has_chat_template", False)
         self._prefix_mib = PREFIX_CACHE_MIB if prefix_cache_mib is None else prefix_cache_mib
         Real(0, 2**40).check("prefix_cache_mib", self._prefix_mib)
-        # A given model may change between two calls.
-        keeps = prefix_cache_mib is not None or isinstance(model, str | Path)
+        # By default a call does not depend on earlier ones, not even in the last digits.
+        keeps = prefix_cache_mib is not None
         self._prefixes = prefix_cache(self.model.kv_shape, self._prefix_mib) if keeps else None
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))

@@ -78,7 +78,6 @@ def run(
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
     same_answer: options.SameAnswer = "exact",
-    prefix_cache: options.PrefixCache = True,
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
@@ -89,8 +88,7 @@ def run(
     progress.advise(language_model, config)
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        prefixes = progress.prefixes_of(language_model, prefix_cache)
-        state = progress.generate_run(language_model, request, drafting, note, prefixes)
+        state = progress.generate_run(language_model, request, drafting, note)
         if json_file != files.STANDARD_STREAM:
             _print(state.run, answers, same)
         files.save(_as_json(state.run, answers, same), json_file, run_file)

@@ -60,7 +60,6 @@ def generate_run(
     request: Request,
     draft: "LanguageModel | None",
     note: Callable[[Event], None] | None = None,
-    prefixes: "PrefixCache | None" = None,
 ) -> RunFold:
     """What the events of a run fold to; `note` gets each as it comes."""
     from eab.engine.loop import event_stream
@@ -68,7 +67,7 @@ def generate_run(
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=request.config.max_new_tokens)
-        for event in event_stream(model, request, draft, interrupted.is_set, prefixes):
+        for event in event_stream(model, request, draft, interrupted.is_set):
             if note is not None:
                 note(event)
             state.apply(event)
