@@ -46,12 +46,12 @@ def _is_bundled(request: "Request") -> bool:
 
 
 def _shown(
-    model: "LanguageModel", cache: "PrefixCache", prompts: Sequence[tuple[int, ...]]
+    model: "LanguageModel", cache: "PrefixCache", known: Sequence[tuple[int, ...]]
 ) -> PrefixesNow:
     segments = []
     numbers: dict[int, int] = {}  # by the identity of a segment
     for segment, text in cache.texts():
-        own = any(prompt[: len(text)] == text[: len(prompt)] for prompt in prompts)
+        own = any(whole[: len(text)] == text for whole in known)
         numbers[id(segment)] = len(numbers)
         shown = SegmentNow(
             numbers[id(segment)],
@@ -178,13 +178,13 @@ class BatchedRuns:
             prefixes=self._prefix_cache(model),
         )
 
-    def prefixes_now(self, prompts: Sequence[tuple[int, ...]]) -> list[PrefixesNow]:
+    def prefixes_now(self, known: Sequence[tuple[int, ...]]) -> list[PrefixesNow]:
         """The prefix cache of each model that has served a run, empty with a limit of 0 if it has
-        none; texts only where they are a part of one of these prompts, or follow it.
+        none; of its texts only those that one of these begins with are named.
         """
         without = [model.card.name for model in self._schedulers if model not in self._prefixes]
         return [
-            *(_shown(model, cache, prompts) for model, cache in self._prefixes.items()),
+            *(_shown(model, cache, known) for model, cache in self._prefixes.items()),
             *(PrefixesNow(name, 0, 0, 0, 0, ()) for name in without),
         ]
 

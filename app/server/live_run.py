@@ -107,6 +107,17 @@ class LiveTask(Generic[State]):
             return 0
         return kv.bytes_alone(run.started.model.row_bytes)
 
+    def texts(self) -> list[tuple[int, ...]]:
+        """The tokens of the prompt and of each path of a run; none of other tasks."""
+        with self.lock:
+            run = self.state.run if isinstance(self.state, RunFold) else None
+            if run is None:
+                return []
+            prompt = run.started.prompt_tokens
+            return [
+                (*prompt, *(token.token for token in run.tokens(leaf.id))) for leaf in run.leaves()
+            ]
+
     def mark_watched(self) -> None:
         """Note that a page shows it right now."""
         self._watched_at = time.monotonic()

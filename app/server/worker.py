@@ -23,7 +23,6 @@ from app.server.serving_log import ServingNow
 from app.server.time_slices import TimeSlices
 from eab.analysis.prefixes import PrefixesNow
 from eab.engine.request import Request
-from eab.run import RunFold
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -103,17 +102,10 @@ class Worker:
             return self._runs.serving_now(self._slices.active)
 
     def prefixes_now(self, owner: str) -> list[PrefixesNow]:
-        """What the prefix caches hold right now; texts only of this owner's prompts."""
+        """What the prefix caches hold right now; only texts of this owner's runs are named."""
+        own = [text for live in self._registry.runs if live.owner == owner for text in live.texts()]
         with self._wake:
-            return self._runs.prefixes_now(
-                [
-                    live.state.run.started.prompt_tokens
-                    for live in self._registry.runs
-                    if live.owner == owner
-                    and isinstance(live.state, RunFold)
-                    and live.state.run is not None
-                ]
-            )
+            return self._runs.prefixes_now(own)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:

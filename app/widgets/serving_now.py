@@ -26,7 +26,7 @@ _WHAT: Final = (
 _PREFIXES: Final = (
     "The prefix cache keeps the KV rows of texts that were computed, as a tree: each segment "
     "follows the one to its left. A run that begins with a known text reads its rows and computes "
-    "only the rest. The texts are those of your own prompts; the others are not shown. Blue "
+    "only the rest. Only texts of your own runs are shown, never those of others. Blue "
     "segments are read right now; the least recently used of the others go first."
 )
 

@@ -10,7 +10,7 @@ class SegmentNow:
 
     number: int
     parent: int  # the number of the segment that it follows; -1: none
-    text: str | None  # None if it comes from a prompt of others
+    text: str | None  # None if it is of a run of others
     rows: int
     readers: int  # runs that read it where it is
     found: int  # how many runs began with it

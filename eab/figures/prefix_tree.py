@@ -11,7 +11,7 @@ from eab.formatting import counted, human_bytes
 COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs that began with it")
 _LABEL: Final = 60  # characters
 _READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
-_UNSHOWN: Final = "from another prompt"
+_UNSHOWN: Final = "text of another run"
 
 
 def prefix_sentence(now: PrefixesNow) -> str:

@@ -299,6 +299,10 @@ def test_on_a_private_server_everybody_begins_with_what_is_known(worker: Worker)
     (shown,) = worker.prefixes_now("a")
     assert prompt in "".join(one.text or "" for one in shown.segments)
     assert all(one.text is None for one in worker.prefixes_now("c")[0].segments)
+    reused(worker, "The red", "d")  # a beginning of it does not show how others have gone on
+    shown = "".join(one.text or "" for one in worker.prefixes_now("d")[0].segments)
+    assert "The red" in shown
+    assert "ball of my" not in shown
 
 
 def test_by_rule_only_a_visitor_begins_with_what_a_visitor_has_typed(models: ModelCache) -> None:
