@@ -63,7 +63,7 @@ def _shown(
         )
         segments.append(shown)
     return PrefixesNow(
-        model.card.name,
+        model.card.full_name,
         cache.shape.row_bytes,
         cache.byte_limit,
         cache.tokens_asked,
@@ -182,7 +182,7 @@ class BatchedRuns:
         """The prefix cache of each model that has served a run, empty with a limit of 0 if it has
         none; of its texts only those that one of these begins with are named.
         """
-        without = [model.card.name for model in self._schedulers if model not in self._prefixes]
+        without = [one.card.full_name for one in self._schedulers if one not in self._prefixes]
         return [
             *(_shown(model, cache, known) for model, cache in self._prefixes.items()),
             *(PrefixesNow(name, 0, 0, 0, 0, ()) for name in without),

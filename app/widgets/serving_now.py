@@ -60,18 +60,18 @@ def _redraw() -> None:
         st.caption(_beside(now))
     if caches := worker().prefixes_now(owner()):
         st.header("Prefix cache: computed only once", help=_PREFIXES)
-        for prefixes in caches:
-            _draw_prefixes(prefixes)
+        for number, prefixes in enumerate(caches):
+            _draw_prefixes(prefixes, f"prefixes-{number}")
 
 
-def _draw_prefixes(prefixes: PrefixesNow) -> None:
+def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:
     from eab.figures.prefix_tree import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
     from eab.figures.tables import text_table
 
     sentence = prefix_sentence(prefixes)
     st.text(sentence)
     if prefixes.segments:
-        st.plotly_chart(prefix_figure(prefixes), key=f"prefixes-{prefixes.model}", alt=sentence)
+        st.plotly_chart(prefix_figure(prefixes), key=key, alt=sentence)
         with st.expander("As a table"):
             st.table(text_table(prefix_rows(prefixes), COLUMNS))
 

@@ -20,7 +20,7 @@ class SegmentNow:
 class PrefixesNow:
     """The prefix cache of a model at one moment."""
 
-    model: str
+    model: str  # with its weight format
     row_bytes: int
     byte_limit: int
     tokens_asked: int  # of all prompts since the model was loaded

@@ -10,7 +10,7 @@ def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_a
     page = opened("batching", view="now")
     assert NOTHING_SERVED in page.words
     assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
-    assert page.charts == 1
+    assert page.charts == 1 + _filled_prefix_caches()
     explore = opened().start("Once upon a time, there was a secret", 256)
     page.until(lambda: page.metric[0].value == "1")
     assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
@@ -29,10 +29,18 @@ def test_a_tab_finds_its_own_run_by_its_number() -> None:
         live.stop()
 
 
-def test_now_shows_what_is_computed_only_once() -> None:
+def test_now_shows_what_is_computed_only_once_for_each_format_of_a_model() -> None:
     prompt = "The red ball of my little dog"
-    opened().start(prompt, 8).run_to_its_end()
+    for weights in ("as-loaded", "int8"):
+        opened().generate(prompt=prompt, set_max_new_tokens=8, set_weights=weights)
     page = opened("batching", view="now")
-    page.until(lambda: "The prefix cache of" in page.said)
-    assert page.charts == 2
-    assert prompt not in page.get("plotly_chart")[1].proto.spec, "another tab's"
+    page.until(lambda: "The prefix cache of embedded holds" in page.said)
+    assert "The prefix cache of embedded@int8 holds" in page.said
+    assert page.charts == 1 + _filled_prefix_caches()
+    for chart in page.get("plotly_chart"):
+        assert prompt not in chart.proto.spec, "another tab's"
+
+
+def _filled_prefix_caches() -> int:
+    """Of all tests that share this process."""
+    return sum(bool(one.segments) for one in worker().prefixes_now(""))
