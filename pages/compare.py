@@ -107,10 +107,13 @@ def how_matched(a: Side) -> str:
 
     budget = chosen_budget()
     count = independent_config(a.run, budget).max_paths
+    shared = a.run.started.model.shares_rows
+    texts = (
+        "the texts share its KV cache" if shared else "each text begins with a copy of its memory"
+    )
     return (
         f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
-        "processed once and the texts share its KV cache, the best case for independent "
-        "sampling."
+        f"processed once and {texts}, the best case for independent sampling."
     )
 
 

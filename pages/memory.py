@@ -29,10 +29,10 @@ forks, its paths share their beginning. The four caches store it differently:
   behaviour of one ordinary cache per text. Nothing is shared.
 - **recompute** stores nothing. Every step processes the whole text of every path again.
 
-A recurrent layer (Mamba, linear attention) has no rows, but a *state* of constant size, and each
-path has a copy of it. Models with such layers have only tree and recompute. In a layer with a
-window, a separate cache would keep only the last rows, and the comparison counts it so; the caches
-here keep all.
+A recurrent layer (Mamba, linear attention) or a convolution over the last tokens has no rows, but a
+*state* of constant size, and each path has a copy of it. Models with such layers have only tree and
+recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
+all. The KV picture on Explore counts separate caches without the rows that no layer reads any more.
 
 All four produce the same tokens for the same seed. They differ in time and memory.
 """

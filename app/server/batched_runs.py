@@ -46,8 +46,10 @@ def _is_bundled(request: "Request") -> bool:
 
 
 def _shown(
-    model: "LanguageModel", cache: "PrefixCache", known: Sequence[tuple[int, ...]]
+    model: "LanguageModel", cache: "PrefixCache | None", known: Sequence[tuple[int, ...]]
 ) -> PrefixesNow:
+    if cache is None:
+        return PrefixesNow(model.card.full_name, 0, 0, 0, 0, ())
     segments = []
     numbers: dict[int, int] = {}  # by the identity of a segment
     for segment, text in cache.texts():
@@ -84,8 +86,8 @@ class BatchedRuns:
 
     def __init__(self, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE) -> None:
         self.max_running, self.rules = max_running, rules
-        # Kept while a model is loaded, also when it has no runs
-        self._prefixes: WeakKeyDictionary[LanguageModel, PrefixCache] = WeakKeyDictionary()
+        # Kept while a model is loaded, also when it has no runs; None for a model that has none
+        self._prefixes: WeakKeyDictionary[LanguageModel, PrefixCache | None] = WeakKeyDictionary()
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
         # What `tidy` will queue: only the thread that serves may give a scheduler a run.
@@ -151,10 +153,8 @@ class BatchedRuns:
         from eab.caches.prefixed_tree import prefix_cache
 
         if model not in self._prefixes:
-            new = prefix_cache(model.kv_shape, self.rules.prefix_cache_mib)
-            if new is None:
-                return None
-            self._prefixes[model] = new
+            limit = self.rules.prefix_cache_mib
+            self._prefixes[model] = prefix_cache(model.kv_shape, limit)
         return self._prefixes[model]
 
     def _scheduler(self, model: "LanguageModel") -> "Scheduler":
@@ -182,11 +182,7 @@ class BatchedRuns:
         """The prefix cache of each model that has served a run, empty with a limit of 0 if it has
         none; of its texts only those that one of these begins with are named.
         """
-        without = [one.card.full_name for one in self._schedulers if one not in self._prefixes]
-        return [
-            *(_shown(model, cache, known) for model, cache in self._prefixes.items()),
-            *(PrefixesNow(name, 0, 0, 0, 0, ()) for name in without),
-        ]
+        return [_shown(model, cache, known) for model, cache in self._prefixes.items()]
 
     def serving_now(self, taking_turns: int) -> ServingNow:
         """Who is served right now."""

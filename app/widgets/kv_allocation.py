@@ -51,6 +51,8 @@ def kv_allocation_section(
         st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
     if any(run.started.model.window_rows for run, _ in trees):
         st.caption("All rows are counted, also those that no layer with a window reads any more.")
+    if any(run.started.model.state_bytes for run, _ in trees):
+        st.caption("Only rows are counted, not the states of the paths.")
     allocation = kv_allocation(
         [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
     )

@@ -44,8 +44,9 @@ def show(name: Annotated[str, typer.Argument(help="As --model of the other comma
     """Load a model, and say what it is and what its memory is made of."""
     model = load(ModelOptions(name, device="auto", dtype="auto", weights=AS_LOADED, layout=AUTO))
     card = model.card
+    kind = "attention layer" if card.shares_rows and card.state_bytes else "layer"
     print(
-        f"{card.name}: {card.family}, {counted(card.layers, 'layer')} with {card.dtype} on "
+        f"{card.name}: {card.family}, {counted(card.layers, kind)} with {card.dtype} on "
         f"{card.device}, reads {counted(model.context, 'token')}."
     )
     rows = f"KV rows are shared between paths, {human_bytes(card.row_bytes)} for each token."

@@ -1,5 +1,6 @@
 """The prefix cache of a model: which beginnings of texts it holds, and who reads them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from eab import token_text
@@ -10,6 +11,7 @@ from eab.formatting import counted, human_bytes
 
 COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs that began with it")
 _LABEL: Final = 60  # characters
+_ACROSS: Final = 120  # characters side by side in the picture: plotly hides a text that is too long
 _READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
 _UNSHOWN: Final = "text of another run"
 
@@ -19,7 +21,8 @@ def prefix_sentence(now: PrefixesNow) -> str:
     if not now.byte_limit:
         return (
             f"Every run of {now.model} computes its whole prompt: the prefix cache is turned off, "
-            "or the model keeps more of a text than rows that later runs could read."
+            "or the model keeps more of a text than KV rows, such as states, and later runs cannot "
+            "begin with them."
         )
     if not now.segments:
         return f"The prefix cache of {now.model} is empty: no run has been made yet."
@@ -38,11 +41,14 @@ def prefix_sentence(now: PrefixesNow) -> str:
 def prefix_figure(now: PrefixesNow) -> go.Figure:
     """The segments, each to the right of the one that it follows, as high as it has rows."""
     segments = now.segments
+    in_a_row = max(8, _ACROSS // _depth(segments))
     figure = go.Figure(
         go.Icicle(
             ids=[str(segment.number) for segment in segments],
             parents=["" if one.parent < 0 else str(one.parent) for one in segments],
             labels=[_label(segment) for segment in segments],
+            text=[_label(segment, in_a_row) for segment in segments],
+            textinfo="text",
             values=[segment.rows for segment in segments],
             branchvalues="remainder",
             customdata=[
@@ -84,6 +90,14 @@ def prefix_rows(now: PrefixesNow) -> list[list[str]]:
     ]
 
 
-def _label(segment: SegmentNow) -> str:
+def _label(segment: SegmentNow, characters: int = _LABEL) -> str:
     text = _UNSHOWN if segment.text is None else token_text.visible(segment.text)
-    return text_label(text, _LABEL)
+    return text_label(text, characters)
+
+
+def _depth(segments: Sequence[SegmentNow]) -> int:
+    """How many segments the longest text has."""
+    depths = {-1: 0}  # by the number of a segment
+    for segment in segments:
+        depths[segment.number] = depths[segment.parent] + 1
+    return max(1, *depths.values())

@@ -171,6 +171,7 @@ def test_a_run_with_a_file_that_is_no_model_ends_in_words(
         ("LlamaConfig", {}, "KV rows are shared between paths, 256 B for each token."),
         ("MistralConfig", {"sliding_window": 6}, "All 2 attention layers read only the last 6"),
         ("MambaConfig", {"state_size": 4}, "Each path has a copy of transformers' own memory"),
+        ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}, "states of the other layers"),
     ],
 )
 def test_a_model_is_shown_with_what_its_memory_is_made_of(kind, more, said, words, tmp_path):
@@ -179,4 +180,5 @@ def test_a_model_is_shown_with_what_its_memory_is_made_of(kind, more, said, word
     out = eab_here("models", "show", str(tmp_path))
     assert out.returncode == 0
     assert said in " ".join(out.stdout.split())
-    assert "2 layers with " in out.stdout
+    layers = "1 attention layer" if kind == "Lfm2Config" else "2 layers"
+    assert f"{layers} with " in out.stdout

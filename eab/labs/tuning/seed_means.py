@@ -72,5 +72,6 @@ def mean(by_seed: Mapping[int, float]) -> Mean:
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
     """The mean of ours - theirs over their common seeds, which share random numbers."""
-    shared = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+    # Means of equal numbers, summed in another order, can differ in their last digits.
+    shared = {seed: round(ours[seed] - theirs[seed], 10) for seed in ours if seed in theirs}
     return mean(shared) if shared else None

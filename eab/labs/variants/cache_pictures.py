@@ -199,7 +199,13 @@ def paths_sentence(run: RunState) -> str:
         f"{human_bytes(kv.rows_independent * row)} in total, {shared / kv.rows_independent:.0%} "
         f"of it shared. With shared rows stored once, {human_bytes(used * row)} are used and "
         f"{human_bytes(kv.rows_spare * row)} more are reserved (counted rows)."
+        f"{_states_words(run)}"
     )
+
+
+def _states_words(run: RunState) -> str:
+    states = run.started.model.state_bytes
+    return f" Beside rows, each path has {human_bytes(states)} of states." if states else ""
 
 
 def _lines(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from eab import token_text
+from eab.analysis.separate_caches import separate_bytes
 from eab.figures.timings import as_long, ms, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.labs.variants.results import Agreement, RunCost, VariantRuns
@@ -119,7 +120,19 @@ def variants_sentence(compared: VariantRuns) -> str:
             f"{listed(compared.left_out)} {verb} left out, because this model keeps more than KV "
             f"rows. {model.own_memory}{meaning}"
         )
-    return " ".join(words) or "Nothing to compare yet."
+    words.append(_windows_words(compared))
+    return " ".join(filter(None, words)) or "Nothing to compare yet."
+
+
+def _windows_words(compared: VariantRuns) -> str:
+    """What caches would hold that drop rows behind a window; those that are compared keep all."""
+    tree = next((run for name, run in compared.pairs if name == "tree"), None)
+    kv = None if tree is None else tree.peak_kv()
+    if tree is None or kv is None or not tree.started.model.window_rows:
+        return ""
+    alone = human_bytes(separate_bytes(tree.started, kv))
+    words = f"Separate caches that drop the rows behind a window would hold {alone} (computed)."
+    return f"{tree.started.model.attention} {words}".lstrip()
 
 
 def _difference_words(agreement: Agreement) -> str:

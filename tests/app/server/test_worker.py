@@ -316,7 +316,8 @@ def test_by_rule_only_a_visitor_begins_with_what_a_visitor_has_typed(models: Mod
 def test_a_rule_turns_the_prefix_cache_off(models: ModelCache) -> None:
     worker = Worker(models, rules=replace(PRIVATE, prefix_cache_mib=0))
     assert [reused(worker, "The red ball") for _ in range(2)] == [0, 0]
-    assert not worker.prefixes_now("")
+    [(name, limit)] = [(one.model, one.byte_limit) for one in worker.prefixes_now("")]
+    assert (name, limit) == ("embedded", 0), "it is said, also when nothing is served"
     worker.close()
 
 

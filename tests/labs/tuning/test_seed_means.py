@@ -61,3 +61,10 @@ def test_intervals_hold_what_they_promise(seeds: int) -> None:
         other += abs(found.value - fresh) <= width
     assert own / 2000 == pytest.approx(0.95, abs=0.02)
     assert other / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_difference_that_is_only_rounding_is_none() -> None:
+    sums = {1: 0.1 + 0.2 + 0.3, 2: 0.1 + 0.2 + 0.3}
+    found = paired_difference(sums, {1: 0.3 + 0.2 + 0.1, 2: 0.3 + 0.2 + 0.1})
+    assert found is not None
+    assert not found.excludes_zero

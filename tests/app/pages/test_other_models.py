@@ -1,0 +1,90 @@
+"""The pages with models whose memory is not only shared rows of K and V: layers with windows, states
+beside rows, and states alone. Without a browser.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from families import tiny
+from page_walk import Tab, opened
+from state_families import FAMILIES
+from transformers import PreTrainedTokenizerFast
+
+from app.state.process import worker
+from eab.run import RunState
+
+PROMPT = " ".join(f"w{2 + 5 * index % 60}" for index in range(12))
+KINDS = {
+    "windows": ("MistralConfig", {"sliding_window": 6}),
+    "states": FAMILIES["LFM2"][:2],
+    "own": FAMILIES["Mamba"][:2],
+}
+RUN = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 0.1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Callable[[str], str]:
+    """folder(kind) -> the path of a saved model of this kind."""
+
+    def saved(kind: str) -> str:
+        name, more = KINDS[kind]
+        tiny(name, torch.float32, **more).save_pretrained(tmp_path)
+        words.save_pretrained(tmp_path)
+        return str(tmp_path)
+
+    return saved
+
+
+def chosen(name: str, page: str = "explore") -> Tab:
+    """A page with this model and these settings, as its link chooses them."""
+    tab = opened(prompt=PROMPT, model=name, **RUN)
+    return tab if page == "explore" else tab.go_to(page)
+
+
+def explored(page: Tab) -> RunState:
+    """The run that the page made."""
+    page.generate()
+    assert not page.errors
+    return worker().remembered[-1].state.run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_explore_says_what_the_memory_of_a_model_is_made_of(kind, folder) -> None:
+    page = chosen(folder(kind))
+    card = explored(page).started.model
+    assert card.memory_words
+    assert card.memory_words in page.status
+
+
+def test_memory_says_what_windows_and_states_change(folder) -> None:
+    page = chosen(folder("windows"), "memory").generate()
+    assert not page.errors
+    assert "The same tokens with 4 caches." in page.said
+    assert "All 2 attention layers read only the last 6 tokens, but all rows" in page.said
+    assert "Separate caches that drop the rows behind a window would hold " in page.said
+    assert "also those that no layer with a window reads any more" in page.captions
+
+
+def test_memory_names_the_states_beside_the_rows(folder) -> None:
+    page = chosen(folder("states"), "memory").generate()
+    assert "Beside rows, each path has 768 B of states." in page.said
+    assert "Only rows are counted, not the states of the paths." in page.captions
+    assert "behind a window" not in page.said
+
+
+@pytest.mark.parametrize("kind", ["states", "own"])
+def test_now_says_that_there_is_no_prefix_cache_also_after_the_run(kind, folder) -> None:
+    name = folder(kind)
+    explored(chosen(name))
+    page = opened("batching", view="now")
+    page.until(lambda: f"Every run of {name} computes its whole prompt" in page.said)
+
+
+def test_independent_texts_share_no_cache_where_there_is_none(folder) -> None:
+    page = chosen(folder("own"))
+    explored(page)
+    page.go_to("compare").put(diff_a="explore").press("diff_run")
+    page.run_to_its_end("diff_stop")
+    assert "each text begins with a copy of its memory" in page.captions
