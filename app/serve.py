@@ -70,9 +70,13 @@ def _application(asked: argparse.Namespace) -> Any:
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
-    from app.server import http
+    from app.server import board_files, http
 
-    answers = {"healthz": http.health, "metrics": http.prometheus}
+    answers = {
+        "healthz": http.health,
+        "metrics": http.prometheus,
+        f"{board_files.FOLDER}/{{name}}": board_files.board_file,
+    }
     behind_a_proxy = f"/{asked.base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),

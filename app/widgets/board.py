@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import streamlit as st
 
-from app.server import links
+from app.server import board_files, links
 from app.server.links import Link
 from app.state.tab import TokenAddress
-from eab.board import bundle
 from eab.board.messages import Feed
 from eab.config import AllocationStep
 from eab.run import RunState
 
 _mount: Final[Callable[..., object]] = st.components.v2.component(
-    "eab_board", css=bundle.stylesheet(), js=bundle.javascript("streamlit")
+    "eab_board", js=board_files.loader()
 )
 
 _KEY: Final = "board"
@@ -95,8 +95,8 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
 
     _mount(
         key=key,
-        # In a list: Streamlit would look for tables in a dict, and import pandas for that.
-        data=[message | {"offers": offers.as_message()}],
+        # As bytes: Streamlit would encode a value twice, and more slowly.
+        data=msgspec.json.encode(message | {"offers": offers.as_message()}),
         on_missed_change=resend,
         on_grow_change=grow,
         on_what_if_change=what_if,

@@ -168,10 +168,12 @@ def _ends_of(text: str) -> str:
 
 
 def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int]) -> dict[str, Any]:
-    """`tokens` begin with the path's token number `first_token`; the browser has those before.
-    `begun` is what comes before a first token that continues a word.
+    """`tokens` begin with the path's token number `first_token`; the browser has those before, and
+    the weights and limits before `since_step`. `begun` is what comes before a first token that
+    continues a word.
     """
     first = _first_new(path, since_step)
+    since = since_step if first else 0
     shown = pieces(path, first)
     if shown and not first:
         shown[0] = begun + shown[0]
@@ -181,11 +183,11 @@ def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int])
         "parent": path.parent,
         "status": path.status,
         "finish_reason": path.finish_reason,
-        "weights": [list(change) for change in path.weights],
+        "weights": [[step, weight] for step, weight in path.weights if step >= since],
         "share": round(path.share, 6),
         "born": path.born,
         "touched": path.touched,
-        "limited_steps": path.limited_steps,
+        "limited_steps": [step for step in path.limited_steps if step >= since],
         "first_token": first,
         "tokens": [_token_record(token, piece, texts) for token, piece in records],
     }

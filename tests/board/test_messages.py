@@ -45,8 +45,20 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
             assert path["first_token"] <= len(before["tokens"])
             new = [with_texts(token, message["texts"]) for token in path["tokens"]]
             tokens = before["tokens"][: path["first_token"]] + new
-            born = before["born"] if path["first_token"] else path["born"]
-            paths[path["id"]] = path | {"tokens": tokens, "born": born, "first_token": 0}
+            merged = {"tokens": tokens, "first_token": 0}
+            if path["first_token"]:
+                since = message["since_step"]
+                merged["born"] = before["born"]
+                merged["weights"] = [
+                    *(change for change in before["weights"] if change[0] < since),
+                    *path["weights"],
+                ]
+                limits = before["limited_steps"]
+                merged["limited_steps"] = [
+                    *(step for step in limits if step < since),
+                    *path["limited_steps"],
+                ]
+            paths[path["id"]] = path | merged
         steps |= {step["step"]: step for step in message["steps"]}
     return paths, steps
 

@@ -28,7 +28,10 @@ _MOUNT = """async ([code, css]) => {
     requests.push(value);
   };
   const host = { parentElement: root, setTriggerValue };
-  window.feed = (message) => { window.leave = module.default({ data: [message], ...host }); };
+  window.feed = (message) => {
+    const data = new TextEncoder().encode(JSON.stringify(message));
+    window.leave = module.default({ data, ...host });
+  };
 }"""
 
 

@@ -65,7 +65,7 @@ class Tab(AppTest):
         """The newest message to each board of this page, from the top."""
         found = [one.proto for one in self.get("bidi_component")]
         boards = [one for one in found if one.component_name == "eab_board"]
-        return [dict(json.loads(one.json)[0]) for one in boards]
+        return [dict(json.loads(one.bytes)) for one in boards]
 
     @property
     def board(self) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class RawSession:
             if told["lead"] is not None:
                 self.led = (told["lead"], time.perf_counter())
         elif kind == "bidi_component" and element.bidi_component.component_name == "eab_board":
-            self.boards += json.loads(element.bidi_component.json)
+            self.boards.append(json.loads(element.bidi_component.bytes))
         elif kind == "progress" and element.progress.text not in self.progress[-1:]:
             self.progress.append(element.progress.text)
         elif kind == "alert":

@@ -70,20 +70,25 @@ function decodeToken([piece, entropy, flat, taken, low, high], texts) {
  * @param {PathMessage} message
  * @param {string[]} texts of its tokens
  * @param {Path | undefined} before the path as it was known; it has the tokens not in the message
+ * @param {number} since the step from which on the message has changes of weights and limits
  * @returns {Path}
  */
-function decodePath(message, texts, before) {
+function decodePath(message, texts, before, since) {
   const known = message.first_token > 0 ? before : undefined;
+  const weights = message.weights.map(([step, weight]) => ({ step, weight }));
   return {
     id: message.id,
     parent: message.parent,
     status: message.status,
     finishReason: message.finish_reason,
-    weights: message.weights.map(([step, weight]) => ({ step, weight })),
+    weights: [...(known?.weights.filter(({ step }) => step < since) ?? []), ...weights],
     share: message.share,
     born: known?.born ?? message.born,
     touched: message.touched,
-    limitedSteps: message.limited_steps,
+    limitedSteps: [
+      ...(known?.limitedSteps.filter((step) => step < since) ?? []),
+      ...message.limited_steps,
+    ],
     tokens: [
       ...(known?.tokens.slice(0, message.first_token) ?? []),
       ...message.tokens.map((tuple) => decodeToken(tuple, texts)),
@@ -185,8 +190,8 @@ export class RunStore {
    * @param {Message} message
    * @returns {boolean} whether all tokens before those of the message are known
    */
-  addRecords({ paths, texts, steps }) {
-    if (!paths.every((path) => this.addPath(path, texts))) return false;
+  addRecords({ paths, texts, steps, since_step: since }) {
+    if (!paths.every((path) => this.addPath(path, texts, since))) return false;
     for (const step of steps) this.addStep(step);
     return true;
   }
@@ -194,13 +199,14 @@ export class RunStore {
   /**
    * @param {PathMessage} message
    * @param {string[]} texts of its tokens
+   * @param {number} since the step from which on the message has changes
    * @returns {boolean} whether all tokens before those of the message are known
    */
-  addPath(message, texts) {
+  addPath(message, texts, since) {
     const before = this.paths.get(message.id);
     if (before && before.touched > message.touched) return true;
     if (message.first_token > (before?.tokens.length ?? 0)) return false;
-    const path = decodePath(message, texts, before);
+    const path = decodePath(message, texts, before, since);
     this.paths.set(path.id, path);
     this.families = null;
     const parent = this.paths.get(path.parent);

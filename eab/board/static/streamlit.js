@@ -1,6 +1,6 @@
 // The board as a Streamlit component, version 2: Streamlit calls this with every message.
 
-/** @import { StreamlitArguments } from "./types.d.ts" */
+/** @import { Message, StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { Tour } from "./tour.js";
 
@@ -33,7 +33,8 @@ function goAlong(board) {
 
 /** @param {StreamlitArguments} component */
 export default function ({ data, parentElement, setTriggerValue }) {
-  const [message] = data ?? [];
+  /** @type {Message | null} */
+  const message = data ? JSON.parse(new TextDecoder().decode(data)) : null;
   parentElement.__board ??= newBoard(parentElement);
   const board = parentElement.__board;
   const { run, offers = {} } = message ?? {};

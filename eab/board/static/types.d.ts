@@ -32,11 +32,11 @@ export interface PathMessage {
   parent: number; // -1 for the first path
   status: Status;
   finish_reason: "stop" | "length" | null;
-  weights: [step: number, weight: number][];
+  weights: [step: number, weight: number][]; // all, or if first_token > 0 those since since_step
   share: number; // of the fork's weight
   born: number;
   touched: number; // step of the last change
-  limited_steps: number[];
+  limited_steps: number[]; // as the weights
   first_token: number; // index in the path of the first token that this message holds
   tokens: TokenTuple[];
 }
@@ -336,7 +336,7 @@ export type Send = <Name extends CommandName>(
 
 /** The arguments of a Streamlit component, version 2. */
 export interface StreamlitArguments {
-  data?: [Message] | null;
+  data?: Uint8Array | null; // a Message as JSON
   parentElement: (HTMLElement | ShadowRoot) & { __board?: Board; __tour?: Tour };
   setTriggerValue(name: string, value: unknown): void;
 }
