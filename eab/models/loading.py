@@ -4,6 +4,9 @@ Only weights in safetensors and GGUF are loaded, and no code from the Hub is run
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import Filter, LogRecord
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +35,7 @@ DTYPES: Final = {
 }
 
 
+_REPORTS: Final = "transformers.modeling_utils"  # the logger of transformers' reports on loading
 # transformers changes classes and defaults of torch while it loads: for two threads at a time,
 # weights seem to be missing (transformers 5.23).
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -109,15 +113,31 @@ def _load(
     """The tokenizer, and the model on the CPU; `holds_all` is the device that will hold all of it
     as loaded.
     """
-    with _ONE_AT_A_TIME:
-        bars = progress.is_progress_bar_enabled()
-        progress.disable_progress_bar()  # for the weights; downloads keep theirs
-        try:
-            load = gguf.load if source.kind == "gguf" else pretrained.load
-            return load(name, source, dtype, holds_all)
-        finally:
-            if bars:
-                progress.enable_progress_bar()
+    with _ONE_AT_A_TIME, _quiet_transformers():
+        load = gguf.load if source.kind == "gguf" else pretrained.load
+        return load(name, source, dtype, holds_all)
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without its progress bar of weights (downloads keep theirs), and without its table of weights
+    that do not fit: what matters of these is an error of ours.
+    """
+    bars, log = progress.is_progress_bar_enabled(), progress.get_logger(_REPORTS)
+    no_report = _NoReport()
+    progress.disable_progress_bar()
+    log.addFilter(no_report)
+    try:
+        yield
+    finally:
+        log.removeFilter(no_report)
+        if bars:
+            progress.enable_progress_bar()
+
+
+class _NoReport(Filter):
+    def filter(self, record: LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
 
 
 def _placed(
