@@ -47,7 +47,7 @@ def show(name: Annotated[str, typer.Argument(help="As --model of the other comma
     kind = "attention layer" if card.shares_rows and card.state_bytes else "layer"
     print(
         f"{card.name}: {card.family}, {counted(card.layers, kind)} with {card.dtype} on "
-        f"{card.device}, reads {counted(model.context, 'token')}."
+        f"{card.device}, reads up to {counted(model.context, 'token')}."
     )
     rows = f"KV rows are shared between paths, {human_bytes(card.row_bytes)} for each token."
     print(card.memory_words or rows)

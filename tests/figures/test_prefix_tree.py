@@ -1,0 +1,25 @@
+"""The picture of a prefix cache: what its segments are called, and what is said of one that is off."""
+
+from eab.analysis.prefixes import PrefixesNow, SegmentNow
+from eab.figures.prefix_tree import prefix_figure, prefix_sentence
+
+LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"
+
+
+def chain(depth: int) -> PrefixesNow:
+    """Segments with a long text, each after the one before it."""
+    segments = [SegmentNow(number, number - 1, LONG, 20, 0, 0) for number in range(depth)]
+    return PrefixesNow("model", 64, 1000, 40, 10, segments)
+
+
+def test_a_text_is_shortened_to_the_width_of_its_segment_but_not_under_the_pointer() -> None:
+    for depth, longest in ((1, 120), (2, 60), (6, 20), (40, 8)):
+        [icicle] = prefix_figure(chain(depth)).data
+        assert {len(text) for text in icicle.text} == {min(longest, len(LONG))}
+        assert {len(label) for label in icicle.labels} == {60}
+
+
+def test_it_is_said_that_a_model_has_none() -> None:
+    words = prefix_sentence(PrefixesNow("model", 0, 0, 0, 0, ()))
+    assert words.startswith("Every run of model computes its whole prompt:")
+    assert "states" in words
