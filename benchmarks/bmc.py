@@ -38,9 +38,10 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
+from eab.caches.growth import Workload, best_r, growth_step, overhead
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
+from eab.config import AUTO, AllocationStep
 from eab.figures.timings import in_ms
 from eab.labs.bmc.measure import sensitivity_to_r
 from eab.labs.bmc.pictures import growth_sentence
@@ -88,9 +89,7 @@ class Competitor:
         return mean + spread
 
 
-def tree(
-    ours: HuggingFaceModel, case: Case, r: int | GrowthRule, padded: bool
-) -> Callable[[], Step]:
+def tree(ours: HuggingFaceModel, case: Case, r: AllocationStep, padded: bool) -> Callable[[], Step]:
     """A step of this project's tree cache."""
 
     def prepare() -> Step:
@@ -175,15 +174,14 @@ def field_of(
     plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int
 ) -> list[Competitor]:
     """The competitors of one case; `r` is the predicted r* for it."""
-    # What `auto` chooses where spare rows are not visited
-    ahead = auto_growth_rule(None)(case.context, case.paths, case.paths)
+    ahead = growth_step(AUTO, case.context, case.paths)
     return [
         Competitor("tree, r = 1, padded (copy at every step)", tree(ours, case, 1, True)),
         Competitor(f"tree, r* = {r}, padded", tree(ours, case, r, True), period=r),
         Competitor(f"tree, {ROOM} steps up front, padded", tree(ours, case, ROOM, True)),
         Competitor(
             "tree, r = auto, sliced",
-            tree(ours, case, auto_growth_rule(None), False),
+            tree(ours, case, AUTO, False),
             growth_every=ahead,
         ),
         Competitor(

@@ -290,16 +290,16 @@ class BranchingConfig:
         widget=Menu(get_args(CacheName)),
     )
     r: AllocationStep = setting(
-        4,
+        AUTO,
         Whole(1, MAX_NEW_TOKENS, hint=f"1 reallocates at every step; or {AUTO!r}", or_word=AUTO),
         KV_CACHE,
         "r: steps of spare room per allocation",
         "When the tree cache is full, it grows by the rows of r decode steps. 1 copies the cache "
-        "at every step; max_new_tokens or more allocates all rows at the start; auto chooses r "
-        "at every growth.",
-        more="This is the r of BMC (arXiv 2511.12031); eab.caches.growth has the cost model "
-        "behind auto. It changes time and bytes, never the tokens. The default is small, so "
-        "short runs reserve little; its growths take about 3 % of a step of the embedded model.",
+        "at every step; max_new_tokens or more allocates all rows at the start; auto adds a "
+        "quarter of the rows in use, at least those of 4 steps.",
+        more="This is the r of BMC (arXiv 2511.12031). It changes time and bytes, never the "
+        "tokens. With auto, short runs reserve little, and what a long run copies stays "
+        "proportional to its length.",
         widget=Steps(R_STEPS),
     )
     attention: AttentionName = setting(

@@ -13,8 +13,8 @@ from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
-from eab.caches.growth import CostModel, auto_growth_rule
-from eab.config import AUTO
+from eab.caches.growth import CostModel
+from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
 from eab.labs.bmc.results import Experiment, Report, dumps
@@ -34,11 +34,13 @@ length. If all rows are allocated at the start, nothing is copied. Spare rows co
 the attention kernel processes them. The tree cache supports both:
 
 - **sliced** (the default): attention reads only the rows in use. Spare rows then cost only memory,
-  and `auto` grows by a quarter of the rows in use. Shapes change at every step; ordinary kernels
-  handle this well.
+  so a large r is no loss. Shapes change at every step; ordinary kernels handle this well.
 - **padded**: attention reads all allocated rows, and a mask hides the spare ones. CUDA graphs need
   this, because shapes stay fixed until the tensors grow. The best r then balances copies and spare
-  rows; `auto` chooses it at each growth, with constants fitted on this machine.
+  rows.
+
+With `auto` (the default) the tensors grow by a quarter of the rows in use, and by at least 4 steps:
+what is copied stays proportional to the length, however long a run becomes.
 
 After a fork both need a mask, because the rows of one path are scattered among those of other
 paths. Both produce the same tokens.
@@ -53,14 +55,8 @@ $$
 r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
 $$
 
-and the best *r* for the next growth, at *n* rows, is
-
-$$
-r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}
-$$
-
-The second formula needs only the current length. `auto` uses it, because a path may end at any
-step. `eab/caches/growth.py` derives both; the constants of the paper are not used.
+`eab/caches/growth.py` derives it; the constants are fitted on this machine, and those of the paper
+are not used.
 """
 PAPER = (
     "From the paper's abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face "
@@ -116,11 +112,11 @@ def your_run() -> None:
         "the recording, without the model."
     )
     costs = fitted()
-    choices: tuple[int | str, ...] = (AUTO, *CURVE)
+    choices: tuple[AllocationStep, ...] = (AUTO, *CURVE)
     curve = {} if costs is None else {r: overhead_of(demand, r, costs) for r in CURVE}
     st.session_state.setdefault("bmc_r", bmc.best_r(curve) if curve else 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
-    steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
+    steps = demand.at(r)
     if curve:
         figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
         draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))

@@ -31,7 +31,8 @@ class Example(NamedTuple):
 
 
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
-COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
+# The figures in the sentences, and the lesson on growth, are those with this r.
+COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024, "r": 4}
 # Near what the page starts with (app/widgets/starting_values.py); each example has a threshold for its
 # own prompt, near the 0.9 quantile of the entropies along its greedy text.
 CHAT: dict[str, Any] = {
@@ -42,6 +43,7 @@ CHAT: dict[str, Any] = {
     "top_p": 0.9,
     "max_new_tokens": 48,
     "kv_limit_mib": 1024,
+    "r": 4,
 }
 LIGHTHOUSE = (
     "Read this report, then answer.\n\nThe lighthouse on Gull Rock was built of grey stone, far out "

@@ -124,12 +124,12 @@ class Worker:
         """Load the model and check the prompts, so that a wrong one is reported before the wait."""
         try:
             model, job = self._models.get(live.model_name), live.job
-            from eab.engine.build import check_and_calibrate, encode
+            from eab.engine.build import check_request, encode
             from eab.engine.loop import stop_when
 
             for request in job.requests:
                 self._admission.check_prompt(len(encode(model, request)))
-                check_and_calibrate(model, request)
+                check_request(model, request)
             draft = self._models.get(DRAFT) if job.needs_draft else None
             asked = job.begin(Ready(model, draft, job.requests))
         except BaseException as error:  # a panic in compiled code is not an Exception

@@ -3,13 +3,15 @@
 Rows are counted from the events of the run. Which rows it needs does not depend on r: free rows are
 reused before the tensors grow, and the tensors shrink when paths have ended. This is exact for the
 tree cache without suffix blocks (eab.caches.cascade; on a CPU, for many paths with long private
-suffixes) until rows lie free between others when it shrinks, and else nearly so.
+suffixes) until rows lie free between others when it shrinks, and else nearly so. The memory limit
+is left out: the tree cache grows by fewer rows near it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eab.caches.growth import CostModel, GrowthRule, gives_back
+from eab.caches.growth import CostModel, gives_back, growth_step
+from eab.config import AllocationStep
 from eab.run import RunState
 
 
@@ -47,8 +49,8 @@ class Demand:
     paths_allowed: int
     row_bytes: int
 
-    def at(self, r: int | GrowthRule) -> list[Held]:
-        """What the tensors hold in each step at this growth step or growth rule."""
+    def at(self, r: AllocationStep) -> list[Held]:
+        """What the tensors hold in each step at this growth step."""
         if not self.needs:
             return []
         reserved = self.needs[0].used
@@ -58,7 +60,7 @@ class Demand:
         found = [Held(0, self.needs[0].used, held, 0, True)]
         for need in self.needs[1:]:
             before, left = need.used - need.paths, self.steps_allowed - need.step
-            steps = r if isinstance(r, int) else r(before, need.paths, need.paths)
+            steps = growth_step(r, before, need.paths)
             ahead, copied = min(steps, left) * need.paths, 0
             least = max(reserved, need.used)
             if gives_back(held, least, max(reserved, need.used + ahead)):

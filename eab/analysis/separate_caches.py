@@ -1,17 +1,15 @@
 """The bytes that the live paths of a run would hold with separate KV caches, from its events.
 
 A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
-both sides have reserved rows. With r = auto it grows by a quarter of its rows, because a run file
-lacks the measured costs of padded attention. The other caches never reserve rows. In a layer that
-reads only the last tokens, a separate cache keeps only their rows, as that of transformers does.
+both sides have reserved rows. The other caches never reserve rows. In a layer that reads only the
+last tokens, a separate cache keeps only their rows, as that of transformers does.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 
 from eab.analysis.kv_demand import Demand, Need
-from eab.caches.growth import auto_growth_rule
-from eab.config import AUTO, AllocationStep
+from eab.config import AllocationStep
 from eab.events import KVUsage, ModelCard, RunStarted
 
 
@@ -62,5 +60,5 @@ def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> i
 def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
     """Rows that the cache of one path holds after 0, 1, 2 ... new tokens."""
     needs = tuple(Need(step, prompt + step, 1) for step in range(max_new_tokens))
-    steps = Demand(needs, max_new_tokens, 1, 0).at(auto_growth_rule(None) if r == AUTO else r)
+    steps = Demand(needs, max_new_tokens, 1, 0).at(r)
     return tuple(step.held for step in steps)

@@ -110,8 +110,8 @@ class OtherSettings(TypedDict, total=False):
     """
     r: AllocationStep
     """When the tree cache is full, it grows by the rows of r decode steps. 1 copies the cache at
-    every step; max_new_tokens or more allocates all rows at the start; auto chooses r at every
-    growth. Allowed: 1 to 4096, or auto. Default: 4.
+    every step; max_new_tokens or more allocates all rows at the start; auto adds a quarter of
+    the rows in use, at least those of 4 steps. Allowed: 1 to 4096, or auto. Default: auto.
     """
     attention: AttentionName
     """Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, with

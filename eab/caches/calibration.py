@@ -6,18 +6,16 @@ Two short fits: seconds of growths over rows in use, and seconds of forward pass
 import statistics
 from collections import defaultdict
 from collections.abc import Generator
-from functools import lru_cache
 from typing import Final
 
 import torch
 
-from eab.caches.growth import ROW_BLOCK, Calibration, CostModel, fit_cost_model
+from eab.caches.growth import ROW_BLOCK, Calibration, fit_cost_model
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, prefilled_tree, time_attention
 from eab.events import Progressed
 
 ROUNDS: Final = 7
-ROUNDS_BEFORE_A_RUN: Final = 3  # a run should start soon
 MAX_TOKENS: Final = 8
 GRID_POINTS: Final = 5
 REPEATS: Final = 3  # in each round
@@ -93,22 +91,3 @@ def calibrate(
         calibrator.measure()
         yield Progressed((number + 1) / rounds, f"calibrating: round {number + 1} of {rounds}")
     return calibrator.fit()
-
-
-def calibrated(shape: KVShape, rows: int) -> CostModel:
-    """The constants for runs of about `rows` rows; measured once per process, shape and number of
-    threads.
-    """
-    rounded = 1 << (max(64, min(rows, MAX_ROWS // 2)) - 1).bit_length()
-    return _calibrated(shape, rounded, torch.get_num_threads())
-
-
-@lru_cache(maxsize=32)
-def _calibrated(shape: KVShape, rows: int, threads: int) -> CostModel:
-    steps = calibrate(Calibrator(shape, rows), ROUNDS_BEFORE_A_RUN)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            calibration: Calibration = end.value
-            return calibration.costs

@@ -5,7 +5,6 @@ from typing import assert_never
 from eab.caches.base import KVCache
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
-from eab.caches.growth import GrowthRule
 from eab.caches.hybrid import HybridCache
 from eab.caches.own import OwnCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
@@ -13,14 +12,14 @@ from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.config import CacheName
+from eab.config import AllocationStep, CacheName
 from eab.errors import ConfigError
 
 
 def make_cache(
     name: CacheName,
     shape: KVShape,
-    r: int | GrowthRule,
+    r: AllocationStep,
     byte_limit: int,
     padded: bool = False,
     top_k: int = 1,

@@ -1,13 +1,14 @@
-"""When to reallocate the KV tensors: growth rules, and the cost model behind them.
+"""When to reallocate the KV tensors: the growth step r, and a cost model of it.
 
-A growth rule chooses the growth step r: for how many decode steps the tensors grow when they are
-full. A large r means few copies, but many spare rows (slack capacity); r = 1 means no spare rows,
-but a copy at every step.
+r says for how many decode steps the tensors grow when they are full. A large r means few copies,
+but many spare rows (slack capacity); r = 1 means no spare rows, but a copy at every step. With
+r = "auto" they grow by a share of the rows in use (`growth_step`).
 
-The cost model balances the two for padded attention, which visits the spare rows under the mask.
-The tensors grow by R rows when they are full. With n rows in use, one growth copies n rows and
-takes `copy_row * n + allocation`; if a step keeps m rows, it happens every R / m steps. Between two
-growths, (R - m) / 2 spare rows are visited per step on average, for `spare_row` each. Per step:
+The cost model is for padded attention, which visits the spare rows under the mask, and for runs
+whose length is known; the BMC laboratory measures its constants. The tensors grow by R rows when
+they are full. With n rows in use, one growth copies n rows and takes `copy_row * n + allocation`;
+if a step keeps m rows, it happens every R / m steps. Between two growths, (R - m) / 2 spare rows
+are visited per step on average, for `spare_row` each. Per step:
 
     m (copy_row * n + allocation) / R  +  spare_row * (R - m) / 2
 
@@ -20,17 +21,16 @@ grows with the square root of N. The formulas are derived here; no constant is t
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final
 
-# (rows in use, paths, tokens of the forward pass) -> growth step r
-GrowthRule: TypeAlias = Callable[[int, int, int], int]
+from eab.config import AUTO, AllocationStep
 
-# Where spare rows cost memory only, a growth adds at most 1 / SLACK_DIVISOR of the rows in use.
+# With r = "auto", a growth adds 1 / SLACK_DIVISOR of the rows in use, and at least so many steps.
 SLACK_DIVISOR: Final = 4
-MAX_GROWTH_STEP: Final = 4096
+LEAST_STEPS: Final = 4
 # Tensors shrink by no fewer rows.
 LEAST_GIVEN_BACK: Final = 512
 # Kernels work in blocks of rows: attention over 255 rows takes longer than over 256.
@@ -118,30 +118,21 @@ def best_r(costs: CostModel, work: Workload) -> int:
     return max(1, round(best_rows(costs, work) / work.kept))
 
 
-def next_r(costs: CostModel, rows: int, paths: int, tokens: int) -> int:
-    """r(n): the growth step at `rows` rows in use if the length of the run is unknown."""
-    growth = 2 * (costs.copy_row * rows + costs.allocation)
-    rows_ahead = _bounded_sqrt(
-        paths * growth, costs.spare_row_seconds(tokens), low=paths, high=MAX_GROWTH_STEP * paths
-    )
-    return max(1, round(rows_ahead / paths))
-
-
 def in_whole_blocks(r: int) -> int:
     """The next growth step with which the tensors grow by whole blocks, if r is a block or more."""
     return r if r < ROW_BLOCK else ROW_BLOCK * math.ceil(r / ROW_BLOCK)
 
 
-def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
-    """The growth rule of r = "auto".
+def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
+    """For how many decode steps of `paths` paths tensors grow that have `rows` rows in use.
 
-    `costs` is None if attention does not visit spare rows. Then the tensors grow by a share of the
-    rows in use, so that the copied rows stay proportional to the length and the spare rows to the
-    memory in use.
+    "auto" is a share of the rows in use, so that the copied rows stay proportional to the length
+    and the spare rows to the memory in use. While that share is less than LEAST_STEPS, as in short
+    runs of many paths, it would grow at nearly every step: 23 times in 48 steps of 20 paths.
     """
-    if costs is None:
-        return lambda rows, paths, tokens: max(1, rows // (SLACK_DIVISOR * paths))
-    return lambda rows, paths, tokens: in_whole_blocks(next_r(costs, rows, paths, tokens))
+    if r == AUTO:
+        return max(LEAST_STEPS, rows // (SLACK_DIVISOR * paths))
+    return r
 
 
 def gives_back(held: int, used: int, needed: int) -> bool:
@@ -151,15 +142,15 @@ def gives_back(held: int, used: int, needed: int) -> bool:
     return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
 
 
-def count_growths(work: Workload, r: int | GrowthRule) -> GrowthCounts:
+def count_growths(work: Workload, r: AllocationStep) -> GrowthCounts:
     """Exact counts of a run in which every step keeps `work.kept` rows (a whole number)."""
     kept = int(work.kept)
     used = held = work.prompt
     growths = copied = spare = 0
     for _ in range(work.rows // kept):
         if used + kept > held:
-            steps = r if isinstance(r, int) else r(used, kept, work.tokens)
-            growths, copied, held = growths + 1, copied + used, held + steps * kept
+            more = growth_step(r, used, kept) * kept
+            growths, copied, held = growths + 1, copied + used, held + more
         used += kept
         spare += held - used
     return GrowthCounts(growths, copied, spare)

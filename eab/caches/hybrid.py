@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import Attends, ForwardBatch
-from eab.caches.growth import GrowthRule
 from eab.caches.ledger import check_limit
 from eab.caches.own import OwnCache, RowsFor
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.shape import KVShape
 from eab.caches.state_recovery import StateRecovery
 from eab.caches.tree import TreeCache
+from eab.config import AllocationStep
 from eab.events import Growth, KVUsage
 
 
@@ -37,7 +37,7 @@ class _Layers:
 class HybridCache(OwnCache):
     """Rows and states for one run."""
 
-    def __init__(self, shape: KVShape, r: int | GrowthRule, byte_limit: int) -> None:
+    def __init__(self, shape: KVShape, r: AllocationStep, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         assert shape.own is not None
         self._layers, self._one_by_one = shape.own.shared_layers, shape.own.whole_prompts

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.caches.growth import GrowthRule
 from eab.caches.layers import EVERYTHING
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.prefix_cache import PrefixCache, Rows, Segment
 from eab.caches.shape import KVShape
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 from eab.caches.tree import TreeCache
-from eab.config import PREFIX_CACHE_MIB
+from eab.config import PREFIX_CACHE_MIB, AllocationStep
 from eab.events import KVUsage, PathRows
 
 LEAST_IN_PLACE: Final = 32  # rows of a segment
@@ -64,7 +63,7 @@ class PrefixedTreeCache(TreeCache):
     def __init__(
         self,
         shape: KVShape,
-        r: int | GrowthRule,
+        r: AllocationStep,
         byte_limit: int,
         padded: bool,
         prefixes: Prefixes,

@@ -14,10 +14,11 @@ import torch
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.deep_copy import DeepCopyCache
-from eab.caches.growth import ROW_BLOCK, GrowthRule
+from eab.caches.growth import ROW_BLOCK
 from eab.caches.layers import RowShape
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
+from eab.config import AllocationStep
 from eab.events import Growth
 
 RunBatch: TypeAlias = Callable[[ForwardBatch], object]
@@ -30,7 +31,7 @@ class TimedTreeCache(TreeCache):
     It uses no static buffers: the kernels are timed as they are launched.
     """
 
-    def __init__(self, shape: KVShape, r: int | GrowthRule, padded: bool) -> None:
+    def __init__(self, shape: KVShape, r: AllocationStep, padded: bool) -> None:
         super().__init__(shape, r, NO_LIMIT, padded, static_buffers=False)
         self.growth_seconds = 0.0
 
@@ -92,7 +93,7 @@ def attention_alone(shape: KVShape) -> RunBatch:
 def prefilled_tree(
     shape: KVShape,
     rows: int,
-    r: int | GrowthRule,
+    r: AllocationStep,
     *,
     padded: bool,
     paths: int = 1,

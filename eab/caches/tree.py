@@ -7,8 +7,8 @@ Free rows are reused lowest first. While shared-prefix attention pays off (see `
 are taken at the end instead, so that private suffixes stay contiguous. Rows that are in use move
 together, in an order that attention reads fast, when that pays off, or when a quarter of the rows
 is free (see `row_order`). None of this depends on the number of spare rows, so r never changes
-which rows attention reads. The tensors grow by r decode steps' worth of rows at a time (BMC, arXiv
-2511.12031), and shrink when paths have ended.
+which rows attention reads. The tensors grow by the rows of r decode steps (BMC, arXiv 2511.12031),
+and shrink when paths have ended.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row that was ever given to a token. Padded attention visits every row that the tensors hold, the
@@ -27,7 +27,7 @@ from torch import Tensor
 from eab.caches.attention import SuffixIndex, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
-from eab.caches.growth import LEAST_GIVEN_BACK, GrowthRule, gives_back
+from eab.caches.growth import LEAST_GIVEN_BACK, gives_back, growth_step
 from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.moving import in_order, reorder, resize
@@ -36,6 +36,7 @@ from eab.caches.reading import Reading, plan_readings, seen_by_kind
 from eab.caches.row_order import LEAST_SAVING, RowOrder, Upkeep, best_order
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
+from eab.config import AllocationStep
 from eab.events import Growth, KVUsage, PathRows
 
 
@@ -45,7 +46,7 @@ class TreeCache:
     def __init__(
         self,
         shape: KVShape,
-        r: int | GrowthRule,
+        r: AllocationStep,
         byte_limit: int,
         padded: bool = False,
         *,
@@ -54,7 +55,7 @@ class TreeCache:
         """Make an empty cache.
 
         Args:
-            r: Growth step in decode steps, or a growth rule that chooses it at each growth.
+            r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
             static_buffers: Whether padded batches may use static buffers, where the shape does.
         """
@@ -150,7 +151,7 @@ class TreeCache:
             tokens = max(tokens, self._blocks[-1].suffixes)  # those of ended paths take rows, too
         if self._end + tokens <= self.rows:
             return self.rows
-        return self.rows + max(self._ahead(self._end, paths, tokens), tokens)
+        return self.rows + max(self._ahead(self._end, paths), tokens)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free K and V of all rows until they are computed again."""
@@ -180,18 +181,17 @@ class TreeCache:
         new = end + np.array(slots or range(more), dtype=np.int64)
         return np.concatenate([holes, new]), growth
 
-    def _ahead(self, used: int, paths: int, count: int) -> int:
+    def _ahead(self, used: int, paths: int) -> int:
         """How many rows r decode steps take if `used` rows are in use."""
-        r = self.r if isinstance(self.r, int) else self.r(used, paths, count)
+        r = growth_step(self.r, used, paths)
         return paths * (r if self._steps_left is None else min(r, self._steps_left))
 
     def _grow_ahead(self, used: int, paths: int, count: int, missing: int) -> Growth:
-        """Grow by r decode steps, but by no more rows than these paths can still fill, and at least
-        by `missing` rows.
-        """
-        more = ahead = self._ahead(used, paths, count)
+        """Grow by r decode steps, as far as these paths can fill them within the byte limit."""
+        ahead = self._ahead(used, paths)
+        more = min(ahead, self.byte_limit // self.shape.row_bytes - self.rows_in_place - self.rows)
         if self._steps_left is not None:
-            more = min(ahead, self._steps_left * paths - (count - missing))
+            more = min(more, self._steps_left * paths - (count - missing))
         return replace(self.grow(max(more, missing)), r=ahead // paths)
 
     def _tidy(self, paths: Sequence[int], count: int) -> None:
@@ -199,7 +199,7 @@ class TreeCache:
         used = int(np.count_nonzero(self._ref_counts[: self._end]))
         order = self._better_order(paths, used, self._end - used, count)
         end = self._end if order is None else used
-        ahead = self._ahead(used, len(paths), count)
+        ahead = self._ahead(used, len(paths))
         least, needed = (max(self._reserved, end + count + more) for more in (0, ahead))
         saves = order is not None and self.rows - needed > needed // 8 + LEAST_GIVEN_BACK
         shrinks = saves or gives_back(self.rows, least, needed)

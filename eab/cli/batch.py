@@ -80,12 +80,12 @@ class _Made:
 
 
 def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
-    from eab.engine.build import check_and_calibrate
+    from eab.engine.build import check_request
 
     problems: list[str] = []
     for line in lines:
         try:
-            check_and_calibrate(model, line.request)
+            check_request(model, line.request)
         except EabError as error:
             problems.append(f"line {line.number}: {error}")
     return problems

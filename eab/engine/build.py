@@ -5,9 +5,7 @@ from eab.branching.logits_processing import penalties
 from eab.branching.own import check_is_there, plain_name
 from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
-from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
-from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, in_whole_blocks
 from eab.caches.prefixed_tree import Prefixes
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
@@ -30,8 +28,6 @@ def build(
 ) -> Generation:
     """Make a run from its cache, policy and speculator; `draft` is only for the drafter `model`.
 
-    With r = "auto" this may measure the machine for a few seconds; see `check_and_calibrate`.
-
     Raises:
         PromptError: The prompt is empty, too long, or has already ended.
         ConfigError: The drafter is `model` and there is no draft model, a program gave the policy
@@ -41,7 +37,7 @@ def build(
     tokens, config = encode(model, request), request.config
     check_processors(model, request)
     policy = make_policy(config, threshold_nats, request.policy)
-    cache = new_cache(model, config, len(tokens), prefixes)
+    cache = new_cache(model, config, prefixes)
     started = RunStarted(
         request.prompt or token_text.join(map(model.text, request.token_ids)),
         tokens,
@@ -60,14 +56,11 @@ def build(
     return Generation(model, started, cache, policy, speculator, processors, reader)
 
 
-def check_and_calibrate(model: LanguageModel, request: Request) -> None:
-    """Do the parts of `build` that may fail or take seconds, before a run waits in the queue.
-
-    The measured costs are kept for the whole process, so `build` is then quick.
-    """
+def check_request(model: LanguageModel, request: Request) -> None:
+    """Do the parts of `build` that may fail, before a run waits in the queue."""
     check_processors(model, request)
     check_is_there(request.config, request.policy)
-    _growth_rule(model, request.config, len(encode(model, request)))
+    encode(model, request)
 
 
 def check_processors(model: LanguageModel, request: Request) -> None:
@@ -88,41 +81,18 @@ def check_processors(model: LanguageModel, request: Request) -> None:
 
 
 def new_cache(
-    model: LanguageModel,
-    config: BranchingConfig,
-    prompt_length: int,
-    prefixes: Prefixes | None = None,
+    model: LanguageModel, config: BranchingConfig, prefixes: Prefixes | None = None
 ) -> KVCache:
-    """An empty KV cache as the settings ask for, for a prompt of `prompt_length` tokens."""
+    """An empty KV cache as the settings ask for."""
     return make_cache(
         config.cache,
         model.kv_shape,
-        _growth_rule(model, config, prompt_length),
+        config.r,
         config.kv_limit_mib * 2**20,
         config.attention == "padded",
         config.top_k,
         prefixes,
     )
-
-
-def _growth_rule(
-    model: LanguageModel, config: BranchingConfig, prompt_length: int
-) -> int | GrowthRule:
-    """The growth step r of the tree cache, or the rule that chooses it at every growth.
-
-    Only where attention visits spare rows does "auto" weigh copies against spare rows. The costs of
-    both are then measured on this machine, which takes a few seconds once per model. The length of
-    the run is known in advance only for a single path that no token can end.
-    """
-    if config.r != "auto":
-        return config.r
-    others = model.kv_shape.blocks or model.kv_shape.own
-    if config.attention == "sliced" or config.cache != "tree" or others:
-        return auto_growth_rule(None)
-    costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
-    if config.max_paths == 1 and not model.stop_ids and not config.stop:
-        return in_whole_blocks(best_r(costs, Workload(config.max_new_tokens, prompt_length)))
-    return auto_growth_rule(costs)
 
 
 def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:

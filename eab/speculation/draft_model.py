@@ -15,8 +15,7 @@ from eab.branching.logits_processing import penalties, processed
 from eab.branching.policy import Policy
 from eab.branching.sampling import Predictions
 from eab.caches.factory import make_cache
-from eab.caches.growth import auto_growth_rule
-from eab.config import AUTO, BranchingConfig
+from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import Drafter, DraftRequest
@@ -35,8 +34,7 @@ class DraftModel(Drafter):
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
         self._penalties = penalties(config)
-        r = auto_growth_rule(None) if config.r == AUTO else config.r
-        self._cache = make_cache("tree", model.kv_shape, r, config.kv_limit_mib * 2**20)
+        self._cache = make_cache("tree", model.kv_shape, config.r, config.kv_limit_mib * 2**20)
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:

@@ -25,7 +25,7 @@ from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
 from eab.caches.layers import LayerAttention, RowShape
 from eab.caches.shape import KVShape, OwnMemory
-from eab.config import AUTO, AllocationStep, BranchingConfig
+from eab.config import AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
 from eab.errors import ConfigError, MemoryLimitError, RecordError
@@ -97,10 +97,6 @@ def _started(
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )
-    if config.r == AUTO and config.attention == "padded":
-        raise ConfigError(
-            "with padded attention, r = auto depends on measured times; choose a number for r"
-        )
     recorded = replace(recorded, draft=None)
     if threshold_nats is None:
         return replace(recorded, config=config)
@@ -179,7 +175,7 @@ class _Resimulator:
         self.same = True  # every step so far decided as the recorded run did
         self.policy = make_policy(started.config, started.threshold_nats)
         model = RecordedModel(trace)
-        cache = new_cache(model, started.config, len(started.prompt_tokens))
+        cache = new_cache(model, started.config)
         self.generation = Generation(model, started, cache, self.policy)
 
     def run(self) -> WhatIf:

@@ -16,7 +16,6 @@ from eab.analysis.separate_caches import (
     separate_bytes,
     separate_bytes_used,
 )
-from eab.caches.growth import auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import AllocationStep, BranchingConfig, CacheName
@@ -48,13 +47,19 @@ def rows(run: RunStarted, *lengths: int) -> int:
         (1, [10, 11, 12, 13, 14, 15, 16]),
         (4, [10, 14, 14, 14, 14, 16, 16]),  # only two more tokens after step 4 need a row
         (7, [16, 16, 16, 16, 16, 16, 16]),  # the last token needs no row
-        ("auto", [10, 12, 12, 15, 15, 15, 16]),  # a quarter of 10 rows, of 12, of 15
+        ("auto", [10, 14, 14, 14, 14, 16, 16]),  # a quarter of 10 rows is less than 4 steps
     ],
 )
 def test_one_cache_counted_by_hand(r: AllocationStep, held: list[int]) -> None:
     run = started(10, r=r, max_new_tokens=7)
     assert [rows(run, length) for length in range(10, 17)] == held
     assert rows(run, 11, 12, 16) == held[1] + held[2] + held[6], "each path has its own"
+
+
+def test_with_auto_one_cache_grows_by_a_quarter_of_its_rows() -> None:
+    run = started(30, r="auto", max_new_tokens=20)
+    held = [rows(run, length) for length in range(30, 50)]
+    assert held == [30] + [37] * 7 + [46] * 9 + [49] * 3  # the last token needs no row
 
 
 def test_caches_that_reserve_nothing_are_compared_with_caches_that_reserve_nothing() -> None:
@@ -82,7 +87,7 @@ def test_a_separate_cache_is_a_tree_cache_with_one_path(
     prompt: int, new_tokens: int, r: AllocationStep
 ) -> None:
     run = started(prompt, r=r, max_new_tokens=new_tokens)
-    cache = TreeCache(SHAPE, auto_growth_rule(None) if r == "auto" else r, 2**30)
+    cache = TreeCache(SHAPE, r, 2**30)
     up_front = new_tokens - 1 if r != "auto" and r >= new_tokens else 0
     for step in range(new_tokens):
         cache.reserve(prompt + up_front, new_tokens - step)

@@ -17,7 +17,7 @@ from eab.board.messages import board_message
 from eab.branching.fair import FairPolicy
 from eab.branching.own import NextToken, PathSoFar
 from eab.branching.policy import Seeded, children_of
-from eab.engine.build import check_and_calibrate
+from eab.engine.build import check_request
 from eab.errors import ConfigError
 from eab.figures.captions import tree_sentence
 from eab.figures.diff import takeaway_sentence
@@ -198,7 +198,7 @@ def test_a_recorded_name_alone_makes_no_run():
     ):
         EntropyAdaptiveBranching(MODEL, policy="own:margin").run("0")
     with pytest.raises(ConfigError, match="own:margin, which a program gave"):
-        check_and_calibrate(MODEL, Request("0", config))
+        check_request(MODEL, Request("0", config))
     asked = eab_here("run", "Once upon a time", "--policy", "own:margin")
     assert asked.returncode != 0
     assert "own:margin, which a program gave" in " ".join(asked.stderr.split())

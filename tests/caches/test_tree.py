@@ -22,6 +22,7 @@ from table_model import TableModel, random_table
 
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
+from eab.errors import MemoryLimitError
 from eab.events import KvMeasured, RowsAllocated
 from eab.run import RunState
 
@@ -260,6 +261,20 @@ def test_the_last_growth_counts_the_rows_that_are_free():
         cache.reserve(0, steps_left)
         fill(cache, [1, 2, 3], 1)
     assert cache.rows == 1 + 3 + 3
+
+
+@pytest.mark.parametrize("r", ["auto", 40])
+def test_near_the_limit_the_tensors_grow_only_as_far_as_it_allows(r):
+    cache = TreeCache(SHAPE, r, byte_limit=107 * SHAPE.row_bytes)
+    cache.reserve(0, 50)
+    fill(cache, [0], 90)
+    cache.fork(0, [1, 2])
+    for _ in range(8):
+        fill(cache, [1, 2], 1)
+    assert cache.rows == 107
+    with pytest.raises(MemoryLimitError, match="a smaller r"):
+        fill(cache, [1, 2], 1)
+    assert cache.rows == 107
 
 
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():

@@ -38,7 +38,7 @@ SHORT = ("--max-new-tokens", "6")
 LINES: list[dict[str, Any]] = [
     {"prompt": "I tossed a coin and it landed on", "id": "coin"},
     {"prompt": "Grandma went to the market", "seed": 4, "max_new_tokens": 3},
-    {"prompt": "Once upon a time", "r": "auto", "policy": "independent", "max_paths": 5},
+    {"prompt": "Once upon a time", "r": 8, "policy": "independent", "max_paths": 5},
 ]
 IDS = ["coin", "00002", "00003"]
 

@@ -41,7 +41,8 @@ from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
 
 MODEL = TableModel(random_table(5, 6))
-CHAIN, SEED, R = st.integers(0, 10**6), st.integers(0, 2**63 - 1), st.integers(1, 12)
+CHAIN, SEED = st.integers(0, 10**6), st.integers(0, 2**63 - 1)
+R = st.integers(1, 12) | st.just("auto")
 STOPS = st.sets(st.integers(0, 5), max_size=2)
 
 
@@ -88,6 +89,7 @@ def near(mine: object, other: object) -> bool:
             "max_new_tokens": st.integers(1, 9),
             "seed": SEED,
             "max_paths": st.just(256),
+            "attention": st.sampled_from(["sliced", "padded"]),
         }
     ),
 )

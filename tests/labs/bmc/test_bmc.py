@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from invented_runs import invented_run
 
 from eab.analysis.kv_demand import demand_of
-from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate, calibrated
-from eab.caches.growth import Calibration, CostModel, auto_growth_rule
+from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
+from eab.caches.growth import Calibration
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -28,14 +28,7 @@ from eab.record import dumps, loads
 from eab.run import RunState, fold
 
 SHAPE = KVShape(2, 2, 8, torch.float32, torch.device("cpu"), group=2)
-COSTS = CostModel(copy_row=2e-6, allocation=1e-5, spare_row=1e-6, spare_query=1e-7)
 BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_tokens": 24, "seed": 3}
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cost model that does not depend on the machine."""
-    monkeypatch.setattr("eab.engine.build.calibrated", lambda shape, rows: COSTS)
 
 
 def decisions(events: list[Any]) -> list[Any]:
@@ -43,7 +36,6 @@ def decisions(events: list[Any]) -> list[Any]:
     return [event for event in events if not isinstance(event, kinds)]
 
 
-@pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     ("family", "settings"),
     [
@@ -66,23 +58,6 @@ def test_the_tokens_are_the_same(
             assert ours.entropy == pytest.approx(theirs.entropy, abs=1e-9)
         else:
             assert getattr(ours, "token", None) == getattr(theirs, "token", None)
-
-
-def test_a_length_that_is_known_gets_the_closed_form(
-    twins: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "eab.engine.build.calibrated", lambda shape, rows: CostModel(1e-6, 0.0, 1e-6)
-    )
-    model = twins("llama").ours
-    config = BranchingConfig(
-        max_paths=1, max_new_tokens=64, r="auto", attention="padded", policy="greedy"
-    )
-    monkeypatch.setattr(model, "stop_ids", frozenset())
-    events = list(event_stream(model, Request("w5", config)))
-    allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
-    chosen = [growth.r for growth in allocated if growth.r]
-    assert chosen[:7] == [8] * 7  # sqrt(64 + 2)
 
 
 def test_an_old_file_without_the_new_fields_loads() -> None:
@@ -147,7 +122,7 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
     configs = (BranchingConfig(**BASE | {"seed": seed, "r": found}) for found in (5, r))
     recorded, real = (fold(event_stream(model, Request("w5 w7 w9", one))) for one in configs)
     demand = demand_of(recorded)
-    counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
+    counted = demand.at(r)
     assert [(step.step, step.held) for step in counted] == held(real)
     copied = [step.copied for step in counted if step.grew][1:]
     growths = [step.growth for step in real.steps if step.growth is not None and step.growth.r]
@@ -181,7 +156,3 @@ def test_the_calibration_measures_growths_and_passes_here() -> None:
     assert {tokens for tokens, _, _ in calibration.visits} == {1, MAX_TOKENS}
     assert all(seconds > 0 for _, seconds in calibration.copies)
     assert all(seconds > 0 for _, _, seconds in calibration.visits)
-
-
-def test_a_run_calibrates_once_per_shape() -> None:
-    assert calibrated(SHAPE, 50) is calibrated(SHAPE, 60)
