@@ -238,9 +238,10 @@ def main() -> None:
     text = (
         markdown_table(heads, rows)
         + "\n"
-        + markdown_table(["ratio", ""], [(name, f"{ratio:.2f}") for name, ratio in ratios.items()])
+        + markdown_table(["ratio", ""], [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
     )
-    publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})
+    result = {"seconds": seconds, "ratios": ratios}
+    publish(options, where("float32"), text, result, mark="wide")
 
 
 if __name__ == "__main__":
