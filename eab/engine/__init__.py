@@ -4,8 +4,8 @@ A step: `Scheduler._schedule` chooses the runs, `Generation.prepare` gives the t
 `run_pass` computes them all, and `Generation.decide` turns the predictions into events.
 
 Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),
-`generation` (the state of one run), `lookahead` (the state of one path), `forward_pass` (one step
-of several runs), `decoding` (one run as a coroutine), `scheduler` (which runs share which pass),
-`loop` (one run alone), `many_runs` (many runs, and what each took). `continuing` makes a run from
-another.
+`generation` (the state of one run), `drafting` (its draft tokens), `lookahead` (the state of one
+path), `forward_pass` (one step of several runs), `decoding` (one run as a coroutine), `scheduler`
+(which runs share which pass), `loop` (one run alone), `many_runs` (many runs, and what each took).
+`continuing` makes a run from another.
 """

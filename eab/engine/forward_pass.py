@@ -48,7 +48,7 @@ class Part:
         """Let the run decide, after a pass that began at `start`."""
         assert self.predictions is not None
         generation = self.generation
-        step, drafting = generation.step, generation.draft_seconds
+        step, drafting = generation.step, generation.drafting.seconds
         with self._noting_errors():
             self.events += generation.decide(self.predictions, self.tokens, forward_seconds)
         seconds = time.perf_counter() - start
@@ -69,7 +69,7 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
     for part in parts:
         part.prepare()
     computed = _forward(model, _without_error(parts))
-    drafting = sum(part.generation.draft_seconds for part in parts)
+    drafting = sum(part.generation.drafting.seconds for part in parts)
     try:
         watch.stop()
         for together, logits in computed:

@@ -21,14 +21,13 @@ from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.prefixed_tree import PrefixedTreeCache
 from eab.caches.state_recovery import StateRecovery
 from eab.caches.tree import TreeCache
-from eab.config import MAX_DRAFT
+from eab.engine.drafting import Drafting
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted
 from eab.engine.request import LogitsReader
 from eab.errors import MemoryLimitError, ModelError
-from eab.events import Event, RowsAllocated, RunStarted, Speculated
+from eab.events import Event, RowsAllocated, RunStarted
 from eab.models.base import LanguageModel
-from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
 
 PREFILL_CHUNK = 512  # tokens
@@ -50,10 +49,11 @@ class Generation:
         logits_reader: LogitsReader | None = None,
     ) -> None:
         self.started, self.config, self.cache = started, started.config, cache
-        self._model, self.policy, self._speculator = model, policy, speculator
+        self._model, self.policy = model, policy
         self.processors, self._logits_reader = processors, logits_reader
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
+        self.drafting = Drafting(model, self.paths, cache, policy, speculator)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self.has_begun = False  # whether it has taken over what the prefix cache holds
         self._recovery: PreemptionRecovery | StateRecovery | None = None  # of what was freed
@@ -87,11 +87,6 @@ class Generation:
         return sum(state.num_pending for state in self.paths.lookahead.values())
 
     @property
-    def draft_seconds(self) -> float:
-        """How long the drafter took for the current pass."""
-        return 0.0 if self._speculator is None else self._speculator.draft_seconds
-
-    @property
     def tree_bytes(self) -> int:
         """Bytes that its cache holds and can free; 0 with one that cannot."""
         return self.cache.bytes_held if isinstance(self.cache, TreeCache | OwnCache) else 0
@@ -99,11 +94,11 @@ class Generation:
     @property
     def most_tree_bytes_next(self) -> int:
         """The most bytes of `tree_bytes` after the next pass."""
-        paths, drafting = len(self.live), self._speculator is not None
-        drafts = MAX_DRAFT * paths if drafting else 0
+        paths = len(self.live)
+        drafts = self.drafting.most(paths)
         if isinstance(self.cache, OwnCache):
             tokens = self.pending_tokens + drafts
-            return self.cache.most_bytes_after(tokens, paths, drafting, self._initial_rows())
+            return self.cache.most_bytes_after(tokens, paths, drafts > 0, self._initial_rows())
         if not isinstance(self.cache, TreeCache):
             return 0
         if self._recovery is not None:
@@ -158,12 +153,13 @@ class Generation:
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
-        self._draft()
+        if not self.prefilling:
+            turns_at = 0 if self._long else self._turns_at  # a pass reads all texts in one way
+            self.drafting.propose(self._in_pass, self.config.max_new_tokens, turns_at)
         try:
             batch = self._batch(pending)
         except MemoryLimitError:  # there may be room without the draft tokens
-            for leaf in self._in_pass:
-                self.paths.lookahead[leaf.path].draft_tokens = []
+            self.drafting.drop(self._in_pass)
             batch = self._batch(pending)
         for leaf, tokens in zip(self._in_pass, pending, strict=True):
             self.paths.lookahead[leaf.path].num_computed += len(tokens)
@@ -210,21 +206,6 @@ class Generation:
         reused = self.cache.rows_in_place if isinstance(self.cache, TreeCache) else 0
         return self.paths.prompt_length - reused + config.max_paths * steps
 
-    def _draft(self) -> None:
-        """Ask the drafter for tokens after each path; never inside the prompt."""
-        if self._speculator is None or self.prefilling:
-            return
-        requests = []
-        for leaf in self._in_pass:
-            tokens = self.paths.lookahead[leaf.path].tokens
-            step = len(tokens) - self.paths.prompt_length
-            limit = self.config.max_new_tokens - 1 - step
-            if self._turns_at and not self._long:  # a pass reads all texts in one way
-                limit = min(limit, self._turns_at - len(tokens))
-            requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, limit))
-        for leaf, drafted in zip(self._in_pass, self._speculator.propose(requests), strict=True):
-            self.paths.lookahead[leaf.path].draft_tokens = drafted
-
     def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
         drafts = [self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
         return self.cache.prepare(
@@ -238,16 +219,7 @@ class Generation:
         """The path, by its stream key, and the step of each prediction of the current pass."""
         if self._recovery is not None:
             return [(ROOT, 0)]  # placeholder: unused while recomputing
-        return [(leaf.stream_key, step) for leaf, step in self._rows()]
-
-    def _rows(self) -> list[tuple[Leaf, int]]:
-        """The path and the step of each row of logits of the current pass."""
-        return [
-            (leaf, len(state.tokens) - self.paths.prompt_length + index)
-            for leaf in self._in_pass
-            for state in [self.paths.lookahead[leaf.path]]
-            for index in range(len(state.draft_tokens) + 1)
-        ]
+        return [(leaf.stream_key, step) for leaf, step in self.paths.logits_rows(self._in_pass)]
 
     def show_logits(self, logits: Tensor) -> None:
         """Show the logits of the current pass to the reader of the request. Those after a rejected
@@ -255,7 +227,8 @@ class Generation:
         """
         if self._logits_reader is None or self.prefilling:
             return
-        for (leaf, step), row in zip(self._rows(), logits, strict=True):
+        rows = self.paths.logits_rows(self._in_pass)
+        for (leaf, step), row in zip(rows, logits, strict=True):
             self._logits_reader(leaf.path, step, row)
 
     def processed(self, logits: Tensor) -> Tensor:
@@ -287,49 +260,28 @@ class Generation:
         step, start = self.step, time.perf_counter()
         if step == 0 and len(self.paths.leaves) == 1:
             self.paths.keep(0)  # others may wait for the prompt
-        speculated = self._verify(predictions)
+        self._check(predictions)
+        speculated = self.drafting.verify(self._in_pass, predictions, self.predicted)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
         while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
             events.append(self.paths.measure())
             events += self._decide_step()
-        if self._speculator is not None and step > 0:  # the pass of the prompt drafts nothing
-            drafts = [(len(draft.draft_tokens), draft.accepted) for draft in speculated]
-            self._speculator.observe(tokens, seconds, drafts, len(self._in_pass), self.step - step)
+        if step > 0:  # the pass of the prompt drafts nothing
+            paths, steps = len(self._in_pass), self.step - step
+            self.drafting.observe(tokens, seconds, speculated, paths, steps)
         return events
 
-    def _verify(self, predictions: Predictions) -> list[Speculated]:
-        """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
-        if not all(entropy == entropy for entropy in predictions.entropies):
-            who = "the logits processors or the model" if self.processors else "the model"
-            if size := self.config.no_repeat_ngram_size:
-                who = f"no_repeat_ngram_size {size} left no token, or {who}"
-            precise = self.started.model.dtype in ("float32", "float64")
-            advice = "its weights may be damaged" if precise else "try dtype float32"
-            raise ModelError(
-                f"{who} gave logits that are not numbers at step {self.step}; {advice}"
-            )
-        drafted = any(self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
-        forced: list[int | None] = [None] * len(predictions.entropies)
-        if drafted:
-            forced = self.policy.forced_tokens(predictions, self.predicted)
-        speculated: list[Speculated] = []
-        first = 0
-        for leaf in self._in_pass:
-            state = self.paths.lookahead[leaf.path]
-            step, proposed = len(state.tokens) - self.paths.prompt_length, len(state.draft_tokens)
-            after = first + proposed + 1
-            if proposed and self._speculator is not None:
-                state.draft_tokens = self._speculator.drafted(leaf.path, state.draft_tokens)
-            draft = tuple(state.draft_tokens)
-            accepted, verified = state.verify(predictions, first, forced[first:after], drafted)
-            first = after
-            if accepted < proposed:
-                self.cache.trim(leaf.path, state.num_computed)
-            if draft:
-                texts = tuple(map(self._model.text, draft))
-                speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
-        return speculated
+    def _check(self, predictions: Predictions) -> None:
+        """Refuse logits that are not numbers."""
+        if all(entropy == entropy for entropy in predictions.entropies):
+            return
+        who = "the logits processors or the model" if self.processors else "the model"
+        if size := self.config.no_repeat_ngram_size:
+            who = f"no_repeat_ngram_size {size} left no token, or {who}"
+        precise = self.started.model.dtype in ("float32", "float64")
+        advice = "its weights may be damaged" if precise else "try dtype float32"
+        raise ModelError(f"{who} gave logits that are not numbers at step {self.step}; {advice}")
 
     def _decide_step(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""

@@ -67,6 +67,15 @@ class Paths:
         )
         return state.num_pending > 0 and not ends and len(state.predictions) < MAX_AHEAD
 
+    def logits_rows(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, int]]:
+        """The path and the step of each row of logits of a pass over these paths."""
+        return [
+            (leaf, len(state.tokens) - self.prompt_length + index)
+            for leaf in leaves
+            for state in [self.lookahead[leaf.path]]
+            for index in range(len(state.draft_tokens) + 1)
+        ]
+
     def measure(self) -> KvMeasured:
         """The KV cache now, for the live paths."""
         return KvMeasured(self.step, self._cache.usage([leaf.path for leaf in self.live]))

@@ -1,0 +1,104 @@
+"""The draft tokens of one run: asked for before a forward pass, verified by its predictions.
+
+Without a drafter a pass verifies no draft tokens, and only takes over its predictions.
+"""
+
+from collections.abc import Sequence
+
+from eab.branching.policy import Leaf, Policy
+from eab.branching.sampling import Predictions
+from eab.caches.base import KVCache
+from eab.config import MAX_DRAFT
+from eab.engine.paths import Paths
+from eab.events import Speculated
+from eab.models.base import LanguageModel
+from eab.speculation.drafter import DraftRequest
+from eab.speculation.speculator import Speculator
+
+
+class Drafting:
+    """The draft tokens of the current pass are those of `paths.lookahead`."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        paths: Paths,
+        cache: KVCache,
+        policy: Policy,
+        speculator: Speculator | None,
+    ) -> None:
+        self._model, self._paths, self._cache, self._policy = model, paths, cache, policy
+        self._speculator = speculator
+
+    @property
+    def seconds(self) -> float:
+        """How long the drafter took for the current pass."""
+        return 0.0 if self._speculator is None else self._speculator.draft_seconds
+
+    def most(self, paths: int) -> int:
+        """The most draft tokens of so many paths in a pass."""
+        return 0 if self._speculator is None else MAX_DRAFT * paths
+
+    def propose(self, leaves: Sequence[Leaf], longest: int, turns_at: int) -> None:
+        """Ask the drafter for tokens after each path.
+
+        Args:
+            longest: New tokens that a path may have.
+            turns_at: The most tokens of a text in this pass; 0: any number.
+        """
+        if self._speculator is None:
+            return
+        requests = []
+        for leaf in leaves:
+            tokens = self._paths.lookahead[leaf.path].tokens
+            step = len(tokens) - self._paths.prompt_length
+            limit = longest - 1 - step
+            if turns_at:
+                limit = min(limit, turns_at - len(tokens))
+            requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, limit))
+        for leaf, drafted in zip(leaves, self._speculator.propose(requests), strict=True):
+            self._paths.lookahead[leaf.path].draft_tokens = drafted
+
+    def drop(self, leaves: Sequence[Leaf]) -> None:
+        """Verify nothing in this pass."""
+        for leaf in leaves:
+            self._paths.lookahead[leaf.path].draft_tokens = []
+
+    def verify(
+        self, leaves: Sequence[Leaf], predictions: Predictions, predicted: list[tuple[int, int]]
+    ) -> list[Speculated]:
+        """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
+        drafted = any(self._paths.lookahead[leaf.path].draft_tokens for leaf in leaves)
+        forced: list[int | None] = [None] * len(predictions.entropies)
+        if drafted:
+            forced = self._policy.forced_tokens(predictions, predicted)
+        speculated: list[Speculated] = []
+        first = 0
+        for leaf in leaves:
+            state = self._paths.lookahead[leaf.path]
+            step, proposed = len(state.tokens) - self._paths.prompt_length, len(state.draft_tokens)
+            after = first + proposed + 1
+            if proposed and self._speculator is not None:
+                state.draft_tokens = self._speculator.drafted(leaf.path, state.draft_tokens)
+            draft = tuple(state.draft_tokens)
+            accepted, verified = state.verify(predictions, first, forced[first:after], drafted)
+            first = after
+            if accepted < proposed:
+                self._cache.trim(leaf.path, state.num_computed)
+            if draft:
+                texts = tuple(map(self._model.text, draft))
+                speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
+        return speculated
+
+    def observe(
+        self,
+        tokens: int,
+        seconds: float,
+        speculated: Sequence[Speculated],
+        paths: int,
+        steps: int,
+    ) -> None:
+        """Tell the speculator what the pass did (see `Speculator.observe`)."""
+        if self._speculator is not None:
+            drafts = [(len(draft.draft_tokens), draft.accepted) for draft in speculated]
+            self._speculator.observe(tokens, seconds, drafts, paths, steps)
