@@ -177,7 +177,7 @@ class Engine:
         policy = (
             ForkUntilFull(config) if self._long_suffixes else make_policy(config, THRESHOLD_NATS)
         )
-        return Generation(model, started, new_cache(model, config, len(tokens)), policy)
+        return Generation(model, started, new_cache(model, config), policy)
 
     def _note(self, event: Event) -> None:
         measured = self.measured

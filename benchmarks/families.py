@@ -9,7 +9,9 @@ transformers' full forward pass. The text is longer than the windows.
 
 `window_over_full`: a decode step of a Mistral with a window in every layer, against the same without
 windows, in turns. `llama_before_over_after`: a decode step of a small Llama with the version of
-COMMIT, against this one; processes in turns, each with its median step.
+COMMIT, against this one; processes in turns, each with its median step. `batched_over_hybrid`: 20
+samples of 40 tokens after a prompt of 300 with a hybrid of 100 million parameters (LFM2: two layers
+with a state to one with rows), by transformers' `generate` in one batch against the tree, in turns.
 """
 
 import copy
@@ -24,11 +26,19 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from published import command_line, markdown_table, publish, where
+from published import (
+    clock_of,
+    command_line,
+    markdown_table,
+    offer_processor_time,
+    publish,
+    where,
+)
 from tiny_by_rule import FAMILIES, tiny_model
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    Lfm2Config,
     MistralConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -43,7 +53,7 @@ from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.transformers_model import TransformersModel
 from eab.run import RunState, fold
-from eab.timing import Measure, Timing, take_turns
+from eab.timing import Clock, Measure, Timing, take_turns
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEFORE: Final = "e7c8e34"  # the last version without layers that differ
@@ -54,6 +64,18 @@ CONFIG: Final = BranchingConfig(
     max_new_tokens=12, max_paths=5, entropy_threshold=0.5, temperature=2
 )
 PATHS, ROWS, STEPS = 20, 300, 40
+SAMPLES: Final = BranchingConfig(max_new_tokens=STEPS, max_paths=PATHS, policy="independent")
+HYBRID: Final = Lfm2Config(
+    vocab_size=16384,
+    hidden_size=768,
+    intermediate_size=3072,
+    num_hidden_layers=14,
+    num_attention_heads=12,
+    num_key_value_heads=4,
+    layer_types=["full_attention" if at % 3 == 2 else "conv" for at in range(14)],
+    bos_token_id=None,
+    eos_token_id=None,
+)
 
 
 def judge(family: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -133,6 +155,40 @@ def _step(window: int | None) -> Measure:
     return lambda: forward(range(1, PATHS + 1)).seconds
 
 
+def hybrid_runs(repeats: int, clock: Clock) -> dict[str, Timing]:
+    """Samples of a hybrid by `generate` in one batch and by the tree, in turns."""
+    torch.manual_seed(0)
+    plain = AutoModelForCausalLM.from_config(HYBRID).eval()
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    ours = wrap_model(copy.deepcopy(plain), tokenizer, "lfm2")
+    prompt = torch.randint(2, HYBRID.vocab_size, (ROWS,)).tolist()
+
+    def tree() -> float:
+        start = clock()
+        run = fold(event_stream(ours, Request("", SAMPLES, token_ids=tuple(prompt))))
+        seconds = clock() - start
+        assert sum(len(sample.token_ids) for sample in run.samples) == PATHS * STEPS
+        return seconds
+
+    @torch.inference_mode()
+    def batched() -> float:
+        tokens, start = torch.tensor([prompt]), clock()
+        made = plain.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            do_sample=True,
+            num_return_sequences=PATHS,
+            max_new_tokens=STEPS,
+            top_k=0,
+            pad_token_id=0,
+        )
+        seconds = clock() - start
+        assert made.shape == (PATHS, ROWS + STEPS)
+        return seconds
+
+    return take_turns({"batched": batched, "tree": tree}, repeats)
+
+
 def llama_rounds(before: str, rounds: int, threads: int) -> list[tuple[float, float]]:
     """Seconds of a step with the version of a commit and with this one, of each round."""
     with tempfile.TemporaryDirectory() as folder:
@@ -156,8 +212,10 @@ def _llama_step(version: Path, threads: int) -> float:
 def main() -> None:
     parser = command_line(__doc__, quick="fewer rounds")
     parser.add_argument("--before", default=BEFORE, metavar="COMMIT")
+    offer_processor_time(parser)
     parser.add_argument("--only", nargs="*", metavar="FAMILY", help="judge these families only")
     options = parser.parse_args()
+    clock = clock_of(parser, options)
     # One for the tiny models: with two, PyTorch's grouped products of experts can wait for ever.
     torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -173,12 +231,14 @@ def main() -> None:
     words = [word for word, _ in found.values() if word != "no configuration"]
     torch.set_num_threads(options.threads)
     windows = window_steps(10 if options.quick else 40)
+    hybrid = hybrid_runs(3 if options.quick else 9, clock)
     llama = llama_rounds(options.before, 5 if options.quick else 15, options.threads)
     before, after = (statistics.median(side) for side in zip(*llama, strict=True))
     ratios = {
         "right_share": words.count("right") / len(words),
         "llama_before_over_after": before / after,
         "window_over_full": windows["with a window of 64"].median / windows["without"].median,
+        "batched_over_hybrid": hybrid["batched"].median / hybrid["tree"].median,
     }
     lines = [[name, f"{value:.2f}"] for name, value in ratios.items()]
     counts = {word: words.count(word) for word in dict.fromkeys(words)}
