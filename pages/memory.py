@@ -34,7 +34,9 @@ A recurrent layer (Mamba, linear attention) or a convolution over the last token
 recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
 all. The KV picture on Explore counts separate caches without the rows that no layer reads any more.
 
-All four produce the same tokens for the same seed. They differ in time and memory.
+All four produce the same tokens for the same seed. They differ in time and memory. Here each run
+computes its own prompt, so that they can be compared. On Explore, runs that begin alike share it in
+the prefix cache (see Batching, Now).
 """
 
 
