@@ -77,6 +77,7 @@ def _application(asked: argparse.Namespace) -> Any:
         "metrics": http.prometheus,
         f"{board_files.FOLDER}/{{name}}": board_files.board_file,
     }
+    board_files.is_served = True
     behind_a_proxy = f"/{asked.base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),

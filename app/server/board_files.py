@@ -32,9 +32,12 @@ export default function (component) {
 """
 
 
-def loader() -> str:
-    """The module that Streamlit sends to the browser."""
-    return _LOADER % f"{FOLDER}/{_name()}"
+is_served = False  # set by app/serve.py; with `streamlit run` alone nobody would answer
+
+
+def component() -> dict[str, str]:
+    """What Streamlit sends to the browser: where the two files are, or what is in them."""
+    return {"js": _LOADER % f"{FOLDER}/{_name()}"} if is_served else _files()
 
 
 async def board_file(request: Request) -> Response:

@@ -14,8 +14,9 @@ from eab.board.messages import Feed
 from eab.config import AllocationStep
 from eab.run import RunState
 
+_FILES: Final = board_files.component()
 _mount: Final[Callable[..., object]] = st.components.v2.component(
-    "eab_board", js=board_files.loader()
+    "eab_board", js=_FILES["js"], css=_FILES.get("css")
 )
 
 _KEY: Final = "board"

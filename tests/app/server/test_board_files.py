@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -15,18 +16,24 @@ def client() -> TestClient:
     return TestClient(Starlette(routes=[route]))
 
 
-def test_the_loader_names_files_that_the_server_has() -> None:
-    found = re.search(r'new URL\("([^"]+)"', board_files.loader())
+def test_the_loader_names_files_that_the_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_files, "is_served", True)
+    loader = board_files.component()["js"]
+    found = re.search(r'new URL\("([^"]+)"', loader)
     assert found is not None
     script, style = (client().get(f"/{found[1]}.{kind}") for kind in ("js", "css"))
     assert script.text == bundle.javascript("streamlit")
     assert style.text == bundle.stylesheet()
     assert script.headers["content-type"].startswith("text/javascript")
     assert "immutable" in style.headers["cache-control"]
+    assert len(loader) < 1000 < len(script.text), "Streamlit sends it with every message"
 
 
-def test_what_streamlit_sends_with_every_message_is_small() -> None:
-    assert len(board_files.loader()) < 1000 < len(bundle.javascript("streamlit"))
+def test_streamlit_alone_sends_the_files_themselves() -> None:
+    assert board_files.component() == {
+        "js": bundle.javascript("streamlit"),
+        "css": bundle.stylesheet(),
+    }
 
 
 def test_other_names_are_not_found() -> None:

@@ -162,9 +162,10 @@ def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
 
 def test_the_keys_of_a_sweep_from_before_a_setting_or_a_field_was_there_stay() -> None:
     card = ModelCard("m", "llama", 8, 1, 1, 4, "float32", "cpu", 32)
-    assert cell_key(card, COIN, SHORT) == "c219d11cc57f2828e46281a0"
-    assert cell_key(card, COIN, replace(SHORT, min_p=0.1)) != "c219d11cc57f2828e46281a0"
-    penalized = replace(SHORT, repetition_penalty=1.1)
+    before = replace(SHORT, r=4)  # the default then
+    assert cell_key(card, COIN, before) == "c219d11cc57f2828e46281a0"
+    assert cell_key(card, COIN, replace(before, min_p=0.1)) != "c219d11cc57f2828e46281a0"
+    penalized = replace(before, repetition_penalty=1.1)
     assert cell_key(card, COIN, penalized) != "c219d11cc57f2828e46281a0"
 
 
