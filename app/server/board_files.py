@@ -12,9 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from eab.board import bundle
 
 FOLDER: Final = "board"
-_HEADERS: Final = {
-    "Cache-Control": "public, max-age=31536000, immutable"
-}  # a change has a new name
+# A change has a new name.
+_HEADERS: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _KINDS: Final = {"js": "text/javascript", "css": "text/css"}
 # The address is relative to the page, which may be served below any path.
 _LOADER: Final = """
@@ -30,7 +29,6 @@ export default function (component) {
   return show(component);
 }
 """
-
 
 is_served = False  # set by app/serve.py; with `streamlit run` alone nobody would answer
 

@@ -17,7 +17,7 @@ from eab.speculation.speculator import Speculator
 
 
 class Drafting:
-    """The draft tokens of the current pass are those of `paths.lookahead`."""
+    """Asks for draft tokens, and verifies them; between, they are kept in `paths.lookahead`."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Drafting:
         for leaf in leaves:
             self._paths.lookahead[leaf.path].draft_tokens = []
 
-    def verify(
-        self, leaves: Sequence[Leaf], predictions: Predictions, predicted: list[tuple[int, int]]
-    ) -> list[Speculated]:
+    def verify(self, leaves: Sequence[Leaf], predictions: Predictions) -> list[Speculated]:
         """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
         drafted = any(self._paths.lookahead[leaf.path].draft_tokens for leaf in leaves)
         forced: list[int | None] = [None] * len(predictions.entropies)
         if drafted:
-            forced = self._policy.forced_tokens(predictions, predicted)
+            rows = self._paths.logits_rows(leaves)
+            at = [(leaf.stream_key, step) for leaf, step in rows]
+            forced = self._policy.forced_tokens(predictions, at)
         speculated: list[Speculated] = []
         first = 0
         for leaf in leaves:

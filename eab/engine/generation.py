@@ -261,7 +261,7 @@ class Generation:
         if step == 0 and len(self.paths.leaves) == 1:
             self.paths.keep(0)  # others may wait for the prompt
         self._check(predictions)
-        speculated = self.drafting.verify(self._in_pass, predictions, self.predicted)
+        speculated = self.drafting.verify(self._in_pass, predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
         while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
