@@ -11,7 +11,12 @@ from app.widgets.charts import csv_file, downloads, draw, origin, white_backgrou
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig
-from eab.labs.variants.costs import COST_NOTE, variant_rows, variants_sentence
+from eab.labs.variants.costs import (
+    COST_NOTE,
+    reuse_sentence,
+    variant_rows,
+    variants_sentence,
+)
 from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """
@@ -34,9 +39,11 @@ A recurrent layer (Mamba, linear attention) or a convolution over the last token
 recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
 all. The KV picture on Explore counts separate caches without the rows that no layer reads any more.
 
-All four produce the same tokens for the same seed. They differ in time and memory. Here each run
-computes its own prompt, so that they can be compared. On Explore, runs that begin alike share it in
-the prefix cache (see Batching, Now).
+All four produce the same tokens for the same seed. They differ in time and memory. Each computes
+its own prompt. The last column, **prompt reused**, is the tree once more, after its first run has
+left its rows in the prefix cache: a run that begins with the same tokens does not compute them
+again, and a long prompt is stored once for both. On Explore, all runs that begin alike do so (see
+Batching, Now).
 """
 
 
@@ -61,6 +68,8 @@ def results(compared: VariantRuns, key: str) -> None:
     with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
     st.text(variants_sentence(compared))
+    if saved := reuse_sentence(compared):
+        st.text(saved)
     chart(
         "Bytes copied and held",
         caches.totals_sentence(compared),

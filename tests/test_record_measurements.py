@@ -16,7 +16,7 @@ from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
 from eab.labs.bmc.results import EXPERIMENTS
 from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import REPEATS, cache_variants
+from eab.labs.variants.results import PROMPT_REUSED, REPEATS, cache_variants
 from eab.labs.variants.times import RunTimed
 from eab.lessons import bundled_runs
 from eab.timing import Claim, Timing
@@ -58,6 +58,7 @@ def test_what_holds_is_written_and_a_claim_inside_the_spread_is_refused(
 def slowed(events: Iterable[Any]) -> Iterator[Any]:
     """The same comparison with invented times, so that no test depends on the machine."""
     seconds = {"tree": 0.01, "concat-cow": 0.02, "deep-copy": 0.03, "recompute": 0.04}
+    seconds[PROMPT_REUSED] = 0.01
     for event in events:
         if isinstance(event, RunTimed):
             one = seconds[event.variant]

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +19,12 @@ from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.formatting import counted
-from eab.labs.variants.costs import COST_NOTE, variant_rows, variants_sentence
+from eab.labs.variants.costs import (
+    COST_NOTE,
+    reuse_sentence,
+    variant_rows,
+    variants_sentence,
+)
 from eab.labs.variants.results import VariantRuns, cost_values
 from eab.run import Path, RunState, Sample
 
@@ -144,10 +150,13 @@ def variants_json(compared: VariantRuns) -> dict[str, Any]:
 
 def variants_summary(compared: VariantRuns) -> RenderableType:
     """What the variants took, side by side, for a terminal."""
-    table = Table("", *(name for name, _ in compared.pairs))
+    names = (name for name, _ in compared.pairs)
+    # Five columns of figures in 80 characters
+    table = Table("", *names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for row in variant_rows(compared):
         table.add_row(row.measure, *row.cells)
-    return Group(table, Text(COST_NOTE, style="dim"), Text(variants_sentence(compared)))
+    words = f"{variants_sentence(compared)} {reuse_sentence(compared)}".rstrip()
+    return Group(table, Text(COST_NOTE, style="dim"), Text(words))
 
 
 def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) -> RenderableType:

@@ -7,7 +7,7 @@ import pytest
 from command_line import eab_here
 
 from eab.caches.concat_cow import ConcatCowCache
-from eab.labs.variants.results import CACHES
+from eab.labs.variants.results import CACHES, PROMPT_REUSED
 
 PROMPT = "I tossed a coin and it landed on"
 
@@ -16,17 +16,23 @@ def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
     file = tmp_path / "caches.json"
     out = eab_here("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
     assert out.returncode == 0, out.stderr
-    for word in (*CACHES, "bytes copied", "allocations", "The same tokens with 4 caches."):
+    for word in (
+        *CACHES,
+        "reused",
+        "copied",
+        "allocations",
+        "All 5 runs have the same tokens.",
+    ):
         assert word in out.stdout
     value = json.loads(file.read_text())
     assert value["agreed"] is True
     costs = {cost["variant"]: cost for cost in value["variants"]}
-    assert tuple(costs) == CACHES
+    assert tuple(costs) == (*CACHES, PROMPT_REUSED)
     assert all(cost["seconds"] > 0 and cost["ended"] == "finished" for cost in costs.values())
     assert costs["deep-copy"]["most_held_bytes"] > costs["concat-cow"]["most_held_bytes"] > 0
     assert costs["recompute"]["most_held_bytes"] == 0
     assert costs["recompute"]["tokens_through_model"] > costs["tree"]["tokens_through_model"]
-    assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 3
+    assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 4
 
 
 def test_compare_caches_to_standard_output_is_json_alone() -> None:

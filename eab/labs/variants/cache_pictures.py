@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from eab.figures.charts import (
     BLUE,
+    GOLD,
     GREEN,
     ORANGE,
     PURPLE,
@@ -19,7 +20,7 @@ from eab.figures.drawing import go, make_subplots
 from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
-from eab.labs.variants.results import VariantRuns
+from eab.labs.variants.results import PROMPT_REUSED, VariantRuns
 from eab.run import RunState, Step
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs, timings_by
 
@@ -37,6 +38,7 @@ STYLES: Final[dict[str, CacheStyle]] = {
     "concat-cow": CacheStyle(ORANGE, "dash", "/"),
     "deep-copy": CacheStyle(GREEN, "dot", "."),
     "recompute": CacheStyle(PURPLE, "dashdot", "x"),
+    PROMPT_REUSED: CacheStyle(GOLD, "longdash", "|"),
 }
 
 

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from eab import token_text
 from eab.analysis.separate_caches import separate_bytes
-from eab.figures.timings import as_long, ms, repeats_words, with_spread
+from eab.figures.timings import as_long, in_ms, ms, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed, with_ratio
-from eab.labs.variants.results import Agreement, RunCost, VariantRuns
+from eab.labs.variants.results import PROMPT_REUSED, Agreement, RunCost, VariantRuns
 from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
 
 
@@ -20,16 +20,20 @@ class VariantRow(NamedTuple):
 
 _TIMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("seconds", "seconds", "{:.2f}".format),
+    ("ms to the first token", "first_step_seconds", ms),
     ("ms per step", "step_seconds", ms),
 )
 _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("tokens through the model", "tokens_through_model", "{:,}".format),
+    ("prompt tokens reused", "tokens_reused", "{:,}".format),
     ("peak bytes", "peak_bytes", human_bytes),
     ("most bytes held", "most_held_bytes", human_bytes),
     ("bytes held at the end", "held_last_bytes", human_bytes),
+    ("of these in the prefix cache", "reused_bytes", human_bytes),
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
+_OF_REUSE: Final = ("tokens_reused", "reused_bytes")  # left out where nothing is reused
 COST_NOTE: Final = (
     "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
     "times differ if their medians are further apart than the wider spread. The peak includes "
@@ -74,6 +78,8 @@ def variant_rows(compared: VariantRuns) -> list[VariantRow]:
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
     for measure, name, written in _COUNTS:
         values = [getattr(cost, name) for cost in costs]
+        if name in _OF_REUSE and not any(values):
+            continue
         cells = tuple(with_ratio(value, values[0], written) for value in values)
         rows.append(VariantRow(measure, cells))
     if not all(cost.ended == "finished" for cost in costs):
@@ -105,7 +111,8 @@ def variants_sentence(compared: VariantRuns) -> str:
     ]
     words = [_difference_words(agreement) for agreement in unlike]
     if agreements and not unlike:
-        words.append(f"The same tokens with {counted(len(agreements) + 1, compared.kind)}.")
+        count = len(agreements) + 1
+        words.append(f"{'Both' if count == 2 else f'All {count}'} runs have the same tokens.")
     ended = [(name, run.ended) for name, run in compared.pairs if run.ended is not None]
     words += [
         f"{name} failed: {token_text.visible(end.message)}."
@@ -122,6 +129,24 @@ def variants_sentence(compared: VariantRuns) -> str:
         )
     words.append(_windows_words(compared))
     return " ".join(filter(None, words)) or "Nothing to compare yet."
+
+
+def reuse_sentence(compared: VariantRuns) -> str:
+    """What it saves that the prefix cache has the prompt; empty if it has not."""
+    costs = {cost.variant: cost for cost in compared.costs()}
+    tree, reused = costs.get("tree"), costs.get(PROMPT_REUSED)
+    if tree is None or reused is None or not reused.tokens_reused:
+        return ""
+    first, again = tree.first_step_seconds, reused.first_step_seconds
+    saved = (
+        f"With the prompt in the prefix cache, {counted(reused.tokens_reused, 'token')} of it "
+        f"{'is' if reused.tokens_reused == 1 else 'are'} not computed again"
+    )
+    if are_too_few(again, first):
+        return f"{saved}."
+    if not differs(again, first):
+        return f"{saved}; the first token takes as long ({NO_DIFFERENCE})."
+    return f"{saved}: the first token takes {in_ms(again)}, {as_long(again, first)} as long."
 
 
 def _windows_words(compared: VariantRuns) -> str:

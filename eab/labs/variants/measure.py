@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from eab.caches.prefix_cache import PrefixCache
+from eab.caches.prefixed_tree import prefix_cache
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Pause, Progressed, RunEnded
-from eab.labs.variants.results import REPEATS, Settings, VariantEvent, possible
+from eab.labs.variants.results import PROMPT_REUSED, REPEATS, Settings, VariantEvent, possible
 from eab.labs.variants.times import RunTimed, run_timed
 from eab.models.base import LanguageModel
 from eab.run import RunFold
@@ -29,16 +31,20 @@ def run_variants(
         name: replace(request, config=replace(request.config, **settings))
         for name, settings in possible(variants, model.card).items()
     }
+    # The first run with the tree finds nothing in it, and leaves its prompt there.
+    prefixes = prefix_cache(model.kv_shape) if PROMPT_REUSED in requests else None
     finished = {}
     for name, asked in requests.items():
-        for event in event_stream(model, asked, draft):
+        known = prefixes if name in ("tree", PROMPT_REUSED) else None
+        for event in event_stream(model, asked, draft, prefixes=known):
             yield event
             if isinstance(event, RunEnded) and event.reason == "finished":
                 finished[name] = asked
     turns = [(number, name) for number in range(repeats) for name in finished]
     for done, (number, name) in enumerate(turns):
         words = f"repeat {number + 1} of {repeats}: {name}"
-        for timed in _timed_run(model, name, finished[name], draft):
+        known = prefixes if name == PROMPT_REUSED else None
+        for timed in _timed_run(model, name, finished[name], draft, known):
             yield (
                 Progressed((done + timed.share) / len(turns), words)
                 if isinstance(timed, Progressed)
@@ -48,10 +54,14 @@ def run_variants(
 
 
 def _timed_run(
-    model: LanguageModel, name: str, request: Request, draft: LanguageModel | None
+    model: LanguageModel,
+    name: str,
+    request: Request,
+    draft: LanguageModel | None,
+    prefixes: PrefixCache | None,
 ) -> Iterator[RunTimed | Progressed]:
     fold = RunFold()
-    for event in event_stream(model, request, draft):
+    for event in event_stream(model, request, draft, prefixes=prefixes):
         fold.apply(event)
         if isinstance(event, Pause):
             steps = len(fold.run.steps) if fold.run is not None else 0

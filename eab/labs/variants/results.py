@@ -15,6 +15,8 @@ from eab.weight_formats import AS_LOADED
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 # Those of a model that keeps states, or all of its memory, in its own way (see `make_cache`)
 OWN_CACHES: Final[tuple[CacheName, ...]] = ("tree", "recompute")
+# The tree once more, when the prefix cache has the prompt from the run before
+PROMPT_REUSED: Final = "prompt reused"
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = MIN_REPEATS  # of each run, after the first
 Settings: TypeAlias = Mapping[str, Any]
@@ -30,8 +32,11 @@ class RunCost:
 
     variant: str
     seconds: Timing  # what all steps took, in each repeat
+    first_step_seconds: Timing  # up to the first token: the prompt is computed
     step_seconds: Timing  # the median of the decode steps, in each repeat
     tokens_through_model: int
+    tokens_reused: int  # tokens of the prompt that were in the prefix cache
+    reused_bytes: int  # of what it holds, what is in the prefix cache
     peak_bytes: int  # the most KV bytes alive at once, temporary tensors included
     most_held_bytes: int  # the most KV bytes held between steps
     held_last_bytes: int
@@ -179,13 +184,14 @@ def possible(variants: Mapping[str, Settings], card: ModelCard) -> Mapping[str, 
     return {
         name: settings
         for name, settings in variants.items()
-        if settings.get("cache", "tree") in OWN_CACHES
+        if settings.get("cache", "tree") in OWN_CACHES and name != PROMPT_REUSED
     }
 
 
 def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:
-    """An empty comparison: the same run with each cache."""
-    return VariantRuns({name: {"cache": name} for name in caches}, "cache")
+    """An empty comparison: the same run with each cache, and the tree again, its prompt reused."""
+    variants: dict[str, Settings] = {name: {"cache": name} for name in caches}
+    return VariantRuns(variants | {PROMPT_REUSED: {"cache": "tree"}}, "cache")
 
 
 def draft_length_variants(drafter: DrafterName) -> VariantRuns:
@@ -214,8 +220,11 @@ def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> R
     return RunCost(
         variant=variant,
         seconds=Timing(tuple(timed.seconds for timed in times)),
+        first_step_seconds=Timing(tuple(timed.first_step for timed in times)),
         step_seconds=Timing(tuple(timed.step_median for timed in times)),
         tokens_through_model=run.tokens_through_model(),
+        tokens_reused=run.tokens_reused,
+        reused_bytes=(kv[-1].rows_reused if kv else 0) * run.started.model.row_bytes,
         peak_bytes=kv[-1].peak_bytes if kv else 0,
         most_held_bytes=max((usage.bytes_held for usage in kv), default=0),
         held_last_bytes=kv[-1].bytes_held if kv else 0,

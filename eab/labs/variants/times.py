@@ -29,6 +29,11 @@ class RunTimed:
         return sum(seconds for seconds in self.step_seconds if seconds is not None)
 
     @property
+    def first_step(self) -> float:
+        """Of the step that computes the prompt, in seconds."""
+        return next(iter(self.step_seconds), None) or 0.0
+
+    @property
     def decode_seconds(self) -> float:
         """Of all steps after the first."""
         return sum(self._decode_steps)

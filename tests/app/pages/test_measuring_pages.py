@@ -29,8 +29,8 @@ from eab.labs.quantization.rounding import ROW, Grid
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_pictures as drafts
 from eab.labs.variants import draft_speed_pictures as draft_speed
-from eab.labs.variants.costs import variant_rows, variants_sentence
-from eab.labs.variants.results import CACHES, REPEATS
+from eab.labs.variants.costs import reuse_sentence, variant_rows, variants_sentence
+from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -57,6 +57,7 @@ def memory_sentences() -> list[str]:
     return [
         caches.answer_sentence(found),
         variants_sentence(found),
+        reuse_sentence(found),
         caches.totals_sentence(found),
         caches.held_sentence(found),
         caches.paths_sentence(found.runs[0]),
@@ -112,7 +113,7 @@ def test_the_first_visit_shows_what_was_recorded(name, sentences, charts, captio
         assert words in page.captions
     tables = {
         "batching": [*WAYS],
-        "memory": [*CACHES],
+        "memory": [*CACHES, PROMPT_REUSED],
         "quantization": [*weight_formats.HEADINGS[1:]],
         "speculative": [*bundled_runs.draft_lengths().variants],
     }
@@ -245,10 +246,10 @@ def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
 def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
     page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
     assert not page.error
-    assert page.words[1] == "The same tokens with 4 caches."
+    assert page.words[1] == "All 5 runs have the same tokens."
     assert MEASURED in page.captions
     assert CAT in page.captions
-    assert [*page.table[0].value.columns] == [*CACHES]
+    assert [*page.table[0].value.columns] == [*CACHES, PROMPT_REUSED]
     assert "Changed since" not in page.captions
     assert "Changed since this run: temperature" in page.put(set_temperature=0.5).captions
 
@@ -274,7 +275,7 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
         live.mark_watched()  # a run that no tab watches is stopped after a while
         time.sleep(0.02)
     page.run()
-    assert page.words[1] == "The same tokens with 4 caches."
+    assert page.words[1] == "All 5 runs have the same tokens."
     assert TOO_FEW in page.words[0]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
@@ -344,7 +345,7 @@ def test_all_draft_lengths_are_tried_here(drafter: str, paths: str) -> None:
     page = opened("speculative").put(drafter_varied=drafter, decode_varied=paths)
     page.generate(prompt="Anna has a red ball. Ben has a red ball. Anna has", set_max_new_tokens=8)
     assert not page.error
-    assert any(words.startswith("The same tokens with 6 draft lengths.") for words in page.words)
+    assert any(words.startswith("All 6 runs have the same tokens.") for words in page.words)
     assert "medians of 7 repeats" in page.said
     assert f"Drafter: {drafter}." in page.captions
     assert len(page.table[0].value.columns) == 6

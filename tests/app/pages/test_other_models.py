@@ -61,7 +61,7 @@ def test_explore_says_what_the_memory_of_a_model_is_made_of(kind, folder) -> Non
 def test_memory_says_what_windows_and_states_change(folder) -> None:
     page = chosen(folder("windows"), "memory").generate()
     assert not page.errors
-    assert "The same tokens with 4 caches." in page.said
+    assert "All 5 runs have the same tokens." in page.said
     assert "All 2 attention layers read only the last 6 tokens, but all rows" in page.said
     assert "Separate caches that drop the rows behind a window would hold " in page.said
     assert "also those that no layer with a window reads any more" in page.captions

@@ -30,11 +30,17 @@ from eab.figures.charts import for_print
 from eab.figures.memory_captions import memory_sentence
 from eab.formatting import times
 from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants.costs import step_claims, variant_rows, variants_sentence
+from eab.labs.variants.costs import (
+    reuse_sentence,
+    step_claims,
+    variant_rows,
+    variants_sentence,
+)
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     CACHES,
     OWN_CACHES,
+    PROMPT_REUSED,
     REPEATS,
     VariantRuns,
     cache_variants,
@@ -49,6 +55,7 @@ from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
 PROMPT = "w5 w9 w33 w2"
 CACHE_VARIANTS = cache_variants().variants
+NAMES = (*CACHES, PROMPT_REUSED)
 
 
 def folded(events: Iterable[Event]) -> VariantRuns:
@@ -88,21 +95,52 @@ def stopped(running) -> Callable[..., VariantRuns]:
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
     alone = fold(event_stream(twins("qwen2").ours, Request(PROMPT, CONFIG)))
-    assert [cache for cache, _ in compared.pairs] == list(CACHES)
+    assert [cache for cache, _ in compared.pairs] == list(NAMES)
     for cache, run in compared.pairs:
-        assert run.started.config == replace(CONFIG, cache=cache)
+        assert run.started.config == replace(CONFIG, **CACHE_VARIANTS[cache])
         found, expected = run.samples, alone.samples
         assert [one.token_ids for one in found] == [one.token_ids for one in expected]
     assert compared.agreed
-    assert variants_sentence(compared) == "The same tokens with 4 caches."
+    assert variants_sentence(compared) == "All 5 runs have the same tokens."
     assert compared.ended == RunEnded(0, "finished")
     assert compared.repeats == REPEATS
+
+
+def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(twins):
+    prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
+    request = Request(prompt, CONFIG)
+    compared = folded(run_variants(twins("qwen2").ours, request, CACHE_VARIANTS, repeats=2))
+    reused = {cost.variant: (cost.tokens_reused, cost.reused_bytes) for cost in compared.costs()}
+    row, found = compared.runs[0].started.model.row_bytes, reused.pop(PROMPT_REUSED)
+    assert found == (99, 99 * row), "the last token of a prompt is always computed"
+    assert set(reused.values()) == {(0, 0)}
+    costs = {cost.variant: cost for cost in compared.costs()}
+    tree, again = costs["tree"], costs[PROMPT_REUSED]
+    assert tree.tokens_through_model - again.tokens_through_model == 99
+    assert compared.agreed
+    rows = {row.measure: row.cells for row in variant_rows(compared)}
+    assert rows["prompt tokens reused"] == ("0", "0", "0", "0", "99")
+    assert "99 tokens of it are not computed again." in reuse_sentence(compared)
+
+
+def test_what_reuse_saves_is_compared_only_beyond_the_spread(compared, first_runs):
+    fast = [
+        RunTimed(name, (seconds, 0.01 + turn / 10_000), 0.0, 0.0, 1, 1, 0)
+        for turn in range(REPEATS)
+        for name, seconds in [(name, 0.02 if name == PROMPT_REUSED else 0.04) for name in NAMES]
+    ]
+    assert reuse_sentence(folded([*first_runs, *fast])).endswith(
+        "the first token takes 20.0 ms, 0.5× as long."
+    )
+    alike = [replace(timed, step_seconds=(0.04, 0.01)) for timed in fast]
+    assert f"as long ({NO_DIFFERENCE})" in reuse_sentence(folded([*first_runs, *alike]))
+    assert reuse_sentence(cache_variants()) == ""
 
 
 def test_costs_are_those_of_the_events(events, compared):
     costs = {cost.variant: cost for cost in compared.costs()}
     place = 0
-    for cache in CACHES:
+    for cache in NAMES:
         end = next(
             index for index in range(place, len(events)) if isinstance(events[index], RunEnded)
         )
@@ -131,14 +169,14 @@ def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events,
 
 def test_the_repeats_take_turns(events):
     timed = [event.variant for event in events if isinstance(event, RunTimed)]
-    assert timed == list(CACHES) * REPEATS
+    assert timed == list(NAMES) * REPEATS
 
 
 def test_stop_keeps_the_repeats_that_were_made(stopped):
     compared = stopped(lambda found: found.repeats == 2)
     assert compared.ended.stopped
     assert compared.complete
-    assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 4
+    assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 5
     assert TOO_FEW in caches.time_sentence(compared)
 
 
@@ -176,13 +214,23 @@ def first_runs(events: list[Event]) -> list[Event]:
 
 def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
     seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
+    seconds[PROMPT_REUSED] = 0.010
     compared = folded([*first_runs, *invented(seconds, 0.001)])
     words = caches.time_sentence(compared)
     assert "; deep-copy 1.77× and recompute 4.08× as long as tree" in words
-    assert "no difference measured for concat-cow (medians of 7 repeats, measured)" in words
+    assert (
+        "no difference measured for concat-cow and prompt reused (medians of 7 repeats, measured)"
+        in words
+    )
     rows = dict(variant_rows(compared))
     assert rows["ms per step"][0] == "13.0 (11.5–14.5)"
-    assert rows["ms per step, times as long"] == ("–", NO_DIFFERENCE, "1.77×", "4.08×")
+    assert rows["ms per step, times as long"] == (
+        "–",
+        NO_DIFFERENCE,
+        "1.77×",
+        "4.08×",
+        NO_DIFFERENCE,
+    )
     assert objections(step_claims(compared)) == []
     answer = caches.answer_sentence(compared)
     assert answer.startswith("Without a KV cache, a step takes 4.08× as long as with the tree.")
@@ -223,6 +271,7 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
             variants_sentence,
         ):
             assert sentence(part)
+        reuse_sentence(part)
         caches.totals_figure(part), caches.held_figure(part), variant_rows(part), costs_table(part)
         variant_steps_table(part)
         assert part.agreed == (part.complete or not length)
@@ -233,9 +282,9 @@ def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(run
     events = list(running(config, repeats=0))
     runs = folded(events).runs
     assert isinstance(events[0], Probed)
-    assert [len(run.probe) for run in runs] == [10] * 4
+    assert [len(run.probe) for run in runs] == [10] * 5
     thresholds = [run.started.threshold_nats for run in runs]
-    assert thresholds == pytest.approx([thresholds[0]] * 4, abs=1e-6)
+    assert thresholds == pytest.approx([thresholds[0]] * 5, abs=1e-6)
 
 
 @pytest.mark.parametrize("prompt", ["", "  ", "\ud800", "w5 " * 200], ids=repr)
@@ -272,13 +321,15 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(running):
         "concat-cow": ("finished", 2),
         "deep-copy": ("failed", 1),
         "recompute": ("failed", 1),
+        PROMPT_REUSED: ("finished", 2),
     }
     assert not compared.agreed
     assert compared.repeats == 2
     assert "deep-copy failed: the KV cache needs" in variants_sentence(compared)
     for run in compared.runs:
         assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
-    assert variant_rows(compared)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
+    ends = ("finished", "finished", "failed", "failed", "finished")
+    assert variant_rows(compared)[-1] == ("ended", ends)
 
 
 class LooksAway(DeepCopyCache):
@@ -292,11 +343,11 @@ class LooksAway(DeepCopyCache):
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(running, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
     compared = folded(running(repeats=0))
-    [other, broken, last] = compared.agreements()
+    [other, broken, *last] = compared.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
     assert other.explained
-    assert last.explained
+    assert all(agreement.explained for agreement in last)
     assert not compared.agreed
     assert "deep-copy gives other results" in variants_sentence(compared)
 
@@ -320,8 +371,8 @@ def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events
 
 def test_charts_show_the_figures_of_the_runs(compared):
     held = caches.held_figure(compared)
-    assert [trace.name for trace in held.data] == list(CACHES)
-    assert len({trace.line.dash for trace in held.data}) == len(CACHES)
+    assert [trace.name for trace in held.data] == list(NAMES)
+    assert len({trace.line.dash for trace in held.data}) == len(NAMES)
     for trace, (_, run) in zip(held.data, compared.pairs, strict=True):
         assert [value * 1024 for value in trace.y] == [step.kv.bytes_held for step in run.steps]
     assert "KiB, measured" in held.layout.yaxis.title.text
@@ -350,8 +401,8 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(compared):
 
 def test_tables_hold_a_line_per_cache_and_step(compared):
     table = variant_steps_table(compared)
-    assert list(table["variant"].unique()) == list(CACHES)
-    assert len(table) == 4 * 10
+    assert list(table["variant"].unique()) == list(NAMES)
+    assert len(table) == 5 * 10
     costs = costs_table(compared).set_index("variant")
     for cache, own in table.groupby("variant"):
         assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
@@ -382,5 +433,7 @@ def test_a_model_with_states_is_compared_in_the_caches_that_it_can_have(kind, wo
     assert found.agreed
     assert found.repeats == 1
     sentence = variants_sentence(found)
-    assert sentence.startswith("The same tokens with 2 caches. concat-cow and deep-copy are left")
+    assert sentence.startswith(
+        "Both runs have the same tokens. concat-cow, deep-copy and prompt reused are left"
+    )
     assert model.card.own_memory in sentence
