@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 # with heads of size 64 (benchmarks/attention.py). The numbers are fixed, because the same run must
 # round in the same way every time.
 SUFFIX_ROW_COST: Final = 8  # one row of a suffix: short products use the processor badly
-SCATTERED_ROW_COST: Final = 16  # the same if the rows of a suffix are apart
-CALL_COST: Final = 10_000  # one more attention call and its merging
+SCATTERED_ROW_COST: Final = 10  # the same if the rows of a suffix are apart
+CALL_COST: Final = 6_000  # one more attention call and its merging
 MAX_BLOCKS: Final = 8
 
 
