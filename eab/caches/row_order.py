@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from eab.caches.cascade import MAX_BLOCKS, SuffixBlock, block_cost, masked_cost
+from eab.caches.cascade import CALL_COST, MAX_BLOCKS, SuffixBlock, block_cost, masked_cost
 
 # In the units of `cascade`.
-MOVE_COST: Final = 200_000  # to move rows, whatever their number
+MOVE_COST: Final = 20 * CALL_COST  # to move rows, whatever their number
 MOVED_ROW_COST: Final = 12
 MOST_SPANS: Final = MAX_BLOCKS // 2  # with a block each; the others are for new rows
 LEAST_SAVING: Final = 8  # moving the rows saves at least an 8th of what a step costs
