@@ -48,8 +48,10 @@ def _is_bundled(request: "Request") -> bool:
 def _shown(
     model: "LanguageModel", cache: "PrefixCache | None", known: Sequence[tuple[int, ...]]
 ) -> PrefixesNow:
+    from eab.caches.prefixed_tree import can_reuse
+
     if cache is None:
-        return PrefixesNow(model.card.full_name, 0, 0, 0, 0, ())
+        return PrefixesNow(model.card.full_name, 0, 0, 0, 0, can_reuse(model.kv_shape), ())
     segments = []
     numbers: dict[int, int] = {}  # by the identity of a segment
     for segment, text in cache.texts():
@@ -70,6 +72,7 @@ def _shown(
         cache.byte_limit,
         cache.tokens_asked,
         cache.tokens_found,
+        True,
         segments,
     )
 

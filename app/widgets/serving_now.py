@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
-    "bar is a run: striped during prefill, then plain. Only run numbers are shown, no prompts."
+    "bar is a run: striped during prefill, then plain. The bars show run numbers, no prompts."
 )
 _PREFIXES: Final = (
     "The prefix cache keeps the KV rows of texts that were computed, as a tree: each segment "
-    "follows the one to its left. A run that begins with a known text reads its rows and computes "
-    "only the rest. Only texts of your own runs are shown, never those of others. Blue "
+    "follows the one to its left, and is as high as it and those that follow it have rows. A run, "
+    "or the probe of its threshold, that begins with a known text reads its rows and computes only "
+    "the rest. Only texts of your own runs are shown, never those of others. Blue "
     "segments are read right now; the least recently used of the others go first."
 )
 

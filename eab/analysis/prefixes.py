@@ -13,7 +13,7 @@ class SegmentNow:
     text: str | None  # None if it is of a run of others
     rows: int
     readers: int  # runs that read it where it is
-    found: int  # how many runs began with it
+    found: int  # how many runs, or probes of their thresholds, began with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class PrefixesNow:
     byte_limit: int
     tokens_asked: int  # of all prompts since the model was loaded
     tokens_found: int  # how many of them were not computed again
+    can_reuse: bool  # whether the model's rows serve every text that begins alike
     segments: Sequence[SegmentNow]  # each after the one that it follows
 
     @property

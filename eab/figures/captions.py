@@ -166,7 +166,8 @@ def cost_sentence(run: RunState) -> str:
 def _reuse(run: RunState) -> str:
     if not run.tokens_reused:
         return ""
-    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed before."
+    by = ", by the probe of its threshold or an earlier run" if run.probe else ""
+    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed before{by}."
 
 
 def _ending(run: RunState) -> str:

@@ -49,7 +49,7 @@ def _reused_words(run: RunState, kv: KVUsage) -> str:
         return ""
     held = human_bytes(kv.rows_reused * run.started.model.row_bytes)
     readers = f", read by {counted(kv.other_runs, 'other run')}, too" if kv.other_runs else ""
-    return f" {held} of it is in the prefix cache{readers}."
+    return f" Of the KV held, {held} is in the prefix cache{readers}."
 
 
 def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
@@ -69,7 +69,8 @@ def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
     reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
     if len(kv.paths) == 1:
         part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
-        return f"{when}{paths} in {held}{part}. One path has nothing to share."
+        alone = "" if kv.rows_reused else " One path has nothing to share."
+        return f"{when}{paths} in {held}{part}.{alone}"
     if kv.bytes_held <= separate:
         return (
             f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "

@@ -9,7 +9,7 @@ from eab.figures.charts import laid_out, text_label
 from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes
 
-COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs that began with it")
+COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Times begun with")
 _LABEL: Final = 60  # characters
 _ACROSS: Final = 120  # characters side by side in the picture: plotly hides a text that is too long
 _READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
@@ -19,13 +19,21 @@ _UNSHOWN: Final = "text of another run"
 def prefix_sentence(now: PrefixesNow) -> str:
     """What it holds, and what it has saved."""
     if not now.byte_limit:
-        return (
-            f"Every run of {now.model} computes its whole prompt: the prefix cache is turned off, "
-            "or the model keeps more of a text than KV rows, such as states, and later runs cannot "
-            "begin with them."
+        reason = (
+            "the prefix cache is turned off (rule prefix_cache_mib)."
+            if now.can_reuse
+            else "what the model keeps of a text depends on what follows, as states do, and later "
+            "runs cannot begin with it."
         )
+        return f"Every run of {now.model} computes its whole prompt: {reason}"
     if not now.segments:
-        return f"The prefix cache of {now.model} is empty: no run has been made yet."
+        reason = (
+            f"the texts so far had no room in it (at most {human_bytes(now.byte_limit)}), or runs "
+            "needed the memory."
+            if now.tokens_asked
+            else "no run has been made yet."
+        )
+        return f"The prefix cache of {now.model} is empty: {reason}"
     readers = sum(segment.readers for segment in now.segments if segment.parent < 0)
     verb = "reads" if readers == 1 else "read"
     reading = f"{counted(readers, 'run')} {verb} it now. " if readers else ""
@@ -53,15 +61,15 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
             branchvalues="remainder",
             customdata=[
                 [
-                    segment.rows,
+                    counted(segment.rows, "row"),
                     human_bytes(segment.rows * now.row_bytes),
-                    segment.readers,
+                    counted(segment.readers, "run"),
                     segment.found,
                 ]
                 for segment in segments
             ],
-            hovertemplate="%{label}<br>%{customdata[0]} rows, %{customdata[1]}<br>"
-            "read by %{customdata[2]} now, found by %{customdata[3]} runs<extra></extra>",
+            hovertemplate="%{label}<br>%{customdata[0]}, %{customdata[1]}<br>"
+            "read by %{customdata[2]} now, begun with %{customdata[3]} times<extra></extra>",
             marker={"colors": [_READ if segment.readers else _UNREAD for segment in segments]},
             leaf={"opacity": 1},
             textfont={"color": "white"},

@@ -339,8 +339,8 @@ def test_the_picture_shows_what_other_runs_read_too(twins):
     assert {step["reused"] for step in board_message(run)["steps"]} == {
         rows * model.kv_shape.row_bytes
     }
-    assert memory_words(run, run.steps[1].kv).endswith(
-        "is in the prefix cache, read by 1 other run, too."
-    )
+    words = memory_words(run, run.steps[1].kv)
+    assert words.endswith("is in the prefix cache, read by 1 other run, too.")
+    assert "nothing to share" not in words
     assert f" {rows} tokens of the prompt had been computed before." in cost_sentence(run)
     assert "before" not in cost_sentence(first)

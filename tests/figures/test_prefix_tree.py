@@ -9,7 +9,7 @@ LONG = "Once upon a time, there was a little girl named Lily who loved to play i
 def chain(depth: int) -> PrefixesNow:
     """Segments with a long text, each after the one before it."""
     segments = [SegmentNow(number, number - 1, LONG, 20, 0, 0) for number in range(depth)]
-    return PrefixesNow("model", 64, 1000, 40, 10, segments)
+    return PrefixesNow("model", 64, 1000, 40, 10, True, segments)
 
 
 def test_a_text_is_shortened_to_the_width_of_its_segment_but_not_under_the_pointer() -> None:
@@ -19,7 +19,18 @@ def test_a_text_is_shortened_to_the_width_of_its_segment_but_not_under_the_point
         assert {len(label) for label in icicle.labels} == {60}
 
 
-def test_it_is_said_that_a_model_has_none() -> None:
-    words = prefix_sentence(PrefixesNow("model", 0, 0, 0, 0, ()))
-    assert words.startswith("Every run of model computes its whole prompt:")
-    assert "states" in words
+def test_it_is_said_why_a_model_has_none() -> None:
+    for can_reuse, reason in (
+        (True, "turned off (rule prefix_cache_mib)"),
+        (False, "as states do"),
+    ):
+        words = prefix_sentence(PrefixesNow("model", 0, 0, 0, 0, can_reuse, ()))
+        assert words.startswith("Every run of model computes its whole prompt:")
+        assert reason in words
+
+
+def test_an_empty_one_says_whether_runs_were_made() -> None:
+    for asked, reason in ((0, "no run has been made yet."), (40, "no room in it (at most 1000 B)")):
+        words = prefix_sentence(PrefixesNow("model", 64, 1000, asked, 0, True, ()))
+        assert words.startswith("The prefix cache of model is empty:")
+        assert reason in words

@@ -131,7 +131,7 @@ export class MemoryChart {
    * @param {number} left @param {number} right @returns {Area}
    */
   area(highest, left, right) {
-    return { highest, scale: (this.bottom() - TOP) / highest, left, right };
+    return { highest, scale: Math.max(0, this.bottom() - TOP) / highest, left, right };
   }
 
   hasLines() {
