@@ -154,3 +154,12 @@ def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str
     for path, lines in shown.items():
         words = {word for line in lines for word in words_of(line)} - {"…"}
         assert words <= set(words_of(texts[path]))
+
+
+def test_the_presenter_opens_on_a_small_projector(open_run: OpenPage) -> None:
+    page = open_run(STORY)
+    for width, height in ((1024, 768), (800, 600), (640, 400)):
+        page.set_viewport_size({"width": width, "height": height})
+        for _ in range(2):  # opened and closed
+            page.keyboard.press("p")
+            page.wait_for_timeout(300)  # problems are looked at in the end
