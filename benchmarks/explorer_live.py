@@ -169,7 +169,8 @@ def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         rules = Path(folder) / "eab.toml"
-        rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
+        # One model only: the server would load the others in the background meanwhile.
+        rules.write_text(f'key = "{KEY}"\nmodels = ["embedded"]\n', encoding="utf-8")
         os.environ |= {"EAB_RULES": str(rules), "EAB_STORE": "off"} | _ONE_THREAD
         port, spawn = free_port(), get_context("spawn")
         with on_core(first=False):
