@@ -64,8 +64,10 @@ def _tree_words(run: RunState, step: int, highest: Token | None) -> str:
 
 
 def _limit_words(run: RunState, step: int) -> str:
-    first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    if first is None or first > step:
+    steps = [path.limited_steps[0] for path in run.paths if path.limited_steps]
+    steps += [path.touched for path in run.paths if path.status == "pruned"]
+    first = min(steps, default=step + 1)
+    if first > step:
         return ""
     limit = counted(run.started.config.max_paths, "path")
     return f" From step {first} on, the limit of {limit} drops branches."

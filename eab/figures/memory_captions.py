@@ -76,9 +76,10 @@ def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
             f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
             f"{_saving(separate / kv.bytes_held)}."
         )
+    part = f", {reserved} of it reserved" if kv.rows_spare else ""
     return (
-        f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
-        f"{human_bytes(separate)} of separate caches. {_reason(run, kv)}"
+        f"{when}{paths} in {held}{part}: more than the {human_bytes(separate)} of separate caches. "
+        f"{_reason(run, kv)}"
     )
 
 

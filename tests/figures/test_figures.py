@@ -17,7 +17,12 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure
-from eab.figures.captions import answers_sentence, limit_sentence, weight_sentence
+from eab.figures.captions import (
+    answers_sentence,
+    limit_sentence,
+    tree_sentence,
+    weight_sentence,
+)
 from eab.figures.mass import mass_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
@@ -162,3 +167,16 @@ def test_numpy_and_pandas_are_whole_before_plotly_may_find_them() -> None:
     """Else a page that is drawn while the server loads its model meets half of them."""
     program = "import sys, eab.figures.charts; assert {'numpy', 'pandas'} <= {*sys.modules}"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("path_dies_first", [True, False])
+def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_first: bool) -> None:
+    run = fold(bundled_runs.events_of(bundled_runs.named("recipe.eab")))
+    limited = min(path.limited_steps[0] for path in run.paths if path.limited_steps)
+    leaf = run.paths[-1]
+    leaf.status, leaf.touched = "pruned", limited - 1 if path_dies_first else limited + 1
+    for path in run.paths[:-1]:
+        path.status = "finished" if path.status == "pruned" else path.status
+    first = limited - path_dies_first
+    assert f" From step {first} on, the limit of" in tree_sentence(run)
+    assert f"dropped branches from step {first} to" in limit_sentence(run)
