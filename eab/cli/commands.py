@@ -74,6 +74,7 @@ def run(
     prompt: options.PromptOrNone = None,
     messages: options.Messages = "",
     draft: options.Draft = "embedded-draft",
+    prefix_cache: options.PrefixCache = True,
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
@@ -88,7 +89,10 @@ def run(
     progress.advise(language_model, config)
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        state = progress.generate_run(language_model, request, drafting, note)
+        # Only the probe of a quantile computes the prompt, too.
+        twice = prefix_cache and config.threshold_unit == "quantile"
+        prefixes = progress.prefixes_of(language_model, twice)
+        state = progress.generate_run(language_model, request, drafting, note, prefixes)
         if json_file != files.STANDARD_STREAM:
             _print(state.run, answers, same)
         files.save(_as_json(state.run, answers, same), json_file, run_file)

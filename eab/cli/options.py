@@ -65,8 +65,8 @@ PrefixCache = Annotated[
     bool,
     typer.Option(
         "--prefix-cache/--no-prefix-cache",
-        help="Compute what prompts have in common once, not for every run. Turn it off to measure "
-        "runs as they are alone.",
+        help="Compute what prompts have in common once, not for every run, nor for the probe of a "
+        "quantile threshold. Turn it off to measure runs as they are alone.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, ...")]

@@ -44,7 +44,7 @@ def advise(model: "LanguageModel", config: BranchingConfig) -> None:
 
 
 def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":
-    """An empty prefix cache for a command that makes several runs, if one is wanted."""
+    """An empty prefix cache for a command, if one is wanted."""
     from eab.caches.prefixed_tree import prefix_cache
 
     return prefix_cache(model.kv_shape) if wanted else None
@@ -59,7 +59,8 @@ def generate_run(
     model: "LanguageModel",
     request: Request,
     draft: "LanguageModel | None",
-    note: Callable[[Event], None] | None = None,
+    note: Callable[[Event], None] | None,
+    prefixes: "PrefixCache | None",
 ) -> RunFold:
     """What the events of a run fold to; `note` gets each as it comes."""
     from eab.engine.loop import event_stream
@@ -67,7 +68,7 @@ def generate_run(
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=request.config.max_new_tokens)
-        for event in event_stream(model, request, draft, interrupted.is_set):
+        for event in event_stream(model, request, draft, interrupted.is_set, prefixes):
             if note is not None:
                 note(event)
             state.apply(event)

@@ -64,6 +64,22 @@ def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) ->
     assert "at least" not in shown
 
 
+@pytest.mark.parametrize(
+    ("options", "reused"),
+    [
+        (("--preset", "balanced"), True),
+        (("--preset", "balanced", "--no-prefix-cache"), False),
+        (("--threshold", "1"), False),  # nothing is computed twice
+    ],
+)
+def test_a_run_finds_the_prompt_that_its_probe_has_computed(
+    options: tuple[str, ...], reused: bool
+) -> None:
+    out = eab_here("run", PROMPT, "--max-new-tokens", "2", *options, "--json", "-")
+    tokens = json.loads(out.stdout)["tokens_reused"]
+    assert tokens == (len(PROMPT.split()) if reused else 0), "all but the last token"
+
+
 @pytest.mark.parametrize("part", ["text", "sentence"])
 def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> None:
     shown = invoke("replay", str(files[1]), "--answers", part).output
