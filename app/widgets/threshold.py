@@ -33,10 +33,14 @@ def draw(
         _slider(unit, mark("entropy_threshold", f"set_threshold_{unit}", defaults))
         st.caption("Forks at this share of ln V, the largest possible entropy.")
         return
+    nats = 0.0
     if unit == "quantile" and probe is not None:
         nats = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
         _show(_NATS.nearest(round(nats, 2)))
     value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
+    if nats > _NATS.high:
+        value = nats
+        st.caption(f"The threshold is {nats:.2f} nats, beyond the end of this slider.")
     if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
         name = presets.chosen() or "This setting"

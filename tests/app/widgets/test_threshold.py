@@ -1,5 +1,6 @@
 """The slider of the threshold: it follows the preset until somebody moves it."""
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 SLIDER = "set_threshold_nats"
@@ -40,3 +41,14 @@ def test_a_moved_slider_sets_the_threshold() -> None:
     page.slider(key=SLIDER).set_value(shown + 0.5).run()
     assert page.session_state["set_threshold_unit"] == "nats"
     assert page.slider(key=SLIDER).value == shown + 0.5
+
+
+@pytest.mark.parametrize(("entropy", "shown"), [(1.5, 1.5), (4.0, 4.0), (4.91, 4.0)])
+def test_it_says_when_a_quantile_is_beyond_its_end(entropy: float, shown: float) -> None:
+    page = AppTest.from_function(script).run()
+    page.session_state["probe"] = [entropy] * 9
+    page.run()
+    assert not page.exception
+    assert page.slider(key=SLIDER).value == shown
+    beyond = ["The threshold is 4.91 nats, beyond the end of this slider."]
+    assert [note.value for note in page.caption] == (beyond if entropy > shown else [])
