@@ -173,6 +173,9 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         except KeyboardInterrupt:
             self.stop()
             self._thread.join()
+        # Once more: what came between two cells is lost where a program runs the notebook.
+        self.send_state()
+        self._update_still()
         if self._error is not None:
             raise self._error
         self._fold.started_run().raise_if_failed()
