@@ -11,8 +11,8 @@ transformers' full forward pass. The text is longer than the windows.
 windows, in turns. `llama_before_over_after`: a decode step of a small Llama with the version of
 COMMIT, against this one; processes in turns, each with its median step. `batched_over_hybrid`: 20
 samples of 40 tokens after a prompt of 300 with a hybrid of 100 million parameters (LFM2: two layers
-with a state to one with rows), by transformers' `generate` in one batch against the tree, in turns; this alone by processor time if
-that is asked for.
+with a state to one with rows), by transformers' `generate` in one batch against the tree, in turns;
+this alone by processor time if that is asked for.
 """
 
 import copy

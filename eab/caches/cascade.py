@@ -21,9 +21,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Costs in units of one row seen by one path in masked attention, measured on 2 cores in float32
-# with heads of size 64 (benchmarks/attention.py). The numbers are fixed, because the same run must
-# round in the same way every time.
+# Costs in units of one row seen by one path in masked attention, for float32 and heads of size 64:
+# between those with one thread and with two (benchmarks/attention.py --threads). The numbers are
+# fixed, because the same run must round in the same way every time.
 SUFFIX_ROW_COST: Final = 8  # one row of a suffix: short products use the processor badly
 SCATTERED_ROW_COST: Final = 10  # the same if the rows of a suffix are apart
 CALL_COST: Final = 6_000  # one more attention call and its merging

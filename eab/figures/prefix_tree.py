@@ -9,7 +9,7 @@ from eab.figures.charts import laid_out, text_label
 from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes
 
-COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Times begun with")
+COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs or probes that began with it")
 _LABEL: Final = 60  # characters
 _ACROSS: Final = 120  # characters side by side in the picture: plotly hides a text that is too long
 _READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
@@ -22,8 +22,8 @@ def prefix_sentence(now: PrefixesNow) -> str:
         reason = (
             "the prefix cache is turned off (rule prefix_cache_mib)."
             if now.can_reuse
-            else "what the model keeps of a text depends on what follows, as states do, and later "
-            "runs cannot begin with it."
+            else "what the model keeps of a text serves no longer one: states at its end, or rows "
+            "that depend on its length."
         )
         return f"Every run of {now.model} computes its whole prompt: {reason}"
     if not now.segments:
@@ -69,7 +69,8 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
                 for segment in segments
             ],
             hovertemplate="%{label}<br>%{customdata[0]}, %{customdata[1]}<br>"
-            "read by %{customdata[2]} now, begun with %{customdata[3]} times<extra></extra>",
+            "read by %{customdata[2]} now<br>"
+            "runs or probes that began with it: %{customdata[3]}<extra></extra>",
             marker={"colors": [_READ if segment.readers else _UNREAD for segment in segments]},
             leaf={"opacity": 1},
             textfont={"color": "white"},

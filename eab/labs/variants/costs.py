@@ -33,7 +33,6 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
-_OF_REUSE: Final = ("tokens_reused", "reused_bytes")  # left out where nothing is reused
 COST_NOTE: Final = (
     "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
     "times differ if their medians are further apart than the wider spread. The peak includes "
@@ -73,12 +72,14 @@ def step_claims(compared: VariantRuns) -> list[Claim]:
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:
-    """All measures of all variants, times also as multiples; how each ended, unless finished."""
+    """All measures of all variants, times also as multiples; without what is 0 everywhere. How each
+    ended, unless finished.
+    """
     costs = compared.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
     for measure, name, written in _COUNTS:
         values = [getattr(cost, name) for cost in costs]
-        if name in _OF_REUSE and not any(values):
+        if not any(values):
             continue
         cells = tuple(with_ratio(value, values[0], written) for value in values)
         rows.append(VariantRow(measure, cells))

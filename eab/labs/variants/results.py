@@ -103,7 +103,7 @@ class VariantRuns:
             return self._timing
         if not self._folds:
             return Progressed(0.0, "Starting")
-        variants = counted(len(self.variants), self.kind)
+        variants = counted(len(self.variants), "run")
         share = (self.begun - 1 + self._folds[-1].progress.share) / len(self.variants)
         words = self._folds[-1].progress.words.lower()
         return Progressed(share, f"{self.current} ({self.begun} of {variants}): {words}")
@@ -112,7 +112,7 @@ class VariantRuns:
     def made(self) -> str:
         """How many runs and repeats it has."""
         repeats = f", {counted(self.repeats, 'repeat')}" if self.complete else ""
-        return f"{len(self.pairs)} of {counted(len(self.variants), self.kind)}{repeats}"
+        return f"{len(self.pairs)} of {counted(len(self.variants), 'run')}{repeats}"
 
     @property
     def begun(self) -> int:

@@ -1,0 +1,64 @@
+"""The column of the tree whose prompt is in the prefix cache."""
+
+import pytest
+
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.labs.variants.costs import reuse_sentence, variant_rows
+from eab.labs.variants.measure import run_variants
+from eab.labs.variants.results import (
+    PROMPT_REUSED,
+    REPEATS,
+    VariantEvent,
+    cache_variants,
+    fold_variants,
+)
+from eab.labs.variants.times import RunTimed
+from eab.timing import NO_DIFFERENCE
+
+CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
+PROMPT = " ".join(f"w{index % 60 + 2}" for index in range(100))
+
+
+@pytest.fixture(scope="module")
+def first_runs(twins) -> list[VariantEvent]:
+    """A run of each variant, without repeats and the end."""
+    variants = cache_variants().variants
+    *events, _ = run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), variants, repeats=0)
+    return events
+
+
+def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(first_runs):
+    compared = fold_variants(first_runs, cache_variants())
+    costs = {cost.variant: cost for cost in compared.costs()}
+    reused = {name: (cost.tokens_reused, cost.reused_bytes) for name, cost in costs.items()}
+    row, found = compared.runs[0].started.model.row_bytes, reused.pop(PROMPT_REUSED)
+    assert found == (99, 99 * row), "the last token of a prompt is always computed"
+    assert set(reused.values()) == {(0, 0)}
+    tree, again = costs["tree"], costs[PROMPT_REUSED]
+    assert tree.tokens_through_model - again.tokens_through_model == 99
+    assert compared.agreed
+    rows = {row.measure: row.cells for row in variant_rows(compared)}
+    assert rows["prompt tokens reused"] == ("0", "0", "0", "0", "99")
+    assert reuse_sentence(compared).endswith("99 tokens of it are not computed again.")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.02, ": the first token takes 20.0 ms, 0.5× as long."),
+        (0.04, f"; the first token takes as long ({NO_DIFFERENCE})."),
+    ],
+)
+def test_what_reuse_saves_is_compared_only_beyond_the_spread(first_runs, seconds, words):
+    repeats = [
+        RunTimed(name, (seconds if name == PROMPT_REUSED else 0.04, 0.01), 0.0, 0.0, 1, 1, 0)
+        for _ in range(REPEATS)
+        for name in cache_variants().variants
+    ]
+    compared = fold_variants([*first_runs, *repeats], cache_variants())
+    assert reuse_sentence(compared).endswith(words)
+
+
+def test_nothing_is_said_before_there_are_runs():
+    assert reuse_sentence(cache_variants()) == ""
