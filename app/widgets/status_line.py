@@ -40,7 +40,9 @@ def draw_progress(live: LiveRun) -> None:
     drawn = st.session_state[DRAWN]
     if live.status != drawn and drawn in POLL_SECONDS:
         st.rerun()
-    st.progress(*status.progress(live))
+    share, words = status.progress(live)
+    own = live.state.run.started.model.memory_words if live.state.run is not None else ""
+    st.progress(share, plain(f"{words}. {own}") if own else words)
 
 
 def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:

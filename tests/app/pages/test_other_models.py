@@ -13,6 +13,8 @@ from state_families import FAMILIES
 from transformers import PreTrainedTokenizerFast
 
 from app.state.process import worker
+from app.widgets import status_line
+from app.widgets.markdown import plain
 from eab.run import RunState
 
 PROMPT = " ".join(f"w{2 + 5 * index % 60}" for index in range(12))
@@ -88,3 +90,13 @@ def test_independent_texts_share_no_cache_where_there_is_none(folder) -> None:
     page.go_to("compare").put(diff_a="explore").press("diff_run")
     page.run_to_its_end("diff_stop")
     assert "each text begins with a copy of its memory" in page.captions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_memory_is_named_while_the_run_goes_on(kind, folder, monkeypatch) -> None:
+    run = explored(chosen(folder(kind)))
+    shown: list[str] = []
+    monkeypatch.setattr(status_line.st, "session_state", {status_line.DRAWN: "ended"})
+    monkeypatch.setattr(status_line.st, "progress", lambda share, words: shown.append(words))
+    status_line.draw_progress(worker().remembered[-1])
+    assert shown[0].endswith(plain(run.started.model.memory_words))
