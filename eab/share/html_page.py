@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import lru_cache
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,20 +103,34 @@ def _settings_sentence(run: RunState) -> str:
 
 
 def _texts(run: RunState) -> dict[str, Any]:
+    """A table of all texts, heaviest first; page.js puts them together."""
+    samples = run.samples
+    texts = _front_coded([token_text.visible(sample.text) for sample in samples])
     rows = [
-        [
-            f"{sample.weight:.1%}",
-            f"{sample.log_prob:.2f}",
-            sample.finish_reason,
-            token_text.visible(sample.text),
-        ]
-        for sample in run.samples
+        [f"{sample.weight:.1%}", f"{sample.log_prob:.2f}", sample.finish_reason]
+        for sample in samples
     ]
     return {
         "sentence": weight_sentence(run),
         "columns": ["weight", "log probability (nats)", "end", "text"],
-        "lines": rows,
+        "rows": rows,
+        "texts": texts,
     }
+
+
+def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
+    """In alphabetical order: the place of each text, how much of it the one before begins with, the rest.
+
+    Texts of one tree begin alike. The common part is counted in UTF-16 code units, as JavaScript does.
+    """
+    coded = []
+    before = ""
+    for place in sorted(range(len(texts)), key=texts.__getitem__):
+        text = texts[place]
+        common = commonprefix([before, text])
+        coded.append((place, len(common.encode("utf-16-le")) // 2, text[len(common) :]))
+        before = text
+    return coded
 
 
 @lru_cache(maxsize=1)

@@ -95,3 +95,20 @@ def test_a_picture_of_it_holds_every_text(shown: BoardPage) -> None:
 def test_boxes_are_named_for_those_who_hear_them(shown: BoardPage) -> None:
     named = shown.find(".box.path:not(.hidden)[aria-label]")
     expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
+
+
+@pytest.mark.parametrize(("steps", "banded"), [(60, False), (1200, True)])
+def test_with_many_steps_a_band_stands_for_the_lines(
+    still: Boards, steps: int, banded: bool
+) -> None:
+    run = fold(invented_run(1, steps, 3))
+    assert len(run.leaves()) == 5
+    shown = still(run)
+    shown.keys("End")
+    band, key = shown.find("svg.entropy .spread"), shown.page.get_by_text("all paths, quartiles")
+    assert shown.find("polyline.trace").count() > 1
+    expect(key).to_be_visible(visible=banded)
+    if banded:
+        expect(band.first).to_be_visible()
+    else:
+        expect(band.filter(visible=True)).to_have_count(0)

@@ -114,6 +114,19 @@ def test_its_table_its_pictures_its_width_and_its_theme(open_run: OpenPage) -> N
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_all_of_many_texts_can_be_read(open_run: OpenPage) -> None:
+    words = [*WORDS, " caf\u00e9", "\U0001f600", "\U0001f603", "\n"]
+    events = invented_run(5, 40, 128, words)
+    samples = fold(events).samples
+    assert len(samples) > 150
+    page = open_run(events, reduced_motion="reduce")
+    texts = page.locator("#texts tbody td:last-child")
+    expect(texts).to_have_count(100)
+    page.get_by_role("button", name=f"Show all {len(samples)} texts").click()
+    assert texts.all_text_contents() == [visible(sample.text) for sample in samples]
+    expect(page.get_by_role("button", name="Show all", exact=False)).to_have_count(1)  # the board's
+
+
 def test_where_scripts_are_off_it_says_so(open_run: OpenPage) -> None:
     page = open_run(STORY, java_script_enabled=False)
     expect(page.get_by_text("needs JavaScript, but no network")).to_be_visible()

@@ -57,8 +57,15 @@ def test_the_page_holds_the_whole_run() -> None:
     data = json.loads(Reader(to_html(STORY)).scripts[0])
     run = fold(STORY)
     assert data["message"].items() >= json.loads(json.dumps(board_message(run))).items()
-    assert len(data["texts"]["lines"]) == len(run.leaves())
+    assert len(data["texts"]["rows"]) == len(data["texts"]["texts"]) == len(run.leaves())
     assert to_html(run) == to_html(STORY)
+
+
+def test_what_texts_have_in_common_is_held_once() -> None:
+    run = fold(invented_run(5, 60, 64))
+    texts = json.loads(Reader(to_html(run)).scripts[0])["texts"]["texts"]
+    assert len(run.samples) > 50
+    assert sum(len(rest) for _, _, rest in texts) < sum(len(one.text) for one in run.samples) / 2
 
 
 def test_the_page_names_no_other_place() -> None:

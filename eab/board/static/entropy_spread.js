@@ -1,23 +1,27 @@
-// With many paths, lines would hide one another. Then a band shows between which entropies they lie,
-// and only one text has a line: the chosen one, or the one that weighs most.
+// With many paths or steps, lines would hide one another. Then a band shows between which entropies they
+// lie, and only one text has a line: the chosen one, or the one that weighs most.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { lastStepOf } from "./chart_frame.js";
 import { shape } from "./elements.js";
 import { weightAt } from "./path_state.js";
 import { binned, pointList } from "./so_far.js";
 
 const MOST_LINES = 8;
+const MOST_STEPS = 1000; // of several lines; more would have less than half a pixel each
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
 /**
- * Whether there are too many paths for a line each.
+ * Whether there are too many paths or steps for a line each.
  * @param {RunStore} store @param {ViewState} view
  */
 export function isSpread(store, view) {
-  return store.sides === null && view.shownTexts().length > MOST_LINES;
+  const lines = view.shownTexts().length;
+  const most = lastStepOf(store) < MOST_STEPS ? MOST_LINES : 1;
+  return store.sides === null && lines > most;
 }
 
 /** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */

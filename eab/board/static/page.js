@@ -4,6 +4,8 @@
 import { Board } from "./board.js";
 import { element } from "./elements.js";
 
+const MOST_TEXTS = 100; // that are shown at first
+
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
   const node = document.getElementById(id);
@@ -16,11 +18,34 @@ function tableRow(cells, kind) {
   return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
 }
 
-/** @param {PageData["texts"]} texts */
-function textsTable({ columns, lines }) {
+/** The texts in the order of their rows. @param {PageData["texts"]["texts"]} coded */
+function decoded(coded) {
+  /** @type {string[]} */
+  const texts = [];
+  let before = "";
+  for (const [place, common, rest] of coded) {
+    before = before.slice(0, common) + rest;
+    texts[place] = before;
+  }
+  return texts;
+}
+
+/** The heaviest texts, and on request the others. @param {PageData["texts"]} texts */
+function textsTable({ columns, rows, texts }) {
+  const words = decoded(texts);
+  const lines = rows.map((cells, place) => [...cells, words[place]]);
+  const lineOf = (/** @type {string[]} */ cells) => tableRow(cells, "td");
   const head = element("thead", {}, tableRow(columns, "th"));
-  const body = element("tbody", {}, ...lines.map((cells) => tableRow(cells, "td")));
-  return element("table", {}, head, body);
+  const body = element("tbody", {}, ...lines.slice(0, MOST_TEXTS).map(lineOf));
+  const table = element("table", {}, head, body);
+  if (lines.length <= MOST_TEXTS) return [table];
+  const showAll = `Show all ${lines.length.toLocaleString("en")} texts`;
+  const more = element("button", { type: "button" }, showAll);
+  more.addEventListener("click", () => {
+    body.append(...lines.slice(MOST_TEXTS).map(lineOf));
+    more.remove();
+  });
+  return [table, more];
 }
 
 /** @type {PageData} */
@@ -29,7 +54,7 @@ document.title = page.title;
 byId("title").textContent = page.title;
 byId("about").textContent = page.about;
 byId("texts-sentence").textContent = page.texts.sentence;
-byId("texts").append(textsTable(page.texts));
+byId("texts").append(...textsTable(page.texts));
 const board = new Board(byId("board"));
 board.update(page.message);
 board.takeKeysOf(document);

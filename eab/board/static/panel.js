@@ -123,8 +123,9 @@ const LEGENDS = {
       swatch: "trace-key",
       words: "a path",
       help:
-        "How unsure the model was at each token, in nats. With more than eight texts, only the one " +
-        "that you point at or have selected has a line, or else the heaviest one.",
+        "How unsure the model was at each token, in nats. With more than eight texts, or more than " +
+        "a thousand steps, only the text that you point at or have selected has a line, or else " +
+        "the heaviest one.",
     },
     {
       only: "spread",

@@ -12,16 +12,24 @@ import { weightAt } from "./path_state.js";
 export function agreeingTexts(store) {
   const { paths } = store;
   const { answers } = store.deciding;
+  const answerOf = (/** @type {Path} */ { id }) => answers.get(id) ?? id;
   /** @type {Map<number, Path[]>} */
-  const texts = new Map();
-  if (!answers.size) return texts;
-  for (const path of paths.values()) {
-    if (path.status === "forked" || path.status === "pruned") continue;
-    for (const id of store.lineageOf(path.id)) texts.set(id, [...(texts.get(id) ?? []), path]);
+  const under = new Map();
+  /** @type {Set<number>} */
+  const differing = new Set();
+  for (const text of answers.size ? paths.values() : []) {
+    if (text.status === "forked" || text.status === "pruned") continue;
+    /** @type {Path | undefined} */
+    let at = text;
+    // Where the texts under a path differ, those under its parents do, too.
+    for (; at && !differing.has(at.id); at = paths.get(at.parent)) {
+      const texts = under.get(at.id) ?? [];
+      texts.push(text);
+      under.set(at.id, texts);
+      if (answerOf(texts[0]) !== answerOf(text)) differing.add(at.id);
+    }
   }
-  const given = (/** @type {Path[]} */ below) =>
-    new Set(below.map(({ id }) => answers.get(id) ?? id));
-  return new Map([...texts].filter(([, below]) => below.length > 1 && given(below).size === 1));
+  return new Map([...under].filter(([id, texts]) => texts.length > 1 && !differing.has(id)));
 }
 
 /**

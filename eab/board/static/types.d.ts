@@ -356,6 +356,11 @@ export interface WidgetModel {
 export interface PageData {
   title: string;
   about: string;
-  texts: { sentence: string; columns: string[]; lines: string[][] };
+  texts: {
+    sentence: string;
+    columns: string[];
+    rows: string[][]; // without the texts
+    texts: [place: number, common: number, rest: string][]; // see html_page.py
+  };
   message: Message;
 }
