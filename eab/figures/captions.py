@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from eab import token_text
 from eab.analysis.answers import Answers
@@ -23,9 +23,42 @@ ENDINGS: Final[dict[EndReason, str]] = {
 _MAX_QUOTE: Final = 60  # characters
 
 
+class _TreeSize(NamedTuple):
+    """The steps at which the number of forks or of leaves changes, in order; so the size of the tree at
+    any step is found without a look at all paths.
+    """
+
+    begun: list[int]
+    forked: list[int]
+    ended: list[int]  # no longer leaves
+    limited: float  # the first step at which the path limit dropped branches; inf if there is none
+
+    @classmethod
+    def of(cls, run: RunState) -> Self:
+        limited = [path.limited_steps[0] for path in run.paths if path.limited_steps]
+        limited += [path.touched for path in run.paths if path.status == "pruned"]
+        return cls(
+            sorted(path.born for path in run.paths),
+            sorted(path.touched for path in run.paths if path.status == "forked"),
+            sorted(
+                max(path.born, path.touched)
+                for path in run.paths
+                if path.status in ("forked", "pruned")
+            ),
+            min(limited, default=math.inf),
+        )
+
+    def forks(self, step: int) -> int:
+        return bisect_right(self.forked, step)
+
+    def leaves(self, step: int) -> int:
+        """Paths that are live or finished after this step."""
+        return bisect_right(self.begun, step) - bisect_right(self.ended, step)
+
+
 def tree_sentence(run: RunState) -> str:
     """What the tree shows."""
-    return _tree_words(run, len(run.steps) - 1, _highest(run, math.inf))
+    return _tree_words(run, len(run.steps) - 1, _highest(run, math.inf), _TreeSize.of(run))
 
 
 def entropy_sentence(run: RunState) -> str:
@@ -35,9 +68,10 @@ def entropy_sentence(run: RunState) -> str:
 
 def sentences_at(run: RunState, steps: Sequence[int]) -> list[dict[str, str]]:
     """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
+    size = _TreeSize.of(run)
     return [
         {
-            "tree": _tree_words(run, step, _highest(run, step)),
+            "tree": _tree_words(run, step, _highest(run, step), size),
             "entropy": _entropy_words(run, _highest(run, step)),
             "memory": memory,
         }
@@ -51,26 +85,19 @@ def _highest(run: RunState, step: float) -> Token | None:
     return run.peaks[known - 1] if known else None
 
 
-def _tree_words(run: RunState, step: int, highest: Token | None) -> str:
+def _tree_words(run: RunState, step: int, highest: Token | None, size: _TreeSize) -> str:
     if not run.steps:
         return "Nothing generated yet."
-    forks = sum(path.status == "forked" and path.touched <= step for path in run.paths)
+    forks = size.forks(step)
     if not forks:
         complete = step >= len(run.steps) - 1 and run.ended is not None
         return _no_fork_words(run, highest, complete)
-    leaves = counted(sum(path.stands_at(step) for path in run.paths), "path")
-    size = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
-    return f"{size}{_limit_words(run, step)}"
-
-
-def _limit_words(run: RunState, step: int) -> str:
-    steps = [path.limited_steps[0] for path in run.paths if path.limited_steps]
-    steps += [path.touched for path in run.paths if path.status == "pruned"]
-    first = min(steps, default=step + 1)
-    if first > step:
-        return ""
+    leaves = counted(size.leaves(step), "path")
+    words = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
+    if size.limited > step:
+        return words
     limit = counted(run.started.config.max_paths, "path")
-    return f" From step {first} on, the limit of {limit} drops branches."
+    return f"{words} From step {size.limited} on, the limit of {limit} drops branches."
 
 
 def limit_sentence(run: RunState) -> str:

@@ -66,11 +66,6 @@ class Path:
         """The step of its first token."""
         return self.weights[0][0]
 
-    def stands_at(self, step: int) -> bool:
-        """Whether it is a leaf, live or finished, after this step."""
-        has_ended = self.status in ("forked", "pruned") and self.touched <= step
-        return self.born <= step and not has_ended
-
 
 @dataclass(slots=True)
 class Step:
