@@ -11,7 +11,7 @@ Their types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` co
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eab import token_text
@@ -25,7 +25,6 @@ from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
 SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
-OVERLAP: Final = 2  # messages: the browser may miss one; if it misses more, it asks for them
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
 PROMPT_LONGEST: Final = 200  # characters of its end, as many as the tree may have room for
 _PROMPT_START: Final = 80  # characters; the outline on a phone begins with them
@@ -33,12 +32,10 @@ _PROMPT_START: Final = 80  # characters; the outline on a phone begins with them
 
 @dataclass
 class Feed:
-    """What was sent to one board."""
+    """What was sent to one board, which asks for what it missed (`resend`)."""
 
     key: str = ""  # name of the run
-    # The last steps of the last messages, the newest last
-    steps: list[int] = field(default_factory=list)
-    begin: int = 0  # where the next message begins if there are none
+    begin: int = 0  # the step with which the next message begins
 
     def message(
         self,
@@ -48,30 +45,26 @@ class Feed:
         autoplay: bool = False,
         cursor: int | None = None,
     ) -> dict[str, Any]:
-        """The next message: a recorded run whole, a live one from a few messages back.
+        """The next message: a recorded run whole, a live one from where the last message ended.
 
         Args:
             key: Names the run, so that the board starts afresh with another one.
             autoplay: Play the run from its beginning, if it is new to the board.
             cursor: The step at which a run that is new to the board is shown; None for the last.
         """
-        if self.key != key:
+        if self.key != key or mode == "replay":
             self.key = key
             self.resend()
-        if mode == "replay":
-            self.resend()
-        since = self.steps[0] if self.steps else self.begin
-        if mode == "live":
-            self.steps.append(max(0, len(run.steps) - 1) if run is not None else 0)
-            del self.steps[:-OVERLAP]
-        message = board_message(run, since) if run is not None else _NOT_STARTED
+        message = board_message(run, self.begin) if run is not None else _NOT_STARTED
+        if mode == "live" and run is not None:
+            self.begin = max(0, len(run.steps) - 1)
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:
         """Make the next message begin with this step, as the board has missed what came after it;
         with 0 it is a keyframe.
         """
-        self.steps, self.begin = [], since_step
+        self.begin = since_step
 
 
 _NOT_STARTED: Final[dict[str, Any]] = {

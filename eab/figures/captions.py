@@ -24,8 +24,8 @@ _MAX_QUOTE: Final = 60  # characters
 
 
 class _TreeSize(NamedTuple):
-    """The steps at which the number of forks or of leaves changes, in order; so the size of the tree at
-    any step is found without a look at all paths.
+    """The steps at which the number of forks or of leaves changes, in order: the size of the tree
+    at a step is found without a look at all paths.
     """
 
     begun: list[int]

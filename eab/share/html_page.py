@@ -119,15 +119,16 @@ def _texts(run: RunState) -> dict[str, Any]:
 
 
 def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
-    """In alphabetical order: the place of each text, how much of it the one before begins with, the rest.
+    """In alphabetical order the place of each text, how much of it the text before begins with, and
+    the rest: texts of one tree begin alike.
 
-    Texts of one tree begin alike. The common part is counted in UTF-16 code units, as JavaScript does.
+    What is common is counted in UTF-16 code units, as JavaScript counts.
     """
     coded = []
     before = ""
     for place in sorted(range(len(texts)), key=texts.__getitem__):
         text = texts[place]
-        common = commonprefix([before, text])
+        common = commonprefix([before, text])  # noqa: RUF071 - of characters, not of paths
         coded.append((place, len(common.encode("utf-16-le")) // 2, text[len(common) :]))
         before = text
     return coded

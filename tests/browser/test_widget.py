@@ -270,7 +270,7 @@ def test_where_a_tab_may_close_a_board_its_run_goes_on(cell: OpenPage) -> None:
 
 def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     page = cell(fold(STORY))
-    late = Feed(key="notebook", steps=[15]).message(fold(STORY), "notebook", "live") | {
+    late = Feed(key="notebook", begin=15).message(fold(STORY), "notebook", "live") | {
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
