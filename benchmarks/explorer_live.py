@@ -7,8 +7,8 @@ board, noted in a headless Chromium on the same clock, says how far behind the s
 What the run loses to being followed is the server's work for the page, not the browser's. The server
 has one core and one thread for the engine, the run without a page has the same in a process of its own,
 and the browser has the other cores. `page_over_alone` is the time of the run with the page over its
-time without, and `page_cpu_over_alone` the same for the processor time of the whole process, which
-other work on the machine hardly changes.
+time without, and `page_cpu_over_alone` the same for the processor time of the whole process without
+that for the counts, which other work on the machine hardly changes.
 """
 
 import os
@@ -46,7 +46,8 @@ SETTINGS: Final = {
 }
 KEY: Final = "benchmark"
 _RUNS_FOR_MEMORY: Final = 5
-_COUNT_EVERY: Final = 0.1  # seconds; each count costs the server milliseconds
+_COUNT_EVERY: Final = 0.1  # seconds
+_COUNTS_TIMED: Final = 40  # once the run is over, to know what a count costs the server
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _CORES: Final = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 _OBSERVE: Final = """() => { window.shown = [];
@@ -71,11 +72,24 @@ class TokenCounter(threading.Thread):
     def run(self) -> None:
         while not self.done.wait(_COUNT_EVERY):
             before = time.time()
-            with urllib.request.urlopen(self._asked, timeout=30) as answer:
-                text = answer.read().decode()
-            [count] = re.findall(r"^eab_generated_tokens_total (\S+)", text, re.MULTILINE)
-            used = sum(self._process.cpu_times()[:2])
-            self.seen.append(((before + time.time()) / 2, float(count), used))
+            count = self._count()
+            self.seen.append(((before + time.time()) / 2, count, self._used()))
+
+    def cost(self) -> float:
+        """Seconds of the server's processor for one count, while the server does nothing else."""
+        before = self._used()
+        for _ in range(_COUNTS_TIMED):
+            self._count()
+        return (self._used() - before) / _COUNTS_TIMED
+
+    def _count(self) -> float:
+        with urllib.request.urlopen(self._asked, timeout=30) as answer:
+            text = answer.read().decode()
+        [count] = re.findall(r"^eab_generated_tokens_total (\S+)", text, re.MULTILINE)
+        return float(count)
+
+    def _used(self) -> float:
+        return sum(self._process.cpu_times()[:2])
 
 
 @contextmanager
@@ -221,7 +235,8 @@ def _measure_run(
     found["alone"].append(seconds)
     found["alone_cpu"].append(used)
     found["page"].append(ended[0] - began[0])
-    found["page_cpu"].append(ended[2] - began[2])
+    counts = counter.seen.index(ended) - counter.seen.index(began)
+    found["page_cpu"].append(ended[2] - began[2] - counts * counter.cost())
 
 
 def _result(found: dict[str, list[float]]) -> dict[str, Any]:

@@ -213,14 +213,13 @@ def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
         where a server named only some tokens, the bounds of the whole entropy]
     """
     candidates: list[int] = []
-    taken: int | list[int] = [
-        _place(token.text, texts),
-        round(math.exp(token.log_prob) * SHARES),
-    ]
-    for index, (candidate, text, share) in enumerate(token.candidates):
+    taken: int | list[int] | None = None
+    for candidate, text, share in token.candidates:
+        if candidate == token.token and taken is None:
+            taken = len(candidates) // 2
         candidates += (_place(text, texts), round(share * SHARES))
-        if candidate == token.token and isinstance(taken, list):
-            taken = index
+    if taken is None:
+        taken = [_place(token.text, texts), round(math.exp(token.log_prob) * SHARES)]
     bounds = [round(bound, 4) for bound in token.whole or ()]
     return [piece, round(token.entropy, 4), candidates, taken, *bounds]
 
