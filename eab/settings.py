@@ -64,11 +64,11 @@ class Real:
     def check(self, name: str, value: object) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not self.low <= value <= self.high:  # type: ignore[operator]
-            kind = f"a number from {self.low:g} to {self.high:g}"
+            kind = f"a number from {self.low:.15g} to {self.high:.15g}"
             raise ConfigError(f"{name} is {quoted(value)}; it must be {kind}{_bracket(self.hint)}")
 
     def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
+        return f"{self.low:.15g} to {self.high:.15g}"
 
 
 @dataclass(frozen=True, slots=True)
