@@ -201,7 +201,7 @@ def _check_run(run: RunState | None, amounts: Amounts) -> None:
     for path in run.paths:  # parents are born before their children
         whole.append(own[path.id] + (whole[path.parent] if path.parent >= 0 else 0))
     total = sum(own) + sum(whole[leaf.id] for leaf in run.leaves())
-    amounts.check("bytes of text in its tree", total, amounts.limits.tree_bytes)
+    amounts.check_tree(total, sum(len(path.tokens) for path in run.paths))
 
 
 def _written_bytes(text: str) -> int:

@@ -304,7 +304,7 @@ def test_the_limits_in_the_docs_are_those_of_the_code() -> None:
         f"{small.lines:,} | {each.lines}",
         f"{small.values:,} | {each.values}",
         f"{small.paths:,} | {each.paths}",
-        f"{small.tree_bytes // 2**20} MiB | {each.tree_bytes} bytes",
+        f"{run_limits.SMALL_TREE_BYTES // 2**20} MiB | {run_limits.TREE_BYTES_OF_A_TOKEN} bytes, for",
         f"{MAX_PROMPT_TOKENS:,}",
         f"{MAX_TOKEN_CHARACTERS:,}",
     ]
