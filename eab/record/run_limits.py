@@ -25,8 +25,8 @@ SMALL: Final = Limits(32 * 2**20, 200_000, 3_000_000, 20_000)  # of every file
 # path (embedded model and SmolLM2, every policy, four caches, prompt lookup).
 OF_A_TOKEN: Final = Limits(4096, 16, 200, 2)
 # Text of all paths and of all leaves together, as written in JSON: of every file, and for each
-# token that the file holds. Leaves repeat what they share: where every 60th token of 64 paths ends a
-# text, they have 80 bytes for each token after 2,000 steps.
+# token that the file holds. Leaves repeat what they share: where every 60th token of 64 paths ends
+# a text, they have 80 bytes for each token after 2,000 steps.
 SMALL_TREE_BYTES: Final = 2 * 2**20
 TREE_BYTES_OF_A_TOKEN: Final = 256
 
