@@ -97,6 +97,21 @@ def test_boxes_are_named_for_those_who_hear_them(shown: BoardPage) -> None:
     expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
 
 
+def test_lines_that_are_longer_than_the_presented_picture_are_seen(
+    screen: Boards,
+) -> None:
+    """Where no box is whole, an empty picture would say less than a part of the lines."""
+    words = [" a", " girl", " who", " loved", " to", " play", " outside", " all", " day", " long"]
+    shown = screen(1024, 768, reduced_motion="reduce")
+    shown.feed(fold(invented_run(5, 300, 64, words)))
+    shown.keys("p", "End")
+    shown.page.wait_for_timeout(200)
+    assert shown.find(".box.path:not(.hidden)").count() > 3
+    seen = shown.find(".box.path:not(.hidden, .cut)")
+    assert seen.count() > 3
+    assert all(seen.all_text_contents())
+
+
 @pytest.mark.parametrize(("steps", "banded"), [(60, False), (1200, True)])
 def test_with_many_steps_a_band_stands_for_the_lines(
     still: Boards, steps: int, banded: bool

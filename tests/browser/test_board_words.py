@@ -29,6 +29,22 @@ CLIPPED = """() => {
   }
   return found;
 }"""
+# At every fourth step: how much of the picture of the KV cache is for its bars.
+BARS = """async () => {
+  const root = document.getElementById("host").shadowRoot;
+  const board = root.__board;
+  const heights = [];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let step = 0; step <= board.store.lastStep; step += 4) {
+    board.send("goTo", step);
+    for (let count = 0; count < 4; count += 1) await frame();
+    const lines = [...root.querySelectorAll("svg.memory .grid")];
+    const tops = lines.map((line) => line.getBoundingClientRect().top);
+    const picture = root.querySelector("svg.memory").getBoundingClientRect();
+    heights.push(tops.length ? Math.max(...tops) - picture.top : 100);
+  }
+  return heights;
+}"""
 # At every fourth step: boxes that are cut at an edge of the picture, and lines with a part of a word.
 BROKEN = """async () => {
   const root = document.getElementById("host").shadowRoot;
@@ -40,6 +56,7 @@ BROKEN = """async () => {
     board.send("goTo", step);
     for (let count = 0; count < 4; count += 1) await frame(); // a sentence may have two lines
     const picture = root.querySelector("svg.tree").getBoundingClientRect();
+    if (!root.querySelector("svg.tree .box.path:not(.hidden, .cut)")) found.push([step, "empty"]);
     for (const box of root.querySelectorAll("svg.tree .box:not(.hidden, .cut, .stub)")) {
       const path = board.store.paths.get(Number(box.dataset.path ?? -1));
       const text = path
@@ -81,4 +98,5 @@ def test_presented_boxes_are_whole_and_so_are_their_words(
             shown.keys("p")
         shown.page.wait_for_timeout(200)
         assert shown.page.evaluate(BROKEN) == [], name
+        assert min(shown.page.evaluate(BARS)) > 60, name
         assert shown.find(".box.path:not(.hidden, .cut)").count() >= 4

@@ -1,7 +1,9 @@
 // Which part of the tree is in view, and how large.
 
 /** @import { TreeView } from "./tree.js" */
-import { BOX } from "./layout.js";
+/** @import { Path } from "./types.d.ts" */
+import { BOX, MARKS_DRAWN } from "./layout.js";
+import { statusAt } from "./path_state.js";
 import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
@@ -135,14 +137,51 @@ export class Camera {
     const k = aligned
       ? this.view.chartScale
       : this.scaleFor(room.width / width, room.height / height);
-    const centre = this.tree.centre();
-    const x = MARGIN - follow(width * k - room.width, centre.right * k - room.width);
+    const centre = this.centre(k);
+    const along = Math.min(centre.right * k - room.width, centre.left * k);
+    const x = MARGIN - follow(width * k - room.width, along);
     const overflow = height * k - room.height;
     const down = overflow > 0 ? follow(overflow, centre.y * k - room.height / 2) : overflow / 2;
     this.goal = { x: aligned ? 0 : x, y: MARGIN - down, k };
     if (!this.view.animates || !this.placed) this.at = this.goal;
     this.placed = true;
     this.apply();
+  }
+
+  /**
+   * What it follows: the selected path, or the middle of those that grow at the cursor; where nothing
+   * would be in sight there, the path that is nearest to it.
+   * @param {number} scale
+   * @returns {{ left: number, right: number, y: number }} with the beginning of the path in the
+   *   middle, if all of it fits
+   */
+  centre(scale) {
+    const { layout } = this.view;
+    const { width, height } = this.room();
+    const followed = this.followed();
+    const places = followed.map((path) => ({
+      ...this.tree.placeOf(path),
+      half: (layout.boxHeights[path.id] ?? BOX) / 2,
+    }));
+    const mean = places.reduce((sum, { y }) => sum + y, 0) / Math.max(1, places.length);
+    const isSeen = (/** @type {{ y: number, half: number }} */ place, /** @type {number} */ y) =>
+      Math.abs(place.y - y) + place.half <= height / scale / 2;
+    const [middle] = places.sort((a, b) => Math.abs(a.y - mean) - Math.abs(b.y - mean));
+    const y = middle && !isSeen(middle, mean) ? middle.y : mean;
+    const ends = places.filter((place) => isSeen(place, y)).map((place) => place.x + place.width);
+    const right = Math.max(layout.promptWidth, ...ends) + MARKS_DRAWN;
+    const fits = middle && (middle.width + MARKS_DRAWN) * scale <= width;
+    return { left: fits ? middle.x : right, right, y };
+  }
+
+  /** The selected path, or those that grow at the cursor, or all that have ended. @returns {Path[]} */
+  followed() {
+    const { box, cursor } = this.view;
+    const shown = this.view.shownPaths();
+    const selected = shown.filter((path) => path === box);
+    const live = shown.filter((path) => statusAt(path, cursor) === "live");
+    const leaves = shown.filter((path) => statusAt(path, cursor) !== "forked");
+    return [selected, live, leaves].find((paths) => paths.length) ?? [];
   }
 
   /** @param {number[]} fitting scales at which the tree fits */

@@ -26,6 +26,12 @@ function cutAt({ left, right, top, bottom }, { width, height }) {
   return right > width ? "right" : "";
 }
 
+/** @param {string} cut */
+const isCut = (cut) => cut !== "";
+
+/** Whether lines are cut in two, and not only words. @param {string} cut */
+const isCutAcross = (cut) => cut === "top" || cut === "bottom";
+
 export class CutBoxes {
   /** @param {TreeView} tree */
   constructor(tree) {
@@ -49,16 +55,22 @@ export class CutBoxes {
     const prompt = { left: 0, right: x, top: y - half, bottom: y + half };
     const isOut = cutAt(onScreen(prompt, camera.at), size) !== "";
     tree.prompt.group.classList.toggle("cut", isPart && isOut);
+    const paths = view.shownPaths();
+    const cuts = paths.map((path) => {
+      const edges = tree.boxes.get(path.id)?.edges() ?? this.edgesOf(path);
+      return isPart ? cutAt(onScreen(edges, camera.at), size) : "";
+    });
+    // Where all lines are longer than the picture is wide, parts of them say more than nothing.
+    const hasWhole = cuts.includes("");
+    const isHidden = hasWhole ? isCut : isCutAcross;
     const counts = { top: 0, bottom: 0, left: 0, right: 0, "": 0 };
-    for (const path of view.shownPaths()) {
-      const box = tree.boxes.get(path.id);
-      const edges = box?.edges() ?? this.edgesOf(path);
-      const cut = isPart ? cutAt(onScreen(edges, camera.at), size) : "";
-      box?.group.classList.toggle("cut", cut !== "");
-      if (statusAt(path, view.cursor) !== "forked") counts[cut] += 1;
+    for (const [index, path] of paths.entries()) {
+      tree.boxes.get(path.id)?.group.classList.toggle("cut", isHidden(cuts[index]));
+      if (statusAt(path, view.cursor) !== "forked") counts[cuts[index]] += 1;
     }
-    this.above.textContent = counts.top ? `▲ ${counts.top} more` : "";
-    this.below.textContent = counts.bottom ? `▼ ${counts.bottom} more` : "";
+    // Over lines from edge to edge there is no room for a word.
+    this.above.textContent = counts.top && hasWhole ? `▲ ${counts.top} more` : "";
+    this.below.textContent = counts.bottom && hasWhole ? `▼ ${counts.bottom} more` : "";
     set(this.below, { y: size.height - 6 });
   }
 

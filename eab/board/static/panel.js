@@ -282,9 +282,11 @@ export class Panel {
   render() {
     const { store, name } = this;
     const sentences = store.sentencesAt(this.view.cursor);
-    const words = store.notes[name] || this.caption() || sentences[name];
+    const all = store.notes[name] || this.caption() || sentences[name];
+    const words = name === "memory" && this.view.presents ? shortened(all) : all;
     if (this.sentence.textContent === words) return;
-    this.sentence.textContent = this.sentence.title = words;
+    this.sentence.textContent = words;
+    this.sentence.title = all;
   }
 
   caption() {
@@ -292,4 +294,14 @@ export class Panel {
     const deciding = this.view.showsDeciding ? this.store.deciding.sentence : "";
     return deciding || forkCaption(this.store, this.view);
   }
+}
+
+/**
+ * What is held, and what was saved at the peak: in large letters, reasons would leave no room for the
+ * picture.
+ * @param {string} words
+ */
+function shortened(words) {
+  const sentences = words.split(/(?<=\.) (?=[A-Z])/);
+  return sentences.filter((one, at) => at === 0 || one.startsWith("At step")).join(" ");
 }

@@ -9,9 +9,8 @@ import { CutBoxes } from "./cut_boxes.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { InSight } from "./in_sight.js";
-import { BOX, LINE, MARKS, MARKS_DRAWN } from "./layout.js";
+import { BOX, LINE, MARKS } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
-import { statusAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
 import { SummaryBox } from "./summary_box.js";
 import { Tooltip, tokenTip } from "./tooltip.js";
@@ -204,20 +203,6 @@ export class TreeView {
     const to = this.stepX(path.born + path.tokens.length - 0.5);
     const gap = Math.min(8, (to - from) * 0.3);
     return { x: from + gap / 2, y, width: Math.max(3, to - from - gap) };
-  }
-
-  /** What the camera follows: the selected path, or the middle of those that grow at the cursor. */
-  centre() {
-    const shown = this.view.shownPaths();
-    const selected = shown.filter((box) => box === this.view.box);
-    const live = shown.filter((path) => statusAt(path, this.view.cursor) === "live");
-    const leaves = shown.filter((path) => statusAt(path, this.view.cursor) !== "forked");
-    const followed = [selected, live, leaves].find((paths) => paths.length) ?? [];
-    const places = followed.map((path) => this.placeOf(path));
-    const ends = places.map((place) => place.x + place.width);
-    const right = Math.max(this.view.layout.promptWidth, ...ends) + MARKS_DRAWN;
-    const sum = places.reduce((total, place) => total + place.y, 0);
-    return { right, y: sum / Math.max(1, places.length) };
   }
 
   /** @returns {Point} */
