@@ -36,6 +36,16 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else ending}"
 
 
+def apart(a: float, b: float) -> tuple[str, str]:
+    """Two numbers with two digits, or as many as it takes to tell them apart.
+
+    >>> apart(0.6921, 0.6934)
+    ('0.692', '0.693')
+    """
+    digits = next((digits for digits in range(2, 7) if round(a, digits) != round(b, digits)), 2)
+    return f"{a:.{digits}f}", f"{b:.{digits}f}"
+
+
 def times(ratio: float) -> str:
     """2.4375 -> '2.44×', 39700.0 -> '39,700×'."""
     return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.3g}×"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.formatting import as_sentence, ending, excerpt
+from eab.formatting import apart, as_sentence, ending, excerpt
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,15 @@ def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(
 ) -> None:
     assert as_sentence(message) == sentence
     assert as_sentence(sentence) == sentence
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (0.4, 0.69, ("0.40", "0.69")),
+        (0.6921, 0.6934, ("0.692", "0.693")),
+        (1.0, 1.0, ("1.00", "1.00")),
+    ],
+)
+def test_two_numbers_can_be_told_apart(a: float, b: float, words: tuple[str, str]) -> None:
+    assert apart(a, b) == words

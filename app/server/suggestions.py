@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from eab.errors import EabError
 from eab.events import Event
-from eab.formatting import counted
+from eab.formatting import apart, counted
 from eab.run import RunState, fold
 
 EARLY: Final = 1 / 3  # of the steps
@@ -58,10 +58,10 @@ def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
     value = _rounded_down(highest)
     if not 0 < value < threshold:
         return []
+    below, above = apart(highest, threshold)
     return [
         Suggestion(
-            f"No fork: the entropy stayed below {threshold:.2f} nats; its highest value was "
-            f"{highest:.2f}.",
+            f"No fork: the entropy stayed below {above} nats; its highest value was {below}.",
             f"Run at {value:.2f} nats",
             {"threshold_unit": "nats", "threshold_nats": value},
         )

@@ -60,7 +60,8 @@ def _texts(_: OpenRun, run: RunState) -> None:
     table = samples_table(run)
     for name in ("log_prob", "mean_entropy"):
         table[name] = [f"{nats:.2f}" for nats in table[name]]
-    table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
+    kept = run.started.kept_text
+    table["text"] = [plain(token_text.visible(kept + text)) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
     table["end"] = table["end"].map(_ENDED_BY | strings)
@@ -195,7 +196,7 @@ def _data(table: "DataFrame") -> None:
 
 def _format(heading: str) -> str:
     """How Streamlit writes the numbers of a column that are not whole."""
-    if "(nats)" in heading:
+    if "nats" in heading:
         return "%.2f"
     return "%.1f" if "(KiB)" in heading or "(ms)" in heading else "percent"
 

@@ -15,6 +15,7 @@ from app.widgets.markdown import plain
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
 _SUGGESTED: Final = "suggested"  # the key of a run that has ended, and what is suggested for it
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
+_CHANGED: Final = "changed_in_status_line"  # whether a button of this line showed another tree
 
 
 def draw(
@@ -22,8 +23,9 @@ def draw(
 ) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead."""
     live, drawn = tab.current().live, st.session_state[DRAWN]
-    if live is not None and live.active and drawn not in POLL_SECONDS:
-        st.rerun()  # a suggestion started this run; the rest of the page shows the one before
+    has_started = live is not None and live.active and drawn not in POLL_SECONDS
+    if st.session_state.pop(_CHANGED, False) or has_started:
+        st.rerun()  # the rest of the page shows the run before
     if drawn == "running":
         return
     with st.container(horizontal=True, key="status"):
@@ -79,12 +81,17 @@ def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
     if before is not None:
         st.button(
             "Back",
-            on_click=on_open,
-            args=(before,),
+            on_click=_open,
+            args=(before, on_open),
             icon=":material/arrow_back:",
             key="back",
             help="Shows the run from which this one was grown.",
         )
+
+
+def _open(before: history.PastRun, on_open: Callable[[history.PastRun], None]) -> None:
+    on_open(before)
+    st.session_state[_CHANGED] = True
 
 
 def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
@@ -109,3 +116,4 @@ def _take(
         return run_with(suggestion.widgets)
     controls.apply(suggestion.widgets)
     what_if.ask(current, current.key, suggestion.what_if, None)
+    st.session_state[_CHANGED] = True

@@ -144,8 +144,12 @@ class RunStarted:
         last = self.messages[-1] if self.messages else None
         is_open = last is not None and last.role == "assistant" and last.content != self.prompt
         begun = f"\n{last.content}" if last is not None and is_open else ""
-        taken = self.prompt_texts[len(self.prompt_texts) - self.continued :]
-        return self.prompt + begun + token_text.join(taken)
+        return self.prompt + begun + self.kept_text
+
+    @property
+    def kept_text(self) -> str:
+        """What was taken over from another run."""
+        return token_text.join(self.prompt_texts[len(self.prompt_texts) - self.continued :])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from eab.analysis.answers import Answers
 from eab.config import OWN
 from eab.events import EndReason
 from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
-from eab.formatting import counted, human_bytes, shortened
+from eab.formatting import apart, counted, human_bytes, shortened
 from eab.run import RunState, Sample, Token
 from eab.speculation.stats import speculation_stats
 
@@ -145,7 +145,8 @@ def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
             f"policy ({config.policy}), the limit of {counted(config.max_paths, 'path')} or the "
             f"minimum weight to branch ({config.min_fork_weight:.1%}) prevented it."
         )
-    compared = f"the highest entropy was {reached}, the threshold is {threshold:.2f}."
+    below, above = apart(highest.entropy, threshold)
+    compared = f"the highest entropy was {below} nats, the threshold is {above}."
     if not complete:
         return f"No fork so far: {compared}"
     return f"No fork: {compared} Lower the threshold to get forks."
@@ -280,7 +281,8 @@ def weight_sentence(run: RunState) -> str:
     samples = run.samples
     if not samples:
         return "No text yet."
-    return f"{_weight_words(samples, run.started.config.policy)}: “{_quoted(samples[0].text)}”"
+    first = run.started.kept_text + samples[0].text
+    return f"{_weight_words(samples, run.started.config.policy)}: “{_quoted(first)}”"
 
 
 def _weight_words(samples: Sequence[Sample], policy: str) -> str:

@@ -40,9 +40,7 @@ def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
     )
 
 
-def exactness_sentence(
-    what_if: RunState, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
-) -> str:
+def exactness_sentence(what_if: RunState, unknowns: Sequence[Unknown], how_to_run: str) -> str:
     """Whether a run with the model (see `how_to_run`) gives the same tree, and if not, why."""
     if what_if.started.what_if == "exact":
         return (

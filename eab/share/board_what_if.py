@@ -32,12 +32,13 @@ def chosen(
 
 
 def recomputed(
-    recorded: RunState, threshold: float | None, r: AllocationStep, how_to_run: str = "press Run"
+    recorded: RunState, threshold: float | None, r: AllocationStep, how_to_run: str = ""
 ) -> tuple[RunFold, dict[str, Any]]:
     """The run with these settings, and what the message to the board says besides.
 
     Args:
-        how_to_run: What the user does for a run of the model with these settings.
+        how_to_run: What the user does for a run of the model with these settings; empty for the
+            button beside the threshold line.
 
     Raises:
         ConfigError, RecordError: As `eab.what_if.resimulate`.
@@ -49,7 +50,11 @@ def recomputed(
     run = state.started_run()
     change = [
         tree_change_sentence(recorded, run),
-        exactness_sentence(run, result.unknowns, how_to_run),
+        exactness_sentence(
+            run,
+            result.unknowns,
+            how_to_run or f"press “Run at {run.started.threshold_nats:.2f}”",
+        ),
     ]
     notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}
     if r != recorded.started.config.r:

@@ -137,6 +137,12 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     assert not page.get_by_role("alert").count()
     page.get_by_role("tab", name="Export").click()
     expect(page.get_by_text("continued=(")).to_be_visible()
+    page.get_by_role("button", name="Back", exact=True).click()
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape(recorded.started.prompt) + r"\W*$")
+    )
+    expect(page.get_by_text(market.title).first).to_be_visible()
+    expect(page.get_by_text("continued=(")).to_have_count(0)
 
 
 def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path: Path) -> None:

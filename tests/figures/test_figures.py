@@ -1,13 +1,15 @@
 """Tables, graph and icicle of a run: same content as the run, also for half-made runs."""
 
 import math
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import pytest
-from invented_runs import with_each
+from invented_runs import invented_run, with_each
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -180,3 +182,20 @@ def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_fir
     first = limited - path_dies_first
     assert f" From step {first} on, the limit of" in tree_sentence(run)
     assert f"dropped branches from step {first} to" in limit_sentence(run)
+
+
+def test_a_threshold_just_above_the_entropy_is_told_from_it() -> None:
+    started, *events = invented_run(6, 12, 1)
+    highest = max(token.entropy for path in fold([started, *events]).paths for token in path.tokens)
+    above = replace(started, threshold_nats=highest + 0.001)
+    words = tree_sentence(fold([above, *events]))
+    assert words.startswith("No fork: the highest entropy was")
+    entropy, threshold = re.findall(r"\d+\.\d+", words)
+    assert float(entropy) < float(threshold)
+
+
+def test_the_text_of_a_grown_run_begins_with_what_it_kept() -> None:
+    started, *events = invented_run(5, 12, 4)
+    run = fold([replace(started, continued=2), *events])
+    kept = "".join(started.prompt_texts[-2:])
+    assert f"“{kept.strip()}{run.samples[0].text}"[:40] in weight_sentence(run)

@@ -136,6 +136,7 @@ const LEGENDS = {
         "half of them in the dark one.",
     },
     {
+      notIn: "diff",
       swatch: "threshold-key",
       words: "threshold",
       help: "At or above this entropy a path may fork. On the page, drag the line to try another one.",

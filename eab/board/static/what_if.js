@@ -9,6 +9,7 @@ import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
 const HEIGHT = 34; // px, with its margin
+const AXIS = 34; // px, below the lines of the chart
 
 export class WhatIfBar {
   /** @param {ThresholdDrag} drag @param {RunStore} store @param {Send} send */
@@ -45,7 +46,8 @@ export class WhatIfBar {
     const words = `Run at ${run.threshold.toFixed(2)}`;
     this.run.textContent = words;
     this.run.setAttribute("aria-label", `${words}: make this run with the model`);
-    this.root.style.top = `${Math.max(0, Math.min(y + 4, height - HEIGHT)).toFixed(0)}px`;
+    const isLow = y + 4 + HEIGHT > height - AXIS;
+    this.root.style.top = `${Math.max(0, isLow ? y - HEIGHT : y + 4).toFixed(0)}px`;
   }
 }
 

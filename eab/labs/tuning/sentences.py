@@ -127,7 +127,9 @@ def mean_words(found: Mean, of: Quantity) -> str:
     if of.unit == "bytes":
         margin = f" ± {human_bytes(found.margin)}" if found.margin is not None else ""
         return f"{human_bytes(found.value)}{margin}"
-    margin = f" ± {found.margin:.2g}" if found.margin is not None else ""
+    # What is far below the last digit that is shown is rounding.
+    is_rounding = found.margin is not None and found.margin < 1e-6 * max(1.0, abs(found.value))
+    margin = "" if found.margin is None else f" ± {0 if is_rounding else found.margin:.2g}"
     value = f"{found.value:,.0f}" if found.value >= 100 else f"{found.value:.3g}"
     unit = of.unit.removesuffix("s") if value == "1" and not margin else of.unit
     return f"{value}{margin} {unit}".strip()
@@ -162,7 +164,11 @@ def pareto_details(points: Sequence[SettingPoint], cost: Quantity, gain: Quantit
     if not baseline(points):
         return front
     better, worse, alike, outside = _against(points, gain)
-    words = [front]
+    own = sum(point.is_baseline for point in points)
+    words = [
+        front,
+        f"{counted(own, 'setting')} {'is' if own == 1 else 'are'} independent sampling.",
+    ]
     if better + worse + alike:
         words.append(
             f"Against independent sampling at equal {_cost_noun(cost)}: {better} better, "
@@ -171,8 +177,8 @@ def pareto_details(points: Sequence[SettingPoint], cost: Quantity, gain: Quantit
     if outside:
         costs, it = ("costs", "it") if outside == 1 else ("cost", "them")
         words.append(
-            f"{outside} {costs} more or less than every baseline measured; to compare {it}, too, "
-            "choose more path limits."
+            f"{outside} {costs} less or more than any run of independent sampling, so there is "
+            f"nothing to compare {it} with; more path limits add such runs."
         )
     return " ".join(words)
 

@@ -98,15 +98,17 @@ class VariantRuns:
 
     @property
     def progress(self) -> Progressed:
-        """How far the runs are, and once all are there, the repeats."""
+        """How far it is with the first runs and their repeats, which take about as long each."""
+        rounds = 1 + REPEATS
         if self.complete:
-            return self._timing
+            done = (1 + self._timing.share * REPEATS) / rounds
+            return Progressed(done, self._timing.words)
         if not self._folds:
             return Progressed(0.0, "Starting")
-        variants = counted(len(self.variants), "run")
         share = (self.begun - 1 + self._folds[-1].progress.share) / len(self.variants)
+        first = f"{self.begun} of {counted(len(self.variants), 'run')}, then {REPEATS} repeats"
         words = self._folds[-1].progress.words.lower()
-        return Progressed(share, f"{self.current} ({self.begun} of {variants}): {words}")
+        return Progressed(share / rounds, f"{self.current} ({first}): {words}")
 
     @property
     def made(self) -> str:
