@@ -239,7 +239,7 @@ def changed_since(started: RunStarted | None) -> str:
     others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
-        return f"The page shows another {listed(others)}. Press Run for yours."
+        return f"This tree was made with another {listed(others)}. Press Run to use yours."
     chosen = _chosen()
     changed = [
         f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"

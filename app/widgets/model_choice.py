@@ -119,8 +119,11 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
         st.caption(_WORDS[chosen])
     if chosen == SMOLLM2.name and not SMOLLM2.is_here:
         _draw_missing()
-    elif chosen and (problem := missing(name(), here)):
-        st.info(f"Replay only: {plain(problem)}. Recorded runs can still be opened.")
+    elif problem := missing(name(), here):
+        if chosen:
+            st.info(f"Replay only: {plain(problem)}. Recorded runs can still be opened.")
+        else:
+            st.caption(f"{plain(problem)}.")
 
 
 def _draw_kinds(on_change: Callable[[], None]) -> None:

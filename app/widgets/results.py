@@ -96,8 +96,9 @@ def _answers(opened: OpenRun, run: RunState) -> None:
         st.text(sentence)
         return
     draw("", sentence, answers_figure(answers), "answers", opened.key)
+    most = f"The chart shows the {DRAWN} most probable answers. "
     st.caption(
-        f"The chart shows the {DRAWN} most probable answers. The bar is certain to contain the "
+        f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
         "true probability of an answer. The estimate is computed from the weights and may by "
         "chance lie outside the bar. Texts count as one answer if they differ only in case, "
         "spaces, punctuation and articles."

@@ -16,11 +16,11 @@ _CLEARLY: Final = 0.95  # of the largest possible information
 
 
 def uncertainty_sentence(scores: Uncertainty) -> str:
-    """Semantic entropy with its standard error, and the entropy over texts."""
+    """Semantic entropy with its standard error, and the predictive entropy."""
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
     return (
-        f"Semantic entropy {scores.semantic:.2f}{error} nats, entropy over the texts "
-        f"{scores.predictive:.2f} nats."
+        f"Semantic entropy {scores.semantic:.2f}{error} nats; predictive entropy, the mean of "
+        f"-ln p of the texts, {scores.predictive:.2f} nats."
     )
 
 

@@ -128,6 +128,11 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     expect(grown.first).to_contain_text(forced.strip(), timeout=60 * SECONDS)
     wait_for_end(page)
     expect(page.locator(".eab .box.side-a").first).to_be_visible()
+    tables = page.get_by_role("button", name="Tables")
+    tables.click()
+    expect(page.get_by_text("Paths at step").first).to_be_visible()
+    expect(page.get_by_text("KV cache at step")).to_have_count(0)
+    tables.click()
     page.get_by_role("button", name="In its tree").click()
     expect(grown).to_have_count(0)
     expect(page.locator(".eab .box.prompt")).to_have_attribute(

@@ -54,8 +54,10 @@ export class TableView {
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
     const threshold = this.store.run.threshold.toFixed(2);
     const tokens = `Tokens up to step ${this.view.cursor} (entropy in nats; threshold ${threshold})`;
+    // Two runs in one tree have no common cache.
+    const memory = this.store.sides ? [] : [element("p", { class: "sentence" }, memoryWords(step))];
     this.root.replaceChildren(
-      element("p", { class: "sentence" }, memoryWords(step)),
+      ...memory,
       table(`Paths at step ${this.view.cursor}`, PATH_COLUMNS, pathLines),
       table(tokens, TOKEN_COLUMNS, tokenLines),
     );

@@ -100,12 +100,27 @@ def _ends(points: Sequence[SettingPoint], gain: Quantity) -> tuple[SettingPoint,
 
 
 def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
-    return f"{_named(point, points)} ({mean_words(point.gain, gain)})"
+    equal = _equal_beside(point, points)
+    others = f" and {counted(equal, 'other')}" if equal else ""
+    return f"{_named(point, points)}{others} ({mean_words(point.gain, gain)})"
+
+
+def _equal_beside(point: SettingPoint, points: Sequence[SettingPoint]) -> int:
+    """How many settings gain the same, beside those that the name of this one includes."""
+    equal = [one for one in points if round(one.gain.value - point.gain.value, 12) == 0]
+    included = {name: getattr(point.config, name) for name in _alike(point, points)}
+    return sum(replace(one.config, **included) != point.config for one in equal)
+
+
+def _alike(point: SettingPoint, points: Sequence[SettingPoint]) -> list[str]:
+    """The settings whose value makes no difference to this point."""
+    names = varying(point.config for point in points)
+    return [name for name in names if _is_alike(point, name, points)]
 
 
 def _named(point: SettingPoint, points: Sequence[SettingPoint]) -> str:
     names = varying(point.config for point in points)
-    alike = [name for name in names if _is_alike(point, name, points)]
+    alike = _alike(point, points)
     named = [name for name in names if name not in ("policy", *alike)]
     words = [setting_words(point.config, named)] if named or not alike else []
     words += [f"any {SETTINGS[name].label.lower()}" for name in alike]

@@ -102,6 +102,18 @@ def test_settings_that_gain_the_same_are_told_as_one() -> None:
     assert "worst: entropy threshold 1, any max paths (1" in more
 
 
+def test_others_that_are_as_good_as_the_best_or_as_bad_as_the_worst_are_counted() -> None:
+    gains = {(0.5, 8): 4, (0.5, 16): 2, (1.0, 8): 1, (1.0, 16): 4, (1.5, 8): 1, (1.5, 16): 1}
+    found = [
+        cell(threshold, seed, settings={"max_paths": limit}, distinct_answers=gain)
+        for (threshold, limit), gain in gains.items()
+        for seed in range(8)
+    ]
+    more = tuning_words.heat_details(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    assert "Best: entropy threshold 0.5, max paths 8 and 1 other (4" in more
+    assert "worst: entropy threshold 1.5, any max paths and 1 other (1" in more
+
+
 def test_inside_of_the_error_there_is_no_difference() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
     assert words == "Distinct answers: no difference measured between these settings."
