@@ -124,7 +124,7 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     return (
         f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them for the "
         f"prompt. A text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so "
-        f"the same budget pays for {counted(count, 'independent text')}."
+        f"the same budget pays for about {counted(count, 'independent text')}."
     )
 
 

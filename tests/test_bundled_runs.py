@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import pytest
+from made_runs import leaves_at
 
 from eab.analysis.separate_caches import separate_bytes
 from eab.config import SETTINGS
@@ -213,7 +214,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "ball.eab": {
         "After three steps there are 12 paths, the limit": lambda run: (
-            sum(path.stands_at(2) for path in run.paths) == 12 == run.started.config.max_paths
+            len(leaves_at(run, 2)) == 12 == run.started.config.max_paths
         ),
         "all share the long prompt": lambda run: len(run.started.prompt_tokens) > 50,
         "From then on each path weighs less than the 10 % that a fork needs, so none forks": (

@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from made_runs import events_of, run_of
+from made_runs import events_of, leaves_at, run_of
 from policies import FORKING
 from table_model import TableModel, random_table
 
@@ -123,7 +123,7 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
     for event in events[1:]:
         growing.apply(event)
         if isinstance(event, StepTimed):
-            standing = [path for path in whole.paths if path.stands_at(event.step)]
+            standing = leaves_at(whole, event.step)
             assert [path.id for path in standing] == [path.id for path in growing.leaves()]
             for path, then in zip(standing, growing.leaves(), strict=True):
                 weights = [weight for step, weight in path.weights if step <= event.step]

@@ -212,15 +212,17 @@ def test_nothing_shows_what_is_cut_off(table) -> None:
     shown = [console.export_text(), to_graphml(run).decode(), samples_table(run).to_csv()]
     shown += [samples_of_runs_table([("a", run)])["text"].str.cat(sep="|")]
     shown += [one.text for one in group_answers(run, "text").ranked]
-    shown += ["".join(row[-1]) for row in _page_rows(run)]
+    shown += _page_texts(run)
     assert [text for text in shown if " 1 2" in text] == []
 
 
-def _page_rows(run: RunState) -> list[list[str]]:
+def _page_texts(run: RunState) -> list[str]:
     page = to_html(run)
     data = json.loads(page[page.index('{"title"') :].partition("</script>")[0])
-    rows: list[list[str]] = data["texts"]["lines"]
-    return rows
+    texts = [""]
+    for _, common, rest in data["texts"]["texts"]:
+        texts.append(texts[-1][:common] + rest)
+    return texts
 
 
 def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from invented_runs import invented_run, with_each
+from made_runs import leaves_at
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -22,6 +23,7 @@ from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import (
     answers_sentence,
     limit_sentence,
+    sentences_at,
     tree_sentence,
     weight_sentence,
 )
@@ -199,3 +201,19 @@ def test_the_text_of_a_grown_run_begins_with_what_it_kept() -> None:
     run = fold([replace(started, continued=2), *events])
     kept = "".join(started.prompt_texts[-2:])
     assert f"“{kept.strip()}{run.samples[0].text}"[:40] in weight_sentence(run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_sentence_of_each_step_counts_the_forks_and_the_leaves_there(seed: int) -> None:
+    run = fold(invented_run(seed, 60, 8))
+    steps = [*range(len(run.steps))]
+    with_forks = 0
+    for step, words in zip(steps, sentences_at(run, steps), strict=True):
+        forks = sum(path.status == "forked" and path.touched <= step for path in run.paths)
+        found = re.match(r"(\d+) forks? in (\d+) steps?: (\d+) paths?\.", words["tree"])
+        assert (found is not None) == (forks > 0)
+        if found:
+            with_forks += 1
+            expected = (forks, step + 1, len(leaves_at(run, step)))
+            assert tuple(map(int, found.groups())) == expected
+    assert with_forks

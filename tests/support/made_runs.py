@@ -8,7 +8,7 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event
 from eab.lessons import bundled_runs
-from eab.run import RunState, fold
+from eab.run import Path, RunState, fold
 
 
 def events_of(
@@ -43,3 +43,12 @@ def bundled(name: str) -> list[Event]:
 def bundled_run(name: str) -> RunState:
     """The bundled run in the file with this name, folded."""
     return fold(bundled(name))
+
+
+def leaves_at(run: RunState, step: int) -> list[Path]:
+    """The paths that are live or finished after this step."""
+    return [
+        path
+        for path in run.paths
+        if path.born <= step and not (path.status in ("forked", "pruned") and path.touched <= step)
+    ]
