@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_runs import invented_run
 from made_runs import events_of
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
-from eab.record import RunFile, breaks_off, dumps, load, loads, run_limits, save
+from eab.record import RunFile, breaks_off, dumps, load, loads, save
 from eab.record.event_json import to_json
 from eab.run import fold
 
@@ -223,42 +222,6 @@ def test_a_file_of_nothing_is_refused_at_once(tmp_path):
 def test_a_device_without_an_end_is_refused():
     with pytest.raises(RecordError, match="not a run file"):
         load("/dev/zero")
-
-
-@pytest.mark.parametrize(("paths", "tokens"), [(256, 4096), (256, 400), (64, 2000)])
-def test_what_the_largest_settings_can_make_has_room(paths, tokens):
-    """Twice what a token of a run was measured to need."""
-    amounts = run_limits.Amounts("the run")
-    amounts.allow(BranchingConfig(max_paths=paths, max_new_tokens=tokens))
-    limits, most = amounts.limits, paths * tokens
-    assert limits.text_bytes >= 1000 * most
-    assert limits.lines >= 8 * most
-    assert limits.values >= 90 * most
-    assert limits.paths >= most
-
-
-def test_a_run_that_is_larger_than_small_ones_may_be_is_saved_and_read(monkeypatch):
-    small = run_limits.Limits(200_000, 1000, 10_000, 50)
-    monkeypatch.setattr(run_limits, "SMALL", small)
-    events = invented_run(3, 60, 60)
-    data = dumps(events)
-    text = gzip.decompress(data).decode()
-    assert len(text) > small.text_bytes
-    assert text.count("\n") > small.lines
-    assert text.count(",") > small.values
-    assert len(fold(events).paths) > small.paths
-    assert loads(data) == events
-    with pytest.raises(RecordError, match="more than 80 paths"):
-        loads(data, most_tokens=40)
-
-
-def test_a_long_run_whose_texts_end_all_the_time_is_saved_and_read():
-    """Its leaves repeat what they share, so they have much more text than the tree."""
-    events = invented_run(5, 300, 64, [" " + letter * 40 for letter in "abcdef"])
-    run = fold(events)
-    text = sum(len(run.text(leaf.id)) for leaf in run.leaves())
-    assert text > max(run_limits.SMALL_TREE_BYTES, 64 * 64 * 300)
-    assert loads(dumps(events)) == events
 
 
 @pytest.mark.parametrize(
