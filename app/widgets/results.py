@@ -61,7 +61,7 @@ def _texts(_: OpenRun, run: RunState) -> None:
     for name in ("log_prob", "mean_entropy"):
         table[name] = [f"{nats:.2f}" for nats in table[name]]
     kept = run.started.kept_text
-    table["text"] = [plain(token_text.visible(kept + text)) for text in table["text"]]
+    table["text"] = [plain(token_text.visible_join([kept, text])) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
     table["end"] = table["end"].map(_ENDED_BY | strings)

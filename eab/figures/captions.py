@@ -35,8 +35,7 @@ class _TreeSize(NamedTuple):
 
     @classmethod
     def of(cls, run: RunState) -> Self:
-        limited = [path.limited_steps[0] for path in run.paths if path.limited_steps]
-        limited += [path.touched for path in run.paths if path.status == "pruned"]
+        limited = _limited_steps(run)
         return cls(
             sorted(path.born for path in run.paths),
             sorted(path.touched for path in run.paths if path.status == "forked"),
@@ -45,7 +44,7 @@ class _TreeSize(NamedTuple):
                 for path in run.paths
                 if path.status in ("forked", "pruned")
             ),
-            min(limited, default=math.inf),
+            limited[0] if limited else math.inf,
         )
 
     def forks(self, step: int) -> int:
@@ -112,17 +111,24 @@ def limit_sentence(run: RunState) -> str:
             "With the policy original, all texts have equal weight, so a weight is not the "
             "product of its shares."
         )
-    steps = {step for path in run.paths for step in path.limited_steps}
-    steps |= {path.touched for path in run.paths if path.status == "pruned"}
+    steps = _limited_steps(run)
     if not steps:
         return ""
-    first, last = min(steps), max(steps)
+    first, last = steps[0], steps[-1]
     when = f"at step {first}" if first == last else f"from step {first} to step {last}"
     return (
         f"The path limit ({run.started.config.max_paths}) dropped branches {when}; their weight "
         "passed to the paths that were kept, so the weight of a text is not the product of its "
         "shares."
     )
+
+
+def _limited_steps(run: RunState) -> list[int]:
+    """The first and last steps at which the path limit dropped branches of each path, in order."""
+    steps = [path.touched for path in run.paths if path.status == "pruned"]
+    for path in run.paths:
+        steps += (*path.limited_steps[:1], *path.limited_steps[-1:])
+    return sorted(steps)
 
 
 def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:

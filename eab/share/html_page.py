@@ -105,7 +105,8 @@ def _settings_sentence(run: RunState) -> str:
 def _texts(run: RunState) -> dict[str, Any]:
     """A table of all texts, heaviest first; page.js puts them together."""
     samples = run.samples
-    texts = _front_coded([token_text.visible(sample.text) for sample in samples])
+    kept = run.started.kept_text
+    texts = _front_coded([token_text.visible_join([kept, sample.text]) for sample in samples])
     rows = [
         [f"{sample.weight:.1%}", f"{sample.log_prob:.2f}", sample.finish_reason]
         for sample in samples

@@ -131,7 +131,7 @@ export class EntropyChart {
 
   render() {
     const { store, view } = this;
-    const { width, height, innerHeight } = frameOf(view, this.svg);
+    const { width, height, bottom, innerHeight } = frameOf(view, this.svg);
     const highest = this.highest();
     const size = [view.branches.changes, width, height, lastStepOf(store), highest].join();
     if (this.drawnWith !== size) {
@@ -147,7 +147,7 @@ export class EntropyChart {
     this.drawThreshold();
     set(this.cursor, { x1: at, x2: at, y1: TOP, y2: TOP + innerHeight });
     set(this.svg, { "aria-label": store.sentencesAt(view.cursor).entropy || "Entropy per step" });
-    this.bar.place(this.y(store.run.threshold) * view.chartScale, view.sizes.of(this.svg).height);
+    this.bar.place(this.y(store.run.threshold) * view.chartScale, bottom * view.chartScale);
   }
 
   /** What does not move with the cursor. */

@@ -283,8 +283,10 @@ export class Panel {
   render() {
     const { store, name } = this;
     const sentences = store.sentencesAt(this.view.cursor);
-    const all = store.notes[name] || this.caption() || sentences[name];
-    const words = name === "memory" && this.view.presents ? shortened(all) : all;
+    const note = store.notes[name] || this.caption();
+    const all = note || sentences[name];
+    const isShort = name === "memory" && !note && this.view.presents;
+    const words = isShort ? withoutReasons(all) : all;
     if (this.sentence.textContent === words) return;
     this.sentence.textContent = words;
     this.sentence.title = all;
@@ -298,11 +300,11 @@ export class Panel {
 }
 
 /**
- * What is held, and what was saved at the peak: in large letters, reasons would leave no room for the
- * picture.
+ * What is held, what of it is in a prefix cache, and what was saved at the peak: in large letters,
+ * reasons would leave no room for the picture.
  * @param {string} words
  */
-function shortened(words) {
+function withoutReasons(words) {
   const sentences = words.split(/(?<=\.) (?=[A-Z])/);
-  return sentences.filter((one, at) => at === 0 || one.startsWith("At step")).join(" ");
+  return sentences.filter((one, at) => at === 0 || /^(At step|Of the) /.test(one)).join(" ");
 }

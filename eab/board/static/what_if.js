@@ -9,7 +9,6 @@ import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
 const HEIGHT = 34; // px, with its margin
-const AXIS = 34; // px, below the lines of the chart
 
 export class WhatIfBar {
   /** @param {ThresholdDrag} drag @param {RunStore} store @param {Send} send */
@@ -33,9 +32,9 @@ export class WhatIfBar {
 
   /**
    * @param {number} y pixels from the top of the chart to the threshold line
-   * @param {number} height of the chart in pixels
+   * @param {number} bottom the same to its horizontal axis
    */
-  place(y, height) {
+  place(y, bottom) {
     const { canMoveThreshold, offers, run, whatIf } = this.store;
     this.root.hidden = !offers.what_if;
     this.slider.hidden = !canMoveThreshold;
@@ -46,7 +45,7 @@ export class WhatIfBar {
     const words = `Run at ${run.threshold.toFixed(2)}`;
     this.run.textContent = words;
     this.run.setAttribute("aria-label", `${words}: make this run with the model`);
-    const isLow = y + 4 + HEIGHT > height - AXIS;
+    const isLow = y + 4 + HEIGHT > bottom;
     this.root.style.top = `${Math.max(0, isLow ? y - HEIGHT : y + 4).toFixed(0)}px`;
   }
 }
