@@ -5,7 +5,9 @@ import secrets
 import threading
 import time
 import traceback
+from array import array
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Generic, Literal, TypeAlias
 
@@ -15,11 +17,7 @@ from eab.engine.request import Request
 from eab.errors import EabError
 from eab.events import (
     EndReason,
-    KvMeasured,
-    LimitActed,
     Pause,
-    Predicted,
-    Reweighted,
     RunEnded,
     RunStarted,
     TokensAppended,
@@ -41,13 +39,13 @@ class LiveTask(Generic[State]):
         self.state = job.state  # the events, folded
         self.lock = threading.Lock()  # hold it to read `state` or `events`
         self.events: list[Any] = []
-        self.size = 0  # events, and the values of their lists
         self.status: LiveStatus = "loading"
         self.message = ""  # why it failed
         # From the start to the end of the last turn; the turns of others in between count.
         self.turns, self.seconds = 0, 0.0
         self._asked_at, self._started_at = time.perf_counter(), 0.0
         self._has_token = False
+        self._texts: list[array[int]] | None = None  # if the state has none
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
@@ -111,12 +109,22 @@ class LiveTask(Generic[State]):
         """The tokens of the prompt and of each path of a run; none of other tasks."""
         with self.lock:
             run = self.state.run if isinstance(self.state, RunFold) else None
+            if self._texts is not None:
+                return [tuple(text) for text in self._texts]
             if run is None:
                 return []
             prompt = run.started.prompt_tokens
             return [
                 (*prompt, *(token.token for token in run.tokens(leaf.id))) for leaf in run.leaves()
             ]
+
+    def without_events(self) -> "LiveTask[State]":
+        """This task, which has ended, with no more than its times and texts."""
+        outline = copy(self)
+        outline._texts = [array("q", text) for text in self.texts()]
+        outline.job = replace(self.job, state=type(self.state)())
+        outline.state, outline.events = outline.job.state, []
+        return outline
 
     def mark_watched(self) -> None:
         """Note that a page shows it right now."""
@@ -144,7 +152,6 @@ class LiveTask(Generic[State]):
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = replace(event, reason="unwatched")
         self.events.append(event)
-        self.size += size_of(event)
         self.state.apply(event)
         if isinstance(event, TokensAppended):
             self._count_tokens(len(event.tokens))
@@ -168,22 +175,6 @@ class LiveTask(Generic[State]):
             if self.active:
                 self.message, self.status = message, "failed"
                 self._count_end("failed")
-
-
-def size_of(event: Any) -> int:
-    """What an event counts for in the memory of the server: one, and one for each path in it."""
-    match event:
-        case Predicted():
-            return 1 + len(event.predictions)
-        case TokensAppended():
-            return 1 + len(event.tokens)
-        case LimitActed():
-            return 1 + len(event.dropped)
-        case Reweighted():
-            return 1 + len(event.weights)
-        case KvMeasured():
-            return 1 + len(event.usage.paths)
-    return 1
 
 
 def explain(error: BaseException) -> str:

@@ -1,19 +1,23 @@
 """Which runs the server remembers, so that a reload finds its run again.
 
-All active runs, and the newest of those that ended.
+All active ones, and the newest of those that ended. Of a run that ended, the events are packed when
+the next one begins; those that were used last, or that a page holds, are in memory as well.
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from contextlib import suppress
 from typing import Any, Final
 
 from app.server.job import State
 from app.server.live_run import LiveTask
+from app.server.packed_run import PackedRun
+from eab.errors import RecordError
+from eab.run import RunFold
 
 MAX_RUNS: Final = 100
-# Of all ended runs together, as `live_run.size_of` counts; one takes about 0.7 KiB, including its
-# share of the state.
-MAX_SIZE: Final = 400_000
+MAX_PACKED_BYTES: Final = 2**26
+LAST_USED: Final = 2  # such as the two that a page compares
 
 
 class RunRegistry:
@@ -21,31 +25,61 @@ class RunRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: OrderedDict[str, LiveTask[Any]] = OrderedDict()
+        self._runs: OrderedDict[str, LiveTask[Any] | PackedRun] = OrderedDict()
+        self._last_used: deque[LiveTask[Any]] = deque(maxlen=LAST_USED)
+        self._packing = threading.Lock()
 
     def add(self, run: LiveTask[Any]) -> None:
         """Remember a run; forget the oldest ended ones if there are too many."""
         with self._lock:
-            ended = [known for known in self._runs.values() if not known.active]
-            size = sum(known.size for known in ended)
-            for known in ended:
-                if len(self._runs) < MAX_RUNS and size <= MAX_SIZE:
-                    break
-                del self._runs[known.id]
-                size -= known.size
+            self._forget_oldest()
             self._runs[run.id] = run
+            self._last_used.append(run)
+
+    def _forget_oldest(self) -> None:
+        size = sum(run.size for run in self._runs.values() if isinstance(run, PackedRun))
+        for run_id, run in list(self._runs.items()):
+            if len(self._runs) < MAX_RUNS and size <= MAX_PACKED_BYTES:
+                break
+            if isinstance(run, PackedRun):
+                size -= run.size
+                del self._runs[run_id]
+            elif not run.active:
+                del self._runs[run_id]
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
         """The run with this id and this type of state; None if it is unknown or forgotten."""
         with self._lock:
-            run = self._runs.get(run_id)
-        return run if run is not None and isinstance(run.state, kind) else None
+            known = self._runs.get(run_id)
+        run: LiveTask[Any] | None = known.run() if isinstance(known, PackedRun) else known
+        if run is None or not isinstance(run.state, kind):
+            return None
+        with self._lock:
+            if run in self._last_used:
+                self._last_used.remove(run)
+            self._last_used.append(run)
+        return run
+
+    def pack(self) -> None:
+        """Pack the runs that have ended; this takes up to half a second for a large one."""
+        with self._packing:
+            for run in self.runs:
+                if not run.active and isinstance(run.state, RunFold) and run.state.run is not None:
+                    self._pack(run)
+
+    def _pack(self, run: LiveTask[RunFold]) -> None:
+        with suppress(RecordError):  # one that fits into no file stays as it is
+            packed = PackedRun(run)
+            with self._lock:
+                if self._runs.get(run.id) is run:  # it may have been forgotten meanwhile
+                    self._runs[run.id] = packed
 
     @property
     def runs(self) -> list[LiveTask[Any]]:
-        """All of them, the oldest first."""
+        """All of them, the oldest first; of a packed one its times and texts, without its state."""
         with self._lock:
-            return list(self._runs.values())
+            known = list(self._runs.values())
+        return [run.outline if isinstance(run, PackedRun) else run for run in known]
 
     def fail_begun(self, message: str) -> None:
         """End every queued or running job with this explanation."""
@@ -55,6 +89,5 @@ class RunRegistry:
 
     def stop_all(self) -> None:
         """Stop every run."""
-        with self._lock:
-            for run in self._runs.values():
-                run.stop()
+        for run in self.runs:
+            run.stop()

@@ -141,6 +141,7 @@ class Worker:
             else:
                 self._slices.add(live, stop_when(asked, lambda: live.should_stop))
             self._wake.notify()
+        self._registry.pack()
 
     def _work(self) -> None:
         while not self._closed:

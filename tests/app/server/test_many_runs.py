@@ -2,25 +2,26 @@
 
 import gc
 import time
-import weakref
 from collections import Counter
+from weakref import ref
 
 import pytest
+from waiting import ended, wait_until
 
 from app.server.job import run_job
 from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
-from app.server.registry import RunRegistry
+from app.server.packed_run import PackedRun
+from app.server.registry import LAST_USED, RunRegistry
 from app.server.worker import Worker
 from app.state.variants import comparison_job
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
-from eab.events import PathPrediction, Predicted, Probed
 from eab.labs.variants.results import cache_variants
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import RunFold, RunState
+from eab.run import RunFold, RunState, fold
 
 RUNS = 60
 KEPT = 10
@@ -44,7 +45,7 @@ def test_only_the_kept_runs_stay_in_memory(
     monkeypatch.setattr("app.server.registry.MAX_RUNS", KEPT)
     worker = Worker(ModelCache(lambda _: embedded))
     before = alive()
-    runs = []
+    runs, ids = [], []
     for number in range(RUNS):
         compared = number % 20 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
@@ -55,19 +56,17 @@ def test_only_the_kept_runs_stay_in_memory(
         )
         if number % 13 == 0:
             run.stop()
-        deadline = time.monotonic() + 30
-        while run.active:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        runs.append(weakref.ref(run))
+        ended(run)
+        runs.append(ref(run))
+        ids.append((run.id, type(run.state)))
     del run
     # The worker's thread drops the last run when it starts the next.
     worker.start(run_job(" ", CONFIG, "embedded"))
     time.sleep(0.3)
     after = alive()
-    kept = [ref for ref in runs if ref() is not None]
-    assert len(kept) <= KEPT
-    assert kept == runs[-len(kept) :], "the newest are kept"
+    known = [worker.find(*known) is not None for known in ids]
+    assert known == [False] * (RUNS - KEPT + 1) + [True] * (KEPT - 1), "the newest are kept"
+    assert sum(run() is not None for run in runs) <= LAST_USED + 1, "the others are packed"
     assert after[LiveTask] - before[LiveTask] <= KEPT + 1
     assert after[RunState] - before[RunState] <= 5 * (KEPT + 1), "a comparison has four"
     assert after[Generation] <= before[Generation]
@@ -75,17 +74,53 @@ def test_only_the_kept_runs_stay_in_memory(
     worker.close()
 
 
-def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.registry.MAX_SIZE", 1000)
+def test_a_run_that_nobody_holds_is_packed_and_found_again_as_it_was(worker: Worker) -> None:
+    run = ended(worker.start(run_job("Once upon a time", CONFIG, "embedded"), "a"))
+    assert worker.find(run.id, RunFold) is run
+    key, whole, texts, events, seconds = run.id, ref(run), run.texts(), run.events, run.seconds
+    del run
+    for _ in range(LAST_USED + 1):
+        ended(worker.start(run_job("The fox", CONFIG, "embedded"), "b"))
+    wait_until(lambda: whole() is None)
+    outline = next(run for run in worker.remembered if run.id == key)
+    assert (outline.texts(), outline.seconds, outline.events) == (texts, seconds, [])
+    found = worker.find(key, RunFold)
+    assert found is not None
+    assert found.state.run is not None
+    assert found.state.run.paths == fold(events).paths
+    assert worker.find(key, RunFold) is found, "all pages share one"
+    assert found.events == events
+    assert (found.texts(), found.seconds, found.owner) == (texts, seconds, "a")
+    assert (found.active, found.ending) == (False, ("finished", ""))
+
+
+def test_a_run_that_failed_is_packed_as_it_is() -> None:
+    registry = RunRegistry()
+    run = LiveTask(run_job("x", CONFIG, "embedded"))
+    registry.add(run)
+    run.apply(STARTED)
+    run.fail("the reason")
+    key = run.id
+    registry.pack()
+    for _ in range(LAST_USED):
+        registry.add(LiveTask(run_job("x", CONFIG, "embedded")))
+    del run
+    found = registry.find(key, RunFold)
+    assert found is not None
+    assert found.ending == ("failed", "the reason")
+    assert found.events == [STARTED]
+
+
+def test_large_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = RunRegistry()
     runs = [LiveTask(run_job("x", CONFIG, "embedded")) for _ in range(10)]
     for run in runs:
-        registry.add(run)
-        for _ in range(100):
-            run.apply(Probed(0, 0.0))
         run.apply(STARTED)
-        run.apply(Predicted(0, (PathPrediction(0, 0.5, ()),) * 199))
         run.fail("ended")
+        registry.add(run)
+        registry.pack()
+        monkeypatch.setattr("app.server.registry.MAX_PACKED_BYTES", 4 * PackedRun(run).size)
+    registry.add(LiveTask(run_job("x", CONFIG, "embedded")))
     assert [registry.find(run.id, RunFold) is not None for run in runs] == [False] * 6 + [True] * 4
 
 
