@@ -10,6 +10,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_files import named_tensors, write
+from made_runs import run_of
 from tiny_models import GATED, random_model
 from transformers import (
     GPT2Config,
@@ -22,12 +23,9 @@ from transformers import (
     Starcoder2Config,
 )
 
-from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.errors import ModelError
+from eab.models.gguf import checkpoint
 from eab.models.loading import load_model, load_tokenizer
-from eab.run import fold
 
 USUAL = GATED | {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
 CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
@@ -49,6 +47,12 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
 TOKENS = [5, 9, 33, 2, 64, 7, 7, 50]
 
 
+@pytest.fixture
+def plain() -> PreTrainedModel:
+    """A Llama to be written."""
+    return random_model(CONFIGS["llama"](), 1).float()
+
+
 @torch.inference_mode()
 def assert_computes(plain: PreTrainedModel, name: Path) -> None:
     """The model of this name has the logits of the plain one."""
@@ -67,8 +71,7 @@ def test_it_computes_what_the_model_it_was_written_from_computes(family, tmp_pat
 @pytest.mark.parametrize(
     "kind", [Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0]
 )
-def test_blocks_become_the_numbers_that_they_stand_for(kind, tmp_path):
-    plain = random_model(CONFIGS["llama"](), 1).float()
+def test_blocks_become_the_numbers_that_they_stand_for(kind, plain, tmp_path):
     file = write(plain, tmp_path / "a.gguf", kind=kind)
     held = named_tensors(plain, "llama")["blk.0.ffn_up.weight"]
     model = load_model(str(file), "cpu", "float32", layout="plain")._model
@@ -78,8 +81,7 @@ def test_blocks_become_the_numbers_that_they_stand_for(kind, tmp_path):
     assert 0 < np.abs(ours - held).max() < 0.3
 
 
-def test_a_split_model_is_opened_by_its_first_part(tmp_path):
-    plain = random_model(CONFIGS["llama"](), 2).float()
+def test_a_split_model_is_opened_by_its_first_part(plain, tmp_path):
     write(plain, tmp_path / "a.gguf", split_max_tensors=6)
     parts = sorted(tmp_path.glob("*.gguf"))
     assert len(parts) > 2
@@ -110,35 +112,7 @@ def test_the_rotary_factors_of_llama_3_are_understood(tmp_path):
         load_model(str(other))
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"llama.expert_count": 8}, "has the setting 'llama.expert_count', which is not supported"),
-        ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
-        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}, "scales its rot"),
-        ({"llama.rope.dimension_count": 8}, "rotates 8 of the 16 numbers"),
-        ({"tokenizer.ggml.pre": "of-another-world"}, "cuts text in the way 'of-another-world'"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_what_would_be_another_model_is_refused_by_name(more, reason, tmp_path):
-    plain = random_model(CONFIGS["llama"](), 1).float()
-    file = write(plain, tmp_path / "a.gguf", more={"llama.attention.key_length": 16} | more)
-    with pytest.raises(ModelError, match=reason):
-        load_model(str(file))
-
-
-def test_other_families_are_refused_by_name(tmp_path):
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "mamba")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    with pytest.raises(ModelError, match=r"family 'mamba'; llama, qwen2, .* can be read"):
-        load_model(str(tmp_path / "a.gguf"))
-
-
-def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(tmp_path):
-    plain = random_model(CONFIGS["llama"](), 1).float()
+def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(plain, tmp_path):
     file = write(plain, tmp_path / "a.gguf")
     (tmp_path / "blobs").mkdir()
     blob = file.rename(tmp_path / "blobs" / "sha256-0")
@@ -152,8 +126,7 @@ def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(tmp_path
         load_model(str(tmp_path / "blobs"))
 
 
-def test_stop_tokens_template_and_recommendations_are_those_of_the_file(tmp_path):
-    plain = random_model(CONFIGS["llama"](), 1).float()
+def test_stop_tokens_template_and_recommendations_are_those_of_the_file(plain, tmp_path):
     more = {
         "tokenizer.ggml.eot_token_id": 9,
         "tokenizer.chat_template": "{{ messages[0].content }} w5",
@@ -169,17 +142,14 @@ def test_stop_tokens_template_and_recommendations_are_those_of_the_file(tmp_path
     assert load_model(name, "cpu").stop_ids == {1, 9}
 
 
-def test_a_run_names_the_weights_by_their_hash(tmp_path):
-    file = write(random_model(CONFIGS["llama"](), 1).float(), tmp_path / "a.gguf")
-    request = Request("w5w6", BranchingConfig(max_new_tokens=2))
-    run = fold(event_stream(load_model(str(file), "cpu"), request))
+def test_a_run_names_the_weights_by_their_hash(plain, tmp_path):
+    file = write(plain, tmp_path / "a.gguf")
+    run = run_of(load_model(str(file), "cpu"), "w5w6", max_new_tokens=2)
     assert run.started.model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    file = write(random_model(CONFIGS["llama"](), 1).float(), tmp_path / "a.gguf")
-    from eab.models.gguf import checkpoint
-
+def test_a_file_that_changes_while_it_is_read_is_refused(plain, tmp_path, monkeypatch):
+    file = write(plain, tmp_path / "a.gguf")
     read = checkpoint.read_tensor
 
     def meddling(opened, tensor):

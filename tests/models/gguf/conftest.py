@@ -1,0 +1,19 @@
+"""A file that can be read, to be damaged, and why it is refused then."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile_gguf import refusal, tiny_file
+from raw_gguf import RawFile
+
+
+@pytest.fixture
+def raw() -> RawFile:
+    return tiny_file()
+
+
+@pytest.fixture
+def refused(raw: RawFile, tmp_path: Path) -> Callable[..., str]:
+    """refused() -> why the file is refused, as it is now."""
+    return lambda **more: refusal(raw.write(tmp_path / "a.gguf", **more))
