@@ -1,12 +1,12 @@
 """Answers compared by a model of natural language inference: the mechanics, on tiny random models."""
 
-import json
 from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from model_folders import with_config
 from saying_model import saying_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -135,10 +135,9 @@ def test_a_model_without_the_label_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_model_that_asks_for_too_much_is_refused_in_words(
     tmp_path: Path, change: dict[str, int]
 ) -> None:
-    file = tiny_model(tmp_path / "nli", LABELS) / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    folder = tiny_model(tmp_path / "nli", LABELS)
     with pytest.raises(ModelError, match="cannot be loaded: its configuration "):
-        load_entailment(str(file.parent))
+        load_entailment(with_config(folder, change))
 
 
 def test_what_is_no_model_is_refused_in_words(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A config.json that asks for too much is refused with an explanation, and soon: before anything is built."""
 
-import json
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_folders import with_config
 from tiny_models import causal
 
 from eab.errors import ModelError
@@ -20,12 +20,6 @@ HUGE = [10**6, 10**9, 10**30]
 COUNTS = ["num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_labels"]
 WIDTHS = ["hidden_size", "vocab_size", "intermediate_size", "head_dim"]
 OTHERS = ["max_position_embeddings", "pad_token_id", "eos_token_id", "rope_theta", "rms_norm_eps"]
-
-
-def with_config(folder: Path, change: dict[str, Any]) -> str:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | change))
-    return str(folder)
 
 
 def refusal(folder: str) -> str:
