@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 import torch
 from breaking_model import BreakingModel
 from prometheus_client import REGISTRY
+from waiting import ended
 
 from app.server.job import run_job
-from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.state.variants import comparison_job
@@ -42,14 +41,6 @@ def workers() -> Iterator[list[Worker]]:
         worker.close()
 
 
-def ended(*runs: LiveTask[Any]) -> None:
-    """Wait until these runs have ended."""
-    deadline = time.monotonic() + 60
-    while any(run.active for run in runs):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def serving(workers: list[Worker], error: BaseException) -> Worker:
     """A worker with a model "0" that breaks with this error, and a model "1" that never does."""
     models = [BreakingModel(error), BreakingModel(error, passes=10**9)]
@@ -59,13 +50,10 @@ def serving(workers: list[Worker], error: BaseException) -> Worker:
 
 def fails_and_the_next_works(worker: Worker, words: str, job: Callable[[], Any]) -> Any:
     """The task of such a job, which fails and says these words."""
-    broken = worker.start(job())
-    ended(broken)
+    broken = ended(worker.start(job()))
     assert broken.ending[0] == "failed"
     assert words in broken.ending[1]
-    following = worker.start(job())
-    ended(following)
-    assert following.ending == ("finished", "")
+    assert ended(worker.start(job())).ending == ("finished", "")
     return broken
 
 
@@ -98,9 +86,8 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     beside = worker.start(run_job(PROMPT, long, "1"), "other")
     compared = worker.start(comparison_job(PROMPT, long, "1", cache_variants()), "another")
     broken = worker.start(run_job(PROMPT, CONFIG, "0"))
-    ended(beside, broken, compared)
     for run in (broken, beside, compared):
-        assert run.ending[0] == "failed"
+        assert ended(run).ending[0] == "failed"
         assert "worker stopped with an error (Panic) and was restarted" in run.ending[1]
     assert restarts() == before + 1
     [noted] = [one for one in caplog.records if one.levelno == logging.ERROR]
@@ -108,8 +95,7 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     assert "breaking_model.py" in noted.getMessage()
     assert "prompt" not in noted.getMessage()
     following = [worker.start(run_job(PROMPT, CONFIG, name)) for name in "01"]
-    ended(*following)
-    assert [run.ending for run in following] == [("finished", "")] * 2
+    assert [ended(run).ending for run in following] == [("finished", "")] * 2
 
 
 def restarts() -> float:
@@ -125,9 +111,7 @@ def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
         threading.stack_size(usual)
     assert refused.ending[0] == "failed"
     assert "cannot start another run now (can't start new thread). Try again" in refused.ending[1]
-    following = worker.start(run_job(PROMPT, CONFIG, "1"))
-    ended(following)
-    assert following.ending == ("finished", "")
+    assert ended(worker.start(run_job(PROMPT, CONFIG, "1"))).ending == ("finished", "")
 
 
 def test_a_model_that_panics_while_it_loads_says_so(workers: list[Worker]) -> None:
@@ -140,6 +124,5 @@ def test_a_model_that_panics_while_it_loads_says_so(workers: list[Worker]) -> No
     broken, following = (
         workers[0].start(run_job(PROMPT, CONFIG, name)) for name in ("panics", "0")
     )
-    ended(broken, following)
-    assert "an error (Panic: a tokenizer of compiled code)" in broken.ending[1]
-    assert following.ending == ("finished", "")
+    assert "an error (Panic: a tokenizer of compiled code)" in ended(broken).ending[1]
+    assert ended(following).ending == ("finished", "")

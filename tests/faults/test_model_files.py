@@ -1,15 +1,13 @@
 """The files of a model vanish or change: between choosing it and running it, or while it is in use."""
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from waiting import ended
 
 from app.server.job import run_job
-from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.state.quantization import formats_job
@@ -29,19 +27,10 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def ended(run: LiveTask[Any]) -> tuple[str, str]:
-    """How the run ended."""
-    deadline = time.monotonic() + 120
-    while run.active:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return run.ending
-
-
 def texts(worker: Worker, folder: Path) -> list[tuple[int, ...]]:
     """The tokens that a run with this model ends with."""
     run = worker.start(run_job(PROMPT, CONFIG, str(folder)))
-    assert ended(run) == ("finished", "")
+    assert ended(run).ending == ("finished", "")
     return [sample.token_ids for sample in run.state.started_run().samples]
 
 
@@ -49,7 +38,7 @@ def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back
     worker: Worker, llama_folder: Path
 ) -> None:
     aside = llama_folder.rename(llama_folder.with_name(f"{llama_folder.name}-aside"))
-    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder))))
+    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder)))).ending
     assert reason == "failed"
     assert (
         "cannot be found: there is no such folder or file. Give 'embedded', 'smollm2', a folder"
@@ -64,7 +53,7 @@ def test_a_file_that_has_vanished_ends_in_words(
     worker: Worker, llama_folder: Path, file: str
 ) -> None:
     aside = (llama_folder / file).rename(llama_folder / "aside")
-    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder))))
+    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder)))).ending
     assert reason == "failed"
     assert why.startswith(f"the model folder '{llama_folder}'") or "contains no model" in why
     aside.rename(llama_folder / file)
@@ -78,7 +67,7 @@ def test_a_loaded_model_goes_on_without_its_files_and_what_needs_them_says_so(
     shutil.rmtree(llama_folder)
     assert texts(worker, llama_folder) == before
     formats = worker.start(formats_job(PROMPT, str(llama_folder)))
-    assert ended(formats) == ("finished", "")
+    assert ended(formats).ending == ("finished", "")
     reasons = [one.reason for one in formats.state.of(FormatMissing)]
     possible = [one for one in reasons if "which this machine cannot compute" not in one]
     assert possible

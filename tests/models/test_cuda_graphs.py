@@ -18,6 +18,7 @@ import pytest
 import torch
 from equality import EXACT, PROMPT, assert_leaves_match, decisions
 from family_table import FAMILIES
+from made_runs import events_of, run_of
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -65,6 +66,16 @@ class StaticShape(KVShape):
         return True
 
 
+def captured(model: HuggingFaceModel, capture: Capture) -> HuggingFaceModel:
+    """The model, whose padded batches now use static buffers and are captured unverified."""
+    model.kv_shape = StaticShape(
+        *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
+    )
+    model._graph_runner = CudaGraphRunner(lambda: capture, model._replays_agree)
+    model._graph_runner._verified = True
+    return model
+
+
 @pytest.fixture
 def tracer() -> Tracer:
     return Tracer()
@@ -79,12 +90,7 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
     def make(family: str, capture: Capture, weights: str = AS_LOADED) -> HuggingFaceModel:
         plain = deepcopy(twins(family).plain)
         model = HuggingFaceModel(plain, words, family, store_weights(plain, weights, PLAIN))
-        model.kv_shape = StaticShape(
-            *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
-        )
-        model._graph_runner = CudaGraphRunner(lambda: capture, model._replays_agree)
-        model._graph_runner._verified = True
-        return model
+        return captured(model, capture)
 
     return make
 
@@ -96,14 +102,11 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
     config = BranchingConfig(
         max_new_tokens=24, attention="padded", max_paths=6, entropy_threshold=1.5, r=8
     )
-    captured = capturing("llama", tracer.capture, weights)
     plain = deepcopy(twins("llama").plain)
     uncaptured = HuggingFaceModel(plain, words, "llama", store_weights(plain, weights, PLAIN))
-    found, expected = (
-        list(event_stream(model, Request(PROMPT, config))) for model in (captured, uncaptured)
-    )
+    found = events_of(capturing("llama", tracer.capture, weights), PROMPT, config)
     assert tracer.replayed > tracer.traced + 3
-    assert decisions(found) == decisions(expected)
+    assert decisions(found) == decisions(events_of(uncaptured, PROMPT, config))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "gpt_neox"])
@@ -124,11 +127,9 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
 )
 def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
     config = BranchingConfig(max_new_tokens=24, attention="padded", **settings)
-    events = list(event_stream(capturing(family, tracer.capture), Request(PROMPT, config)))
+    events = events_of(capturing(family, tracer.capture), PROMPT, config)
     assert tracer.replayed > tracer.traced + 3
-    assert decisions(events) == decisions(
-        list(event_stream(twins(family).ours, Request(PROMPT, config)))
-    )
+    assert decisions(events) == decisions(events_of(twins(family).ours, PROMPT, config))
     assert_leaves_match(fold(events), twins(family).plain, EXACT)
 
 
@@ -139,14 +140,9 @@ def test_replays_with_layers_that_differ_make_the_same_run(words, tracer, name):
     config = BranchingConfig(
         max_new_tokens=16, max_paths=6, entropy_threshold=1.5, r=8, temperature=3.0
     )
-    expected = fold(event_stream(model, Request(PROMPT, config))).samples
-    model.kv_shape = StaticShape(
-        *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
-    )
-    model._graph_runner = CudaGraphRunner(lambda: tracer.capture, model._replays_agree)
-    model._graph_runner._verified = True
-    padded = replace(config, attention="padded")
-    samples = fold(event_stream(model, Request(PROMPT, padded))).samples
+    expected = run_of(model, PROMPT, config).samples
+    captured(model, tracer.capture)
+    samples = run_of(model, PROMPT, config, attention="padded").samples
     assert tracer.replayed > tracer.traced
     assert [sample.token_ids for sample in samples] == [sample.token_ids for sample in expected]
 
@@ -156,7 +152,7 @@ def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow
         max_paths=1, entropy_threshold=20.0, max_new_tokens=13, r=4, attention="padded"
     )
     model = capturing("llama", tracer.capture)
-    events = list(event_stream(model, Request(PROMPT, config)))
+    events = events_of(model, PROMPT, config)
     growths = [event for event in events if isinstance(event, RowsAllocated)]
     assert len(growths) == 4, (
         "the prompt, and three times four of the twelve tokens that are processed"
@@ -182,7 +178,7 @@ def test_concurrent_runs_each_use_their_own_numbers(capturing, twins, tracer):
     )
     assert tracer.replayed > 9
     for one, events in zip(seeds, runs, strict=True):
-        alone = list(event_stream(twins("llama").ours, Request(PROMPT, one)))
+        alone = events_of(twins("llama").ours, PROMPT, one)
         assert decisions([event for event in events if event is not None]) == decisions(alone)
 
 
@@ -201,11 +197,7 @@ def test_batches_of_two_runs_share_one_forward_pass(capturing, twins, tracer):
 
 
 def test_sliced_batches_are_not_captured(capturing, tracer):
-    list(
-        event_stream(
-            capturing("llama", tracer.capture), Request(PROMPT, BranchingConfig(max_new_tokens=8))
-        )
-    )
+    events_of(capturing("llama", tracer.capture), PROMPT, max_new_tokens=8)
     assert tracer.traced == 0
 
 
@@ -230,10 +222,8 @@ def test_what_cannot_be_captured_runs_uncaptured_and_is_tried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    events = list(event_stream(capturing("llama", capture), Request(PROMPT, config)))
-    assert decisions(events) == decisions(
-        list(event_stream(twins("llama").ours, Request(PROMPT, config)))
-    )
+    events = events_of(capturing("llama", capture), PROMPT, config)
+    assert decisions(events) == decisions(events_of(twins("llama").ours, PROMPT, config))
     assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
 
 
@@ -268,9 +258,7 @@ def test_replays_are_verified_on_new_numbers_before_the_first_run(capturing, twi
     model = capturing("llama", freezes)
     model._graph_runner = CudaGraphRunner(lambda: freezes, model._replays_agree)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(
-        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
-    )
+    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
     assert 1 <= len(caplog.messages) <= MAX_FAILURES
     assert all("replays disagree with the model" in message for message in caplog.messages)
 
@@ -283,9 +271,7 @@ def test_a_verification_that_fails_does_not_disturb_a_run(capturing, twins, trac
     model = capturing("llama", tracer.capture)
     model._graph_runner = CudaGraphRunner(lambda: tracer.capture, breaks)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(
-        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
-    )
+    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
     assert tracer.traced == 0
     assert ["out of memory" in message for message in caplog.messages] == [True] * MAX_FAILURES
 
@@ -295,9 +281,7 @@ def test_a_verification_without_a_replay_does_not_count(capturing, twins, caplog
     free = iter([None])  # no stream for the verification, then always one
     model._graph_runner = CudaGraphRunner(lambda: next(free, freezes), model._replays_agree)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(
-        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
-    )
+    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
     assert len(caplog.messages) == MAX_FAILURES
 
 
@@ -311,9 +295,7 @@ def test_without_a_free_stream_batches_run_uncaptured(capturing, twins):
     model = capturing("llama", synchronises)
     model._graph_runner = CudaGraphRunner(lambda: None, lambda: True)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(
-        fold(event_stream(model, Request(PROMPT, config))), twins("llama").plain, EXACT
-    )
+    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
 
 
 def test_a_stream_is_free_again_when_all_its_graphs_are_reset():
