@@ -1,8 +1,9 @@
 """Where the boxes stand: no overlap, children to the right, parents in the middle, quick for large
-trees.
+trees; and the small picture of a tree.
 """
 
 import time
+from xml.etree import ElementTree as Xml
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from eab.board.layout import (
     text_width,
     tidy,
 )
+from eab.board.thumbnail import HEIGHT, WIDTH, thumbnail
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Token, fold
 from eab.token_text import from_bytes
@@ -152,3 +154,19 @@ def test_a_shortened_text_keeps_both_ends(text: str) -> None:
 
 def test_wide_letters_are_wider_than_narrow_ones() -> None:
     assert text_width("illi") < text_width("aeou") < text_width("MWMW") < text_width("漢字漢字")
+
+
+@pytest.mark.parametrize(
+    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
+)
+def test_a_thumbnail_has_a_dot_for_every_text_and_stays_in_its_frame(
+    recording: bundled_runs.Recording,
+) -> None:
+    run = fold(bundled_runs.events_of(recording))
+    svg = Xml.fromstring(thumbnail(run))
+    dots = [child for child in svg if child.tag.endswith("circle")]
+    assert len(dots) == len(list(run.leaves()))
+    assert not [child for child in svg.iter() if child.text]
+    for dot in dots:
+        assert 0 <= float(dot.attrib["cx"]) <= WIDTH
+        assert 0 <= float(dot.attrib["cy"]) <= HEIGHT

@@ -1,12 +1,16 @@
-"""Weight layouts compute what the loaded layers compute, and are not used where they cannot help."""
+"""Weight layouts compute what the loaded layers compute, and are not used where they cannot help; the
+matrix is the same in all of them.
+"""
 
 import pytest
 import torch
 from tiny_models import causal
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from eab.errors import ModelError
 from eab.models import layout_memory, weight_layouts
+from eab.models.loading import load_model
 from eab.models.weight_layouts import (
     LAYOUTS,
     apply_fastest_layout,
@@ -14,6 +18,7 @@ from eab.models.weight_layouts import (
     clearly_fastest,
     measure_layouts,
 )
+from eab.models.weight_matrices import matrix_modules, matrix_of
 from eab.timing import Timing
 
 WILD = {"plain": Timing((1.0, 4.0) * 5), "transposed": Timing((0.5, 3.0) * 5)}
@@ -165,3 +170,26 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
         apply_fastest_layout(model)
         assert (model.head.weight is model.embedding.weight) is kept
         assert not model.body.weight.is_contiguous()
+
+
+@pytest.mark.parametrize("layout", ["plain", *LAYOUTS])
+def test_the_matrix_is_the_same_in_every_layout(layout):
+    linear = nn.Linear(48, 32, bias=False)
+    stored = linear if layout == "plain" else LAYOUTS[layout](linear)
+    [(name, module)] = matrix_modules(nn.Sequential(stored)).items()
+    assert name == "0"
+    assert torch.equal(matrix_of(module), linear.weight.detach())
+
+
+def test_the_matrix_of_gpt2_is_turned():
+    layer = Conv1D(32, 48)
+    assert torch.equal(matrix_of(layer), layer.weight.detach().t())
+
+
+def test_the_embedded_model_has_its_embedding_and_all_linear_layers():
+    model = load_model("embedded", device="cpu")
+    found = {name: matrix_of(module) for name, module in model.weight_matrices.items()}
+    layers = model.card.layers
+    assert len(found) == 2 + 7 * layers
+    assert found["model.layers.0.self_attn.q_proj"].dtype == torch.float32
+    assert found["lm_head"].shape[0] == model.card.vocab_size

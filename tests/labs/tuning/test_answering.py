@@ -1,7 +1,8 @@
-"""Answering with a model whose truth is known, and with the embedded one; the report and verdict."""
+"""Answering with a model whose truth is known, and with the embedded one; the report, its verdict and its chart."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from saying_model import exact_answers, saying_model
@@ -11,8 +12,10 @@ from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
 from eab.labs.tuning.answering import GREEDY, INDEPENDENT, TREE, Answering, Reading, Way
-from eab.labs.tuning.evaluation import SEMANTIC, report, verdict
+from eab.labs.tuning.evaluation import SEMANTIC, Gain, Report, ScoreRow, report, verdict
+from eab.labs.tuning.evaluation_pictures import evaluation_figure, evaluation_sentence
 from eab.labs.tuning.questions import Question
+from eab.labs.tuning.scores import Interval
 from eab.models.loading import load_model
 
 SCORES = {
@@ -52,9 +55,10 @@ def test_a_score_that_knows_the_wrong_answers_beats_one_that_does_not() -> None:
     assert by_name[TREE, SEMANTIC].auroc.value == 1.0
     assert by_name[INDEPENDENT, SEMANTIC].auroc.value == 0.5
     assert by_name[TREE, SEMANTIC].aurac.value > by_name[INDEPENDENT, SEMANTIC].aurac.value
+    gains = {gain.score: gain.auroc for gain in found.gains}
+    assert (gains[SEMANTIC].value, gains[SEMANTIC].excludes_zero) == (0.5, True)
+    assert (gains["predictive entropy"].value, gains["length of the answer"].value) == (0, 0)
     assert "is better than that of independent texts" in verdict(found)
-    assert "is worse than that" in verdict(report(QUESTIONS, ways(constant, knows)))
-    assert "no measurable difference" in verdict(report(QUESTIONS, ways(knows, knows)))
 
 
 def test_nothing_to_compare_is_refused_in_words() -> None:
@@ -106,3 +110,57 @@ def test_the_embedded_model_knows_france_and_not_every_capital() -> None:
     assert tree.readings[2].scores[SEMANTIC] == pytest.approx(math.log(2), abs=0.05)
     assert independent.tokens >= independent.config.max_paths
     assert report(questions, found).wrong == 1
+
+
+def recorded(gain: Interval, best: float) -> dict[str, Any]:
+    """A report as `eab evaluate --json` writes it."""
+    rows = tuple(
+        ScoreRow(way, score, Interval(value, value - 0.05, value + 0.02), Interval(0.9, 0.8, 1.0))
+        for way, score, value in (
+            ("greedy", "-ln p of the answer", best),
+            ("tree", "semantic entropy", 0.8),
+            ("independent", "semantic entropy", 0.82),
+        )
+    )
+    tokens = {"greedy": 100, "tree": 1000, "independent": 1100}
+    gains = (Gain("semantic entropy", gain),)
+    made = Report(50, 10, 0, tokens, 6, rows, gains, (), None)
+    return {"verdict": verdict(made), **asdict(made)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (Interval(-0.02, -0.05, 0.01), "shows no measurable difference"),
+        (Interval(-0.10, -0.15, -0.05), "is worse than that of independent texts"),
+        (Interval(0.10, 0.05, 0.15), "is better than that of independent texts"),
+    ],
+)
+def test_the_sentence_says_whether_the_tree_helps_also_if_not(gain: Interval, words: str) -> None:
+    assert words in evaluation_sentence(recorded(gain, 0.9))
+
+
+def test_the_best_score_is_computed_from_the_report() -> None:
+    gain = Interval(0.0, -0.1, 0.1)
+    words = evaluation_sentence(recorded(gain, 0.9))
+    assert "-ln p of the answer (greedy) has the highest AUROC, 0.900, from 0.850 to 0.920" in words
+    words = evaluation_sentence(recorded(gain, 0.6))
+    assert "semantic entropy (independent) has the highest AUROC, 0.820" in words
+
+
+def test_the_chart_has_every_score_with_its_interval() -> None:
+    found = recorded(Interval(0.0, -0.1, 0.1), 0.9)
+    figure = evaluation_figure(found)
+    shown = {
+        (trace.name.split(",")[0], score): (x, x - down, x + up)
+        for trace in figure.data
+        for score, x, up, down in zip(
+            trace.y, trace.x, trace.error_x.array, trace.error_x.arrayminus, strict=True
+        )
+    }
+    for row in found["rows"]:
+        interval = row["auroc"]
+        expected = (interval["value"], interval["low"], interval["high"])
+        assert shown[row["way"], row["score"]] == pytest.approx(expected)
+    assert "1,000 tokens" in figure.data[0].name
+    assert len({trace.marker.symbol for trace in figure.data}) == 3, "a second cue besides colour"

@@ -32,18 +32,31 @@ def report() -> TuningReport:
     return made
 
 
+def content_of(made: TuningReport) -> dict[str, Any]:
+    """The JSON of its file."""
+    return dict(json.loads(gzip.decompress(dumps(made))))
+
+
+def packed(content: dict[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(content).encode())
+
+
+def opened(content: dict[str, Any]) -> TuningReport:
+    """The sweep of a file with this JSON."""
+    return loads(packed(content), "a sweep")
+
+
 def changed(**parts: object) -> bytes:
-    content = json.loads(gzip.decompress(dumps(report())))
-    return gzip.compress(json.dumps(content | parts).encode())
+    return packed(content_of(report()) | parts)
 
 
 def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
-    content = json.loads(gzip.decompress(dumps(report())))
+    content = content_of(report())
     place = content["columns"].index("brier")
     rows = [*content["cells"], content["columns"]]
     for row in rows:
         del row[place]
-    old = loads(gzip.compress(json.dumps(content).encode()), "an old sweep")
+    old = opened(content)
     assert old.cells == report().cells
     assert {one.brier for one in old.cells} == {None}
 
@@ -69,9 +82,9 @@ def test_a_stopped_sweep_knows_what_it_lacks_and_so_does_its_file() -> None:
 
 
 def test_a_file_without_its_plan_says_how_much_it_lacks_all_the_same() -> None:
-    content = json.loads(gzip.decompress(dumps(stopped())))
+    content = content_of(stopped())
     del content["began"]["plan"]
-    old = loads(gzip.compress(json.dumps(content).encode()), "an old sweep")
+    old = opened(content)
     assert (old.made, old.began.plan) == ("1 of 4 cells", None)
 
 
@@ -105,19 +118,19 @@ def of_prompt(**change: object) -> dict[str, Any]:
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(began: dict[str, Any], words: str) -> None:
-    content = json.loads(gzip.decompress(dumps(stopped()))) | {"cells": []}
+    content = content_of(stopped()) | {"cells": []}
     content["began"] |= planned()
-    assert loads(gzip.compress(json.dumps(content).encode()), "a sweep").missing == 1
+    assert opened(content).missing == 1
     content["began"] |= began
     with pytest.raises(RecordError, match=words):
-        loads(gzip.compress(json.dumps(content).encode()), "a sweep")
+        opened(content)
 
 
 def test_a_plan_has_room_for_its_cells() -> None:
-    content = json.loads(gzip.decompress(dumps(stopped(2))))
+    content = content_of(stopped(2))
     content["began"] |= planned()
     with pytest.raises(RecordError, match="another number of cells"):
-        loads(gzip.compress(json.dumps(content).encode()), "a sweep")
+        opened(content)
 
 
 def test_what_has_not_begun_is_not_written() -> None:
@@ -173,7 +186,7 @@ def content() -> dict[str, Any]:
     ]
     for event in (Began("tiny", "float32", "a machine", 8), *cells, RunEnded(0, "finished")):
         made.apply(event)
-    return dict(json.loads(gzip.decompress(dumps(made))))
+    return content_of(made)
 
 
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
@@ -214,7 +227,7 @@ def test_a_changed_sweep_is_drawn_or_refused_in_few_words(
     strange = content | {"cells": rows, "began": content["began"] | in_head}
     said = ""
     try:
-        draw_everything(loads(gzip.compress(json.dumps(strange).encode()), "a sweep"), cost, gain)
+        draw_everything(opened(strange), cost, gain)
     except RecordError as error:
         said = str(error)
     assert len(said.encode()) < 1000
