@@ -92,9 +92,11 @@ def test_a_compiled_pattern_is_a_part_with_its_flags(run: RunState, flags: int) 
     assert len({answer.text for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
 
 
-def test_a_compiled_pattern_of_bytes_is_refused(run: RunState) -> None:
+def test_another_part_of_a_run_is_refused(run: RunState) -> None:
     with pytest.raises(ConfigError, match=r"answers are grouped by re\.compile"):
         group_answers(run, re.compile(b"(x)"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'paragraph'; it must be one of: text, sentence"):
+        group_answers(run, "paragraph")
 
 
 @pytest.fixture

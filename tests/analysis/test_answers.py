@@ -17,7 +17,6 @@ from saying_model import exact_answers, flat_run, saying_model
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
-from eab.errors import ConfigError
 from eab.events import Event, PathFinished, RunStarted
 from eab.run import RunState, fold
 
@@ -68,23 +67,14 @@ def test_entropy_in_nats_and_its_bounds() -> None:
     assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
 
 
-def without_leaves() -> RunState:
+def test_a_run_without_leaves_has_no_answer() -> None:
     run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
     run.paths.clear()
-    return run
-
-
-def test_a_run_without_leaves_has_no_answer() -> None:
-    answers = group_answers(without_leaves())
+    answers = group_answers(run)
     assert answers == Answers((), (), 0.0)
     assert answers.winner is None
     assert answers.entropy == 0.0
     assert answers.entropy_bounds == (0.0, 0.0)
-
-
-def test_an_unknown_part_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="must be one of: text, sentence"):
-        group_answers(without_leaves(), "paragraph")
 
 
 def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:

@@ -10,14 +10,11 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from invented_runs import invented_run, with_each
-from made_runs import leaves_at
+from made_runs import bundled, bundled_run, leaves_at, run_of
 from places import ROOT
 from table_model import TableModel, random_table
 
 from eab.analysis.answers import Answers, group_answers
-from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.events import Event, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import (
@@ -69,11 +66,7 @@ def test_a_weight_is_the_product_of_its_shares_or_the_limit_sentence_says_why_no
 def test_the_limit_sentence_names_the_limit_and_its_steps() -> None:
     model = TableModel(random_table(2, 5))
     limited, few = (
-        fold(
-            event_stream(
-                model, Request("0", BranchingConfig(0.0, max_paths=most, max_new_tokens=new))
-            )
-        )
+        run_of(model, "0", entropy_threshold=0.0, max_paths=most, max_new_tokens=new)
         for most, new in ((4, 6), (200, 3))
     )
     steps = [step for path in limited.paths for step in path.limited_steps]
@@ -97,7 +90,7 @@ def test_answers_table_and_figure_have_every_answer(run: RunState, part: str) ->
 
 
 def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> None:
-    run = fold(bundled_runs.events_of(bundled_runs.named("coin.eab")))
+    run = bundled_run("coin")
     answers = group_answers(run, "sentence")
     sentence = answers_sentence(answers, "fair")
     assert "2 answers" in sentence
@@ -145,7 +138,7 @@ def test_the_icicle_shows_hostile_text_as_text() -> None:
         with_each(event, text="<script>alert(1)</script>")
         if isinstance(event, TokensAppended)
         else event
-        for event in bundled_runs.events_of(bundled_runs.recordings()[0])
+        for event in bundled("bridge")
     ]
     icicle = mass_figure(fold(events)).data[0]
     assert not any("<" in label for label in icicle.labels)
@@ -154,7 +147,7 @@ def test_the_icicle_shows_hostile_text_as_text() -> None:
 
 
 def test_every_figure_draws_every_beginning_of_a_run() -> None:
-    events = bundled_runs.events_of(bundled_runs.recordings()[0])
+    events = bundled("bridge")
     steps = [index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)]
     for end in (1, *steps[:11]):  # first the header alone
         run = fold(events[:end])
@@ -175,7 +168,7 @@ def test_numpy_and_pandas_are_whole_before_plotly_may_find_them() -> None:
 
 @pytest.mark.parametrize("path_dies_first", [True, False])
 def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_first: bool) -> None:
-    run = fold(bundled_runs.events_of(bundled_runs.named("recipe.eab")))
+    run = bundled_run("recipe")
     limited = min(path.limited_steps[0] for path in run.paths if path.limited_steps)
     leaf = run.paths[-1]
     leaf.status, leaf.touched = "pruned", limited - 1 if path_dies_first else limited + 1

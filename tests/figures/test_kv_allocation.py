@@ -1,12 +1,11 @@
 """KV allocation in a chart, in words and in tables: the numbers of the fold, and nothing else."""
 
 import pytest
+from made_runs import bundled, run_of
 from table_model import TableModel, random_table
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.figures.kv_allocation import (
     allocation_figure,
     allocation_sentence,
@@ -20,14 +19,14 @@ from eab.timing import NOTHING_YET
 from eab.what_if.resimulate import resimulate
 
 
-def run_of(threshold: float, r: int = 4, seed: int = 1) -> RunState:
-    config = BranchingConfig(threshold, max_paths=6, max_new_tokens=20, r=r, seed=seed)
-    return fold(event_stream(TableModel(random_table(seed, 5)), Request("0 1 2", config)))
+def small(threshold: float) -> RunState:
+    config = BranchingConfig(threshold, max_paths=6, max_new_tokens=20, r=4, seed=1)
+    return run_of(TableModel(random_table(1, 5)), "0 1 2", config)
 
 
 @pytest.fixture(scope="module")
 def found() -> KvAllocation:
-    return kv_allocation([bundled_runs.caches().runs[0], run_of(0.5)])
+    return kv_allocation([bundled_runs.caches().runs[0], small(0.5)])
 
 
 def test_the_chart_stacks_what_each_scheme_reserves_on_one_scale(found: KvAllocation) -> None:
@@ -57,7 +56,7 @@ def test_the_sentence_begins_with_the_scheme_that_reserves_least(found: KvAlloca
 
 
 def test_where_large_blocks_waste_more_than_slabs_the_sentence_says_so() -> None:
-    short = kv_allocation([run_of(0.5)], block_size=128)
+    short = kv_allocation([small(0.5)], block_size=128)
     assert short.peak("blocks") > short.peak("slab")
     words = allocation_sentence(short)
     assert words.index("slabs reserve") < words.index("blocks of 128 rows reserve")
@@ -88,9 +87,8 @@ def test_the_download_has_every_step_of_every_scheme(found: KvAllocation) -> Non
 
 
 def test_a_what_if_run_has_measured_nothing() -> None:
-    run = run_of(0.5)
-    events = bundled_runs.events_of(bundled_runs.recordings()[0])
-    what_if = fold(resimulate(list(events), r=8).events)
+    run = small(0.5)
+    what_if = fold(resimulate(bundled("bridge"), r=8).events)
     both = kv_allocation([run, what_if])
     assert not both.measured
     assert set(allocation_table(both).loc["source"]) == {"computed"}

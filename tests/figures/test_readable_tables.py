@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from made_runs import bundled_run
 from page_walk import opened
 
 from eab.analysis.answers import group_answers
-from eab.events import RunStarted
 from eab.figures.tables import answers_table, readable, samples_table, steps_table, tokens_table
-from eab.lessons import bundled_runs
-from eab.run import RunState, fold
-
-
-def bundled(number: int) -> RunState:
-    return fold(bundled_runs.events_of(bundled_runs.recordings()[number]))
+from eab.run import RunState
 
 
 def tables(run: RunState) -> list[pd.DataFrame]:
@@ -23,7 +18,7 @@ def tables(run: RunState) -> list[pd.DataFrame]:
 
 
 def test_every_heading_is_in_words_and_no_column_or_row_is_lost() -> None:
-    for table in tables(bundled(0)):
+    for table in tables(bundled_run("bridge")):
         shown = readable(table)
         assert shown.shape == table.shape
         assert not [heading for heading in shown.columns if "_" in heading]
@@ -31,16 +26,15 @@ def test_every_heading_is_in_words_and_no_column_or_row_is_lost() -> None:
 
 
 def test_bytes_are_kib() -> None:
-    table = steps_table(bundled(0))
+    table = steps_table(bundled_run("bridge"))
     assert list(readable(table)["held (KiB)"]) == pytest.approx(list(table["held_bytes"] / 1024))
     assert "held_bytes" in table.columns, "the table of the files is as it was"
 
 
 def test_a_what_if_run_has_no_column_of_times() -> None:
-    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
-    place = next(index for index, event in enumerate(events) if isinstance(event, RunStarted))
-    events[place] = replace(events[place], what_if="exact")
-    assert "time (ms)" not in readable(steps_table(fold(events))).columns
+    run = bundled_run("coin")
+    run.started = replace(run.started, what_if="exact")
+    assert "time (ms)" not in readable(steps_table(run)).columns
 
 
 @pytest.mark.parametrize("tab", ["Texts", "Answers", "Tokens", "Performance"])

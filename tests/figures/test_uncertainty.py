@@ -3,21 +3,16 @@
 import math
 
 import pytest
+from made_runs import bundled_run
 
 from eab.analysis.answers import group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
-from eab.assets import ASSETS
 from eab.figures.tables import forks_table, uncertainty_table
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.lessons import bundled_runs
-from eab.record import load
 from eab.run import RunState, fold
-
-
-def bundled(name: str) -> RunState:
-    return fold(load(ASSETS / "runs" / f"{name}.eab"))
 
 
 def said(run: RunState, part: str, rule: str = "exact") -> str:
@@ -26,7 +21,7 @@ def said(run: RunState, part: str, rule: str = "exact") -> str:
 
 
 def test_the_first_purchase_decides_the_first_sentence_and_half_of_the_text() -> None:
-    market = bundled("market")
+    market = bundled_run("market")
     sentence = said(market, "sentence")
     assert "bought some” causes 100% of the semantic entropy" in sentence
     assert sentence.endswith("2 forks do not change it, only its wording or what follows.")
@@ -35,13 +30,13 @@ def test_the_first_purchase_decides_the_first_sentence_and_half_of_the_text() ->
 
 def test_the_rule_decides_what_is_wording() -> None:
     """ "Rome." and "The capital of Italy is Rome." are two answers or one."""
-    wording = bundled("wording")
+    wording = bundled_run("wording")
     assert "decides the answer" in said(wording, "sentence")
     assert said(wording, "sentence", "content").startswith("All texts give one answer")
 
 
 def test_a_run_that_never_forked() -> None:
-    assert said(bundled("bent"), "sentence") == "No fork leads to two answers."
+    assert said(bundled_run("bent"), "sentence") == "No fork leads to two answers."
 
 
 @pytest.mark.parametrize("number", range(len(bundled_runs.recordings())))

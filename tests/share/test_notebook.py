@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
+from made_runs import bundled_run, events_of
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -23,13 +24,9 @@ import eab
 from eab.board.messages import board_message
 from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
-from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
 from eab.formatting import counted
-from eab.lessons import bundled_runs
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
 from eab.share import with_still
@@ -89,8 +86,7 @@ def test_the_still_of_a_live_run_becomes_that_of_its_end(
     model = PatientModel()
     live = eab.explore(model, "0", max_new_tokens=4)
     live._ipython_display_()
-    for _ in range(9):
-        model.may_go_on.release()
+    model.may_go_on.release(9)
     live.wait()
     first, _, *_, last = displayed
     assert [first["update"], last["update"]] == [False, True]
@@ -104,8 +100,7 @@ def test_a_run_stops_when_the_notebook_has_closed_its_connection() -> None:
     live = eab.explore(model, "0", max_new_tokens=4000)
     model.may_go_on.release()
     live.comm.close()  # as marimo does with a cell that is deleted
-    for _ in range(9):
-        model.may_go_on.release()
+    model.may_go_on.release(9)
     live.wait()
     assert live.status.startswith("Stopped after ")
 
@@ -122,11 +117,7 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     model = TableModel(random_table(3, 5))
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
-    plain = list(
-        event_stream(
-            model, Request("0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4))
-        )
-    )
+    plain = events_of(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     assert decisions(live.events) == decisions(plain)
     assert live.status == "Done after 6 steps"
     assert not live.running
@@ -136,11 +127,9 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
 def test_stop_in_the_browser_ends_the_run_at_its_next_step() -> None:
     model = PatientModel()
     live = eab.explore(model, "0", max_new_tokens=50)
-    for _ in range(3):
-        model.may_go_on.release()
+    model.may_go_on.release(3)
     live._handle_custom_msg({"request": "stop"}, [])
-    for _ in range(2):
-        model.may_go_on.release()
+    model.may_go_on.release(2)
     run = live.wait()
     assert run.ended.reason == "stopped"
     assert 1 <= len(run.steps) <= 5
@@ -156,7 +145,7 @@ def test_a_board_that_missed_something_is_told_everything() -> None:
 
 
 def test_the_board_moves_the_threshold_of_a_finished_run_and_back() -> None:
-    run = fold(bundled_runs.events_of(bundled_runs.named("market.eab")))
+    run = bundled_run("market")
     widget = eab.show(run)
     recorded = widget.message
     assert recorded["offers"]["what_if"]
@@ -176,8 +165,7 @@ def test_only_a_finished_run_is_recomputed() -> None:
     before = live.message
     live._handle_custom_msg({"request": "what_if", "threshold": 0.1, "r": "auto"}, [])
     assert live.message == before
-    for _ in range(9):
-        model.may_go_on.release()
+    model.may_go_on.release(9)
     live.wait()
     live._handle_custom_msg({"request": "what_if", "threshold": 9.0, "r": "auto"}, [])
     assert len(live.message["paths"]) == 1
@@ -194,8 +182,7 @@ def test_a_closed_widget_stops_its_run() -> None:
     model = PatientModel()
     live = eab.explore(model, "0", max_new_tokens=50)
     live.close()
-    for _ in range(3):
-        model.may_go_on.release()
+    model.may_go_on.release(3)
     assert live.wait().ended.reason == "stopped"  # type: ignore[union-attr]
 
 
@@ -207,8 +194,7 @@ def test_a_cell_that_is_run_again_stops_the_runs_it_began(monkeypatch: pytest.Mo
     third = eab.explore(model, "0", max_new_tokens=2)
     executing.append(("cell", "third"))
     again = eab.explore(model, "0", max_new_tokens=2)
-    for _ in range(20):
-        model.may_go_on.release()
+    model.may_go_on.release(20)
     ended = [live.wait().ended.reason for live in (*both, third, again)]  # type: ignore[union-attr]
     assert ended == ["stopped", "stopped", "finished", "finished"]
 

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from made_runs import bundled_run, run_of
 
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
-from eab.events import Event
 from eab.labs.quantization.fork_diff import ForkChange, Moved, moved, same_request
 from eab.labs.quantization.fork_diff_picture import (
     moved_rows,
@@ -16,26 +14,22 @@ from eab.labs.quantization.fork_diff_picture import (
 )
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
-from eab.run import RunState, fold
+from eab.run import RunState
 
 PROMPT = "Grandma went to the market and bought some"
 
 
 def story(weights: str, **settings: object) -> RunState:
-    config = BranchingConfig(max_new_tokens=8, max_paths=8, **settings)
-    return fold(event_stream(load_model(weights=weights), Request(PROMPT, config)))
+    model = load_model(weights=weights)
+    return run_of(model, PROMPT, max_new_tokens=8, max_paths=8, **settings)
 
 
 def texts(run: RunState) -> dict[tuple[int, ...], float]:
     return {sample.token_ids: sample.weight for sample in run.samples}
 
 
-def recording() -> list[Event]:
-    return list(bundled_runs.events_of(bundled_runs.recordings()[0]))
-
-
 def test_a_run_does_not_move_against_itself():
-    run = fold(recording())
+    run = bundled_run("bridge")
     found = moved(run, run)
     assert found.first is None
     assert found.appeared == found.vanished == ()
@@ -71,7 +65,7 @@ def test_first_token_and_weight_agree_with_the_texts():
 def test_the_recorded_run_in_four_bits_is_that_of_the_first_recording():
     b = bundled_runs.quantized().run
     assert b.started.model.weights == "int4"
-    assert same_request(fold(recording()), b)
+    assert same_request(bundled_run("bridge"), b)
 
 
 def test_the_sentence_counts_what_appeared_and_vanished():

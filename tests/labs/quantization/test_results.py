@@ -1,13 +1,13 @@
 """The bundled report, and the roofline by hand."""
 
 import pytest
+from made_runs import bundled_run
 
 from eab.events import StepTimed
 from eab.labs.quantization import held_out
 from eab.labs.quantization.results import FormatMeasured, MachineMeasured
 from eab.labs.quantization.roofline import bound, ridge, run_point
 from eab.lessons import bundled_runs
-from eab.run import fold
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 
@@ -31,7 +31,7 @@ def test_the_roofline_by_hand():
 
 
 def test_a_run_is_a_point_by_its_median_decode_pass():
-    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    run = bundled_run("bridge")
     for step in run.steps:
         step.timing = StepTimed(step.step, 3 if step.step else 100, 0.5, 0.25)
     assert run_point(run) == (3, 0.25)
