@@ -3,12 +3,10 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD, appended, invented_run, predicted
-from made_runs import run_of
-from policies import EVERY
-from saying_model import flat_run, saying_model
+from saying_model import flat_run
 
 from eab.analysis.answers import entropy, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
@@ -79,22 +77,3 @@ def test_the_parts_add_up_in_any_run_also_after_pruning(
         assert total == pytest.approx(answers.entropy, abs=1e-9)
         assert all(0 <= fork.weight <= 1 + 1e-9 for fork in forks)
         assert all(0 <= fork.information <= fork.branch_entropy + 1e-9 for fork in forks)
-
-
-@settings(max_examples=40)
-@given(
-    chain=st.integers(0, 10**6),
-    config=st.builds(
-        BranchingConfig,
-        entropy_threshold=st.floats(0.0, 1.5),
-        max_paths=st.integers(2, 20),
-        max_new_tokens=st.just(4),
-        policy=st.sampled_from(EVERY),
-        seed=st.integers(0, 2**31),
-    ),
-)
-def test_the_parts_add_up_for_every_policy(chain: int, config: BranchingConfig) -> None:
-    run = run_of(saying_model(chain), "0", config)
-    answers = group_answers(run)
-    total = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
-    assert total == pytest.approx(answers.entropy, abs=1e-9)

@@ -74,10 +74,10 @@ def test_the_tree_holds_the_texts_of_both(
     assert grown_ids == set(range(len(both.run.paths) - len(grown.paths), len(both.run.paths)))
 
 
-def test_paths_keep_their_ids_while_the_run_grows(
+def test_paths_keep_their_ids_while_the_run_grows_and_the_source_stays_as_it_is(
     source: RunState, grow: Grow, forced: tuple[int, ...]
 ) -> None:
-    events = grow(forced)
+    events, before = grow(forced), deepcopy(source.paths)
     places: dict[int, tuple[int, ...]] = {}
     versions = []
     for count in range(2, len(events) + 1, 5):
@@ -87,11 +87,6 @@ def test_paths_keep_their_ids_while_the_run_grows(
             first = tuple(token.token for token in one.tokens[:1])
             assert places.setdefault(one.id, first) in (first, ())
     assert versions == sorted(versions)
-
-
-def test_the_source_is_not_changed(source: RunState, grow: Grow, forced: tuple[int, ...]) -> None:
-    before = deepcopy(source.paths)
-    graft(source, fold(grow(forced)))
     assert before == source.paths
 
 

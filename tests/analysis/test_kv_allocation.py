@@ -24,11 +24,6 @@ from eab.run import RunState, fold
 COIN = np.full((2, 2), 0.5)
 THREE_TOSSES = BranchingConfig(0.5, branch_factor=2, max_paths=4, max_new_tokens=3, r=1)
 RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
-of_each_tree = pytest.mark.parametrize(
-    "run",
-    [run for run in RECORDED if run.started.config.cache == "tree"],
-    ids=lambda run: run.started.prompt[:20],
-)
 
 
 def tossed(prompt: str = "0 1 0 1 1") -> RunState:
@@ -81,16 +76,18 @@ def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
     assert (found.rs, found.measured) == ((1,), True)
 
 
-@of_each_tree
-def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: RunState) -> None:
+@pytest.mark.parametrize(
+    "run",
+    [run for run in RECORDED if run.started.config.cache == "tree"],
+    ids=lambda run: run.started.prompt[:20],
+)
+def test_blocks_of_one_row_are_those_of_the_tree_and_parts_add_up_to_what_is_held(
+    run: RunState,
+) -> None:
     for _, tree, blocks in block_usages(run, 1):
         assert blocks.paths == tree.paths
         assert (blocks.rows_shared, blocks.rows_private) == (tree.rows_shared, tree.rows_private)
         assert blocks.rows_independent == tree.rows_independent
-
-
-@of_each_tree
-def test_the_parts_add_up_to_what_is_held(run: RunState) -> None:
     found = kv_allocation([run])
     row, config = run.started.model.row_bytes, run.started.config
     longest = len(run.started.prompt_tokens) + config.max_new_tokens

@@ -7,6 +7,7 @@ from itertools import zip_longest
 import pytest
 import torch
 import transformers
+from made_runs import events_of, run_of
 from tiny_models import causal
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -18,7 +19,7 @@ from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
-from eab.run import RunFold, fold
+from eab.run import RunFold
 
 LOCAL = {"attention_types": [[["global", "local"], 1]], "initializer_range": 0.3}
 MAMBA = transformers.MambaConfig(vocab_size=72, hidden_size=32, num_hidden_layers=1, state_size=4)
@@ -132,7 +133,7 @@ def test_the_arguments_of_the_template_reach_it(chatty):
 )
 def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
     with pytest.raises(ModelError, match=f"llama has no chat template.*{why}"):
-        next(event_stream(twins("llama").ours, Request("w5", BranchingConfig(**settings))))
+        events_of(twins("llama").ours, "w5", **settings)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):
     words.chat_template = template
     model = wrap_model(causal("LlamaConfig"), words)
     with pytest.raises(ModelError, match=f"the chat template of .*{why}"):
-        next(event_stream(model, Request("w5", BranchingConfig(chat=True))))
+        events_of(model, "w5", chat=True)
 
 
 def test_every_id_that_ends_a_text_stops_a_path(words):
@@ -159,8 +160,8 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
     model.generation_config.eos_token_id = [2, 40, 41]
     wrapped = wrap_model(model, words)
     assert wrapped.stop_ids == {1, 2, 40, 41}
-    config = BranchingConfig(max_new_tokens=60, entropy_threshold=0.5, max_paths=40)
-    samples = fold(event_stream(wrapped, Request("w5 w6", config))).samples
+    settings = {"max_new_tokens": 60, "entropy_threshold": 0.5, "max_paths": 40}
+    samples = run_of(wrapped, "w5 w6", **settings).samples
     ends = {sample.token_ids[-1] for sample in samples if sample.finish_reason == "stop"}
     assert len(ends) > 1
     assert ends <= wrapped.stop_ids
@@ -201,7 +202,7 @@ def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
     model = twins("qwen2").ours
     config = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
     prompts = ("w5 w6", "w40 w41 w42")
-    alone = [fold(event_stream(model, Request(prompt, config))).samples for prompt in prompts]
+    alone = [run_of(model, prompt, config).samples for prompt in prompts]
     running = [event_stream(model, Request(prompt, config)) for prompt in prompts]
     runs = [RunFold(), RunFold()]
     for pair in zip_longest(*running):

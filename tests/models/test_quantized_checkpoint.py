@@ -4,17 +4,14 @@ import pytest
 import torch
 from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+from made_runs import run_of
 from tiny_models import causal
 from torch import nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.loading import load_model
 from eab.models.quantized_checkpoint import refuse_dependent_rows
-from eab.run import fold
 
 NF4 = BitsAndBytesConfig(
     load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
@@ -74,8 +71,7 @@ def agrees_with(model, checkpoint) -> None:
     with torch.inference_mode():
         ours, theirs = model._model(ids).logits, plain._model(ids).logits
     assert 0 < (ours - theirs).norm() / theirs.norm() < 0.2
-    config = BranchingConfig(entropy_threshold=0.1, max_new_tokens=5, max_paths=4)
-    run = fold(event_stream(model, Request("the red ball", config)))
+    run = run_of(model, "the red ball", entropy_threshold=0.1, max_new_tokens=5, max_paths=4)
     assert len(run.samples) == 4
 
 

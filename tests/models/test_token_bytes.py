@@ -3,16 +3,13 @@
 import random
 
 import pytest
+from made_runs import run_of
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from eab import token_text
-from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.models.loading import load_model
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.token_bytes import TokenTexts
-from eab.run import fold
 
 
 def joined(texts: TokenTexts, tokens: list[int]) -> str:
@@ -77,8 +74,8 @@ def test_ids_beyond_the_vocabulary_and_control_tokens_have_a_text_too(words):
 
 def test_the_sentencepiece_model_runs_end_to_end(stories_folder):
     model = load_model(str(stories_folder), device="cpu")
-    config = BranchingConfig(max_new_tokens=12, entropy_threshold=1.0, max_paths=6)
-    run = fold(event_stream(model, Request("Once upon a time", config)))
+    settings = {"max_new_tokens": 12, "entropy_threshold": 1.0, "max_paths": 6}
+    run = run_of(model, "Once upon a time", **settings)
     assert "".join(run.started.prompt_texts[1:]).strip() == "Once upon a time"
     assert len(run.samples) > 1
     assert all(sample.text.startswith((" ", ",")) for sample in run.samples)

@@ -3,15 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from made_runs import run_of
 
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.labs.batching.measure import compare_ways
 from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Workload
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
-from eab.run import fold
 
 STORY = "The sun was hot, so the children"
 LENGTHS = (4, 20, 5, 6, 20)
@@ -42,7 +40,7 @@ def test_every_way_writes_what_a_request_writes_alone(
     assert found.differing == 0
     for number, run in enumerate(found.runs):
         asked = WORKLOAD.requests[number]
-        alone = fold(event_stream(model, Request(asked.prompt, WORKLOAD.config(asked))))
+        alone = run_of(model, asked.prompt, WORKLOAD.config(asked))
         assert [one.token for one in run.tokens(0)] == [one.token for one in alone.tokens(0)]
         assert run.ended == alone.ended
     written = sum(LENGTHS)

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
+from made_runs import bundled, events_of, run_of
 
 from eab.analysis.kv_demand import demand_of
 from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
@@ -19,8 +20,6 @@ from eab.caches.growth import Calibration
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
-from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
 from eab.lessons import bundled_runs
@@ -49,8 +48,8 @@ def test_the_tokens_are_the_same(
     twins: Callable[..., Any], family: str, settings: dict[str, Any]
 ) -> None:
     model = twins(family).ours
-    plain = list(event_stream(model, Request("w5 w7 w9", BranchingConfig(**BASE, r=16))))
-    other = list(event_stream(model, Request("w5 w7 w9", BranchingConfig(**BASE | settings))))
+    plain = events_of(model, "w5 w7 w9", **BASE, r=16)
+    other = events_of(model, "w5 w7 w9", **BASE | settings)
     assert len(fold(plain).leaves()) > 2
     for ours, theirs in zip(decisions(other), decisions(plain), strict=True):
         assert type(ours) is type(theirs)
@@ -62,7 +61,7 @@ def test_the_tokens_are_the_same(
 
 def test_an_old_file_without_the_new_fields_loads() -> None:
     """Older files contain neither r of a growth, nor the attention, nor the drafter."""
-    data = dumps(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    data = dumps(bundled("bridge"))
     lines = [json.loads(line) for line in gzip.decompress(data).splitlines()]
     for line in lines:
         started = line.get("event") == "RunStarted"
@@ -126,8 +125,8 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
     twins: Callable[..., Any], r: Any, seed: int
 ) -> None:
     model = twins("llama").ours
-    configs = (BranchingConfig(**BASE | {"seed": seed, "r": found}) for found in (5, r))
-    recorded, real = (fold(event_stream(model, Request("w5 w7 w9", one))) for one in configs)
+    more = BASE | {"seed": seed}
+    recorded, real = (run_of(model, "w5 w7 w9", **more, r=found) for found in (5, r))
     demand = demand_of(recorded)
     counted = demand.at(r)
     assert [(step.step, step.held) for step in counted] == held(real)

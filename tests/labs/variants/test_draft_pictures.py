@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import run_of
 
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Speculated
 from eab.labs.variants import draft_pictures as speculation
@@ -21,7 +21,6 @@ from eab.labs.variants.results import (
     fold_variants,
 )
 from eab.labs.variants.times import RunTimed
-from eab.run import fold
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import fit_pass_seconds, speculation_stats
 from eab.timing import NO_DIFFERENCE, objections
@@ -75,10 +74,8 @@ def test_the_chips_spell_the_text_and_a_rejected_token_stands_before_the_one_tha
 
 def test_chips_of_a_tree_follow_the_draft_tokens_through_its_forks(twins):
     model = twins("qwen2").ours
-    config = BranchingConfig(
-        max_new_tokens=20, entropy_threshold=2.4, max_paths=7, drafter="model", draft_length=3
-    )
-    run = fold(event_stream(model, Request("w5 w9 w33 w2", config), model))
+    settings = {"max_new_tokens": 20, "entropy_threshold": 2.4, "max_paths": 7}
+    run = run_of(model, "w5 w9 w33 w2", draft=model, drafter="model", draft_length=3, **settings)
     for leaf in run.leaves():
         lineage = run.lineage(leaf.id)
         kinds = [chip["kind"] for chip in speculation.chips(run, leaf.id)]

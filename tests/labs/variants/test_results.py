@@ -10,10 +10,11 @@ from itertools import islice
 import pytest
 from families import tiny
 from invented_runs import with_each
+from made_runs import run_of
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream, stop_when
+from eab.engine.loop import stop_when
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
 from eab.events import (
@@ -48,7 +49,7 @@ from eab.labs.variants.results import (
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.labs.variants.times import RunTimed
 from eab.models.loading import wrap_model
-from eab.run import RunState, fold
+from eab.run import RunState
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
@@ -93,7 +94,7 @@ def stopped(running) -> Callable[..., VariantRuns]:
 
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
-    alone = fold(event_stream(twins("qwen2").ours, Request(PROMPT, CONFIG)))
+    alone = run_of(twins("qwen2").ours, PROMPT, CONFIG)
     assert [cache for cache, _ in compared.pairs] == list(NAMES)
     for cache, run in compared.pairs:
         assert run.started.config == replace(CONFIG, **CACHE_VARIANTS[cache])
@@ -382,9 +383,8 @@ def test_a_model_with_states_is_compared_in_the_caches_that_it_can_have(kind, wo
     more = {"layer_types": ["conv", "full_attention"]} if kind == "Lfm2Config" else {}
     model = wrap_model(tiny(kind, **more), words, "it")
     for cache in CACHES:
-        config = replace(CONFIG, cache=cache)
         with nullcontext() if cache in OWN_CACHES else pytest.raises(ConfigError):
-            list(event_stream(model, Request(PROMPT, config)))
+            run_of(model, PROMPT, CONFIG, cache=cache)
     variants = cache_variants().variants
     found = folded(run_variants(model, Request(PROMPT, CONFIG), variants, repeats=1))
     assert tuple(name for name, _ in found.pairs) == OWN_CACHES
