@@ -33,8 +33,8 @@ IMPATIENT = (
 
 
 @contextmanager
-def logging_server(folder: Path, *command: str) -> Iterator[str]:
-    """Its address. It must log no error."""
+def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[str]:
+    """Its address. It must log no other error than what is expected."""
     rules, log, port = folder / "eab.toml", folder / "log", free_port()
     rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
     started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
@@ -44,7 +44,9 @@ def logging_server(folder: Path, *command: str) -> Iterator[str]:
         with serving(started, port, **options) as (address, _):
             yield address
     logged = log.read_text(encoding="utf-8")
-    assert re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == []
+    assert (
+        re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == [expected][: len(expected)]
+    )
     assert PROMPT not in logged
 
 
@@ -136,6 +138,23 @@ def test_a_run_whose_browser_was_closed_ends_and_the_next_visitor_is_served(
         other = begun(address, LONG)
         other.until(lambda: bool(other.board["ended"]))
         other.close()
+
+
+def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
+    told = "The worker stopped with Panic and was restarted."
+    command = (sys.executable, str(ROOT / "tests" / "support" / "breaking_server.py"))
+    with logging_server(tmp_path, *command, expected=told) as address:
+        tabs = [RawSession(address, urlencode(LONG | {"max_new_tokens": 256})) for _ in range(2)]
+        for tab in tabs:
+            tab.press("run_button")
+        for tab in tabs:
+            tab.until(lambda tab=tab: bool(tab.problems))
+            assert "worker stopped with an error (Panic) and was restarted" in tab.problems[-1]
+        for tab in tabs:
+            run(tab)
+            tab.press("stop_button")
+            assert ending(tab) in ("stopped", "finished")
+            tab.close()
 
 
 def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
