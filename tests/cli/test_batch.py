@@ -1,11 +1,7 @@
 """eab batch: every line becomes a run file, as if it ran alone; what is there is not made again."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,14 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from any_config import CONFIGS
+from command_line import Command, eab_here, signalled
 from equality import assert_same_decisions
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 from eab import record
 from eab.cli.batch_lines import read_lines
-from eab.cli.commands import app
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.forward_pass import Part
@@ -48,22 +43,7 @@ def write(file: Path, lines: Sequence[dict[str, Any]]) -> str:
     return str(file)
 
 
-def invoke(*arguments: object, given: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["batch", *map(str, arguments)], input=given)
-
-
-def done(*arguments: object, given: str | None = None) -> str:
-    """What a batch prints that succeeds."""
-    result = invoke(*arguments, given=given)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def error_of(kind: type[EabError], *arguments: object, given: str | None = None) -> str:
-    """The message of a batch that fails."""
-    result = invoke(*arguments, given=given)
-    assert isinstance(result.exception, kind), result.output
-    return str(result.exception)
+done, error_of = Command("batch").done, Command("batch").error_of
 
 
 def run_of(folder: Path, name: str) -> RunState:
@@ -301,72 +281,26 @@ def test_a_line_may_set_every_setting(
 # ---- what ends it early
 
 
-INTERRUPTED = """
-import os, signal
-from eab.cli import batch_folder, commands
-
-save = batch_folder.BatchFolder.save
-
-def save_then_ctrl_c(folder, line, events):
-    save(folder, line, events)
-    os.kill(os.getpid(), signal.SIGINT)
-
-batch_folder.BatchFolder.save = save_then_ctrl_c
-commands.main()
-"""
-UNEQUAL = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
-
-
-def test_ctrl_c_keeps_what_has_finished_and_says_how_to_go_on(tmp_path: Path) -> None:
-    prompts, folder = write(tmp_path / "a.jsonl", UNEQUAL), tmp_path / "runs"
-    arguments = ["batch", prompts, "--out", str(folder), "--policy", "greedy"]
-    out = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert out.returncode == 130, out.stderr
-    assert out.stderr == ("Stopped with 3 runs unfinished. The same command continues with them.\n")
-    assert out.stdout.startswith(f"1 run in {folder}, with ")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
+def test_what_ends_a_batch_loses_only_the_runs_in_flight(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
+    lines = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
+    prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"
+    arguments = [prompts, "--out", str(folder), "--policy", "greedy"]
+    out = signalled(ending, "eab.cli.batch_folder.BatchFolder.save", "batch", *arguments)
     left = [f"0000{number}.part.eab" for number in (2, 3, 4)]
     assert sorted(file.name for file in folder.glob("*.eab*")) == ["00001.eab", *left]
     assert fold(record.load(folder / left[0])).steps
-    assert set(pd.read_parquet(folder / "samples.parquet")["id"]) == {"00001"}
-    assert done(*arguments[1:]).startswith("4 runs (1 of them earlier) in")
-    assert not [*folder.glob("*.part.eab")]
-
-
-def whole_files(folder: Path) -> list[Path]:
-    return [file for file in folder.glob("*.eab") if not file.stem.endswith(".part")]
-
-
-@pytest.mark.slow
-def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
-    lines = [{"prompt": f"I saw {n} birds", "max_new_tokens": 4 + 8 * n} for n in range(12)]
-    prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"
-    arguments = [prompts, "--out", str(folder), "--policy", "independent", "--max-paths", "3"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "eab", "batch", *arguments], stderr=subprocess.PIPE
-    ) as killed:
-        deadline = time.monotonic() + 100
-        while len(whole_files(folder)) < 2 and killed.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        os.kill(killed.pid, signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL, "it was killed while it worked"
-    kept = {file: file.read_bytes() for file in whole_files(folder)}
-    begun = [*folder.glob("*.part.eab")]
-    assert begun
-    for file in begun:
-        assert fold(record.load(file)).ended is None
-        shown = CliRunner().invoke(app, ["replay", str(file)])
-        assert "The file breaks off after " in shown.stdout
-    assert 2 <= len(kept) < len(lines)
-    for file in kept:
-        assert fold(record.load(file)).ended is not None
-    assert done(*arguments).startswith(f"{len(lines)} runs ({len(kept)} of them earlier) in")
-    assert {file: file.read_bytes() for file in kept} == kept
-    assert len([*folder.glob("*.eab")]) == len(lines)
-    assert not [*folder.glob("*.part")], "what was half written has been replaced"
+    if ending == signal.SIGKILL:
+        assert (out.returncode, out.stdout) == (-ending, "")
+        assert "The file breaks off after " in eab_here("replay", str(folder / left[0])).stdout
+    else:
+        assert out.returncode == 130, out.stderr
+        assert out.stderr.startswith("Stopped with 3 runs unfinished. The same command ")
+        assert out.stdout.startswith(f"1 run in {folder}, with ")
+        assert set(pd.read_parquet(folder / "samples.parquet")["id"]) == {"00001"}
+    kept = (folder / "00001.eab").read_bytes()
+    assert done(*arguments).startswith("4 runs (1 of them earlier) in")
+    assert (folder / "00001.eab").read_bytes() == kept
+    assert not [*folder.glob("*.part*")], "what was half written has been replaced"

@@ -16,13 +16,7 @@ def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
     file = tmp_path / "caches.json"
     out = eab_here("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
     assert out.returncode == 0, out.stderr
-    for word in (
-        *CACHES,
-        "reused",
-        "copied",
-        "allocations",
-        "All 5 runs have the same tokens.",
-    ):
+    for word in (*CACHES, "reused", "copied", "allocations", "All 5 runs have the same tokens."):
         assert word in out.stdout
     value = json.loads(file.read_text())
     assert value["agreed"] is True

@@ -2,11 +2,10 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import eab_here, python
 
 from eab import record
 from eab.run import fold
@@ -30,10 +29,9 @@ commands.main()
 """
 
 
-def interrupted(*arguments: str) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, *arguments]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert out.returncode == 130, out.stderr
+def interrupted(*arguments: str, by: str = "SIGINT", code: int = 130) -> None:
+    out = python("-c", INTERRUPTED.replace("SIGINT", by), *arguments)
+    assert out.returncode == code, out.stderr
 
 
 def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
@@ -46,22 +44,19 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
-    file, killed = tmp_path / "run.eab", INTERRUPTED.replace("SIGINT", "SIGKILL")
-    command = [sys.executable, "-c", killed, "run", "Once upon a time", "--record", str(file)]
-    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    file, killed = tmp_path / "run.eab", {"by": "SIGKILL", "code": -signal.SIGKILL}
+    interrupted("run", "Once upon a time", "--record", str(file), **killed)
     assert not file.exists()
     run = fold(record.load(tmp_path / "run.part.eab"))
     assert run.ended is None
     assert len(run.steps) == 5
     assert run.samples
-    replay = [sys.executable, "-m", "eab", "replay", str(tmp_path / "run.part.eab")]
-    out = subprocess.run(replay, capture_output=True, text=True, timeout=120, check=True)
-    assert out.stdout.endswith("Unfinished.\nThe file breaks off after 5 steps.\n")
+    shown = eab_here("replay", str(tmp_path / "run.part.eab")).stdout
+    assert shown.endswith("Unfinished.\nThe file breaks off after 5 steps.\n")
 
 
 def test_a_run_that_does_not_begin_leaves_no_file(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "eab", "run", "", "--record", str(tmp_path / "run.eab")]
-    assert subprocess.run(command, timeout=120, check=False).returncode == 1
+    assert eab_here("run", "", "--record", str(tmp_path / "run.eab")).returncode == 1
     assert not [*tmp_path.iterdir()]
 
 

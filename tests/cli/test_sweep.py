@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -9,13 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import Command, signalled
 
 from eab import record
 from eab.cli import options
-from eab.cli.commands import app
 from eab.config import SETTINGS
-from eab.errors import ConfigError, EabError, RunsError
+from eab.errors import ConfigError, RunsError
 from eab.labs.tuning.cell import COLUMNS
 from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.run import fold
@@ -36,22 +36,7 @@ def prompts(tmp_path: Path) -> str:
     return str(file)
 
 
-def invoke(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "120"}).invoke(app, ["sweep", *map(str, arguments)])
-
-
-def done(*arguments: object) -> str:
-    """What a sweep prints that succeeds."""
-    result = invoke(*arguments)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def error_of(kind: type[EabError], *arguments: object) -> str:
-    """The message of a sweep that fails."""
-    result = invoke(*arguments)
-    assert isinstance(result.exception, kind), result.output
-    return str(result.exception)
+done, error_of = Command("sweep").done, Command("sweep").error_of
 
 
 def table_of(folder: Path) -> pd.DataFrame:
@@ -198,36 +183,12 @@ def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
     )
 
 
-INTERRUPTED = """
-import os, signal
-from eab.cli import commands
-from eab.labs.tuning.journal import Journal
-
-add = Journal.add
-
-def add_then_ctrl_c(journal, outcome):
-    add(journal, outcome)
-    os.kill(os.getpid(), signal.SIGINT)
-
-Journal.add = add_then_ctrl_c
-commands.main()
-"""
-
-
 @pytest.mark.slow
 def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: Path) -> None:
     command = sweep_command(prompts, tmp_path / "out")
-    out = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *command[3:]],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    out = signalled(signal.SIGINT, "eab.labs.tuning.journal.Journal.add", *command[3:])
     assert out.returncode == 130, out.stderr
     made = len(table_of(tmp_path / "out"))
     assert 0 < made < CELLS
-    assert out.stderr == (
-        f"Stopped with {CELLS - made} cells left. Repeat the command to continue.\n"
-    )
+    assert out.stderr.startswith(f"Stopped with {CELLS - made} cells left. ")
     assert f"{CELLS} cells ({made} of them earlier)" in done(*command[4:])

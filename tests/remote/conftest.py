@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bad_answers import DIALECTS, connected
 from fake_server import FakeServer
 
 from eab.models.huggingface import HuggingFaceModel
@@ -50,6 +51,23 @@ def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setenv(operator.ADDRESS, server.url)
         monkeypatch.setenv(operator.KEY, KEY)
         yield server
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(fake: FakeServer, dialect: str) -> RemoteModel:
+    """The embedded model on the fake server, in each dialect."""
+    return connected(dialect)
+
+
+@pytest.fixture
+def plain(fake: FakeServer) -> RemoteModel:
+    """The same, where both dialects would be treated alike."""
+    return connected("llama.cpp")
 
 
 @pytest.fixture(scope="session")

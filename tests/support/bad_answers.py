@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from fake_server import Tops
+
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
@@ -20,14 +22,6 @@ DIALECTS = ("llama.cpp", "vllm")
 def first(entries: Any) -> Any:
     """The answer to the first text, in either dialect."""
     return entries[0] if isinstance(entries, list) else entries["choices"][0]
-
-
-def tops(answer: Any) -> Any:
-    """The most likely tokens of that answer."""
-    entry = first(answer)
-    if "logprobs" in entry:
-        return entry["logprobs"]["top_logprobs"]
-    return entry["completion_probabilities"][0]["top_logprobs"]
 
 
 def drop_last(answer: Any) -> Any:
@@ -49,55 +43,47 @@ def without_numbers(answer: Any) -> None:
     entry.pop("logprobs" if "logprobs" in entry else "completion_probabilities")
 
 
-def no_probability(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        found[0]["logprob"] = 0.5
-    else:
-        found[0][next(iter(found[0]))] = 0.5
+def no_probability(tops: Tops) -> None:
+    tops[0][next(iter(tops[0]))] = 0.5
 
 
-def too_sure(answer: Any) -> None:
-    found = tops(answer)
-    for one in found[:3] if "logprob" in found[0] else []:
-        one["logprob"] = -0.1
-    if "logprob" not in found[0]:
-        for name in [*found[0]][:3]:
-            found[0][name] = -0.1
+def too_sure(tops: Tops) -> None:
+    tops[0] |= dict.fromkeys([*tops[0]][:3], -0.1)
 
 
-def unknown_token(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        found[0]["id"] = VOCAB_SIZE
-    else:
-        found[0][f"token_id:{VOCAB_SIZE}"] = -30.0
+def unknown_token(tops: Tops) -> None:
+    (_, highest), *others = tops[0].items()
+    tops[0] = {VOCAB_SIZE: highest, **dict(others)}
 
 
-def too_few(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        del found[5:]
-    else:
-        found[0] = dict([*found[0].items()][:5])
+def too_few(tops: Tops) -> None:
+    tops[0] = dict([*tops[0].items()][:5])
 
 
 def two_of_one(answer: Any) -> None:
     first(answer)["index"] = 7
 
 
+def renamed(answer: Any) -> None:
+    for entry in answer if isinstance(answer, list) else [answer]:
+        entry["model"] = "another"
+
+
 BAD_ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "half an answer": (drop_last, "continuation"),
     "without numbers": (mangled(without_numbers), "cannot be used"),
-    "above 1": (mangled(no_probability), "log-probability is 0.5"),
-    "sum above 1": (mangled(too_sure), "add up to more than 1"),
-    "unknown token": (mangled(unknown_token), "token that the model does not have"),
-    "too few": (mangled(too_few), "returns 5 tokens, but 20 were requested"),
     "wrong index": (mangled(two_of_one), "continuation is missing"),
+    "another name": (mangled(renamed), "another model has answered"),
     "a list of nothing": (lambda _: [None], "cannot be used"),
     "a number": (lambda _: 3, "cannot be used"),
     "an object": (lambda _: {}, "cannot be used"),
     "nothing": (lambda _: None, "cannot be used"),
+}
+BAD_NUMBERS: dict[str, tuple[Callable[[Tops], None], str]] = {
+    "above 1": (no_probability, "log-probability is 0.5"),
+    "sum above 1": (too_sure, "add up to more than 1"),
+    "unknown token": (unknown_token, "token that the model does not have"),
+    "too few": (too_few, "returns 5 tokens, but 20 were requested"),
 }
 
 

@@ -15,6 +15,7 @@ from eab.caches.factory import make_cache
 from eab.models.huggingface import HuggingFaceModel
 
 Change = Callable[[Any], Any]
+Tops = list[dict[int, float]]  # of each token, the most likely ones with ln p
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -22,6 +23,7 @@ class FakeServer(ThreadingHTTPServer):
 
     Attributes:
         change: What becomes of each answer to a request for tokens.
+        change_tops: Changes the numbers of each text before they take the form of a dialect.
         respond: Answers such a request instead, if it is set.
         requests: Bodies of the requests for tokens.
         keys: What came as keys.
@@ -34,8 +36,7 @@ class FakeServer(ThreadingHTTPServer):
     def __init__(self, model: HuggingFaceModel) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.model = model
-        self.change: Change = lambda answer: answer
-        self.respond: Callable[[BaseHTTPRequestHandler], None] | None = None
+        self.answer_well()
         self.requests: list[Any] = []
         self.keys: set[str] = set()
         self.abandoned = threading.Event()
@@ -51,6 +52,11 @@ class FakeServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def answer_well(self) -> None:
+        self.change: Change = lambda answer: answer
+        self.change_tops: Callable[[Tops], object] = lambda tops: None
+        self.respond: Callable[[BaseHTTPRequestHandler], None] | None = None
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no error here."""
 
@@ -63,15 +69,14 @@ class FakeServer(ThreadingHTTPServer):
         values, ids = logits.log_softmax(-1)[0].topk(top)
         return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
-    def continuation(
-        self, text: list[int], top: int, length: int
-    ) -> tuple[list[int], list[dict[int, float]]]:
+    def continuation(self, text: list[int], top: int, length: int) -> tuple[list[int], Tops]:
         """The most likely tokens after a text, and the predictions before each."""
         tokens: list[int] = []
-        tops: list[dict[int, float]] = []
+        tops: Tops = []
         for _ in range(length):
             tops.append(self.next([*text, *tokens], top))
             tokens.append(max(tops[-1], key=tops[-1].__getitem__))
+        self.change_tops(tops)
         return tokens, tops
 
     def wait_for_the_client_to_leave(self, handler: BaseHTTPRequestHandler) -> None:
