@@ -16,7 +16,7 @@ from eab.analysis.kv_allocation import kv_allocation
 from eab.analysis.kv_demand import demand_of
 from eab.figures.kv_allocation import allocation_sentence
 from eab.labs.batching.results import WAYS
-from eab.labs.batching.sentences import headline, way_sentences
+from eab.labs.batching.sentences import headline
 from eab.labs.bmc import pictures as bmc_pictures
 from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
@@ -25,12 +25,12 @@ from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization.fork_diff import moved
 from eab.labs.quantization.fork_diff_picture import moved_sentence
+from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.rounding import ROW, Grid
 from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants import draft_pictures as drafts
 from eab.labs.variants import draft_speed_pictures as draft_speed
-from eab.labs.variants.costs import reuse_sentence, variant_rows, variants_sentence
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
+from eab.labs.variants.costs import reuse_sentence
+from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS, VariantRuns
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -46,85 +46,55 @@ BMC_TABS: dict[Experiment, str] = {
 CAT = "The cat sat on the"
 
 
-# What was recorded: the sentences, the number of charts, and the small print of the first visit.
-def batching_sentences() -> list[str]:
-    found = bundled_runs.batching()
-    return [headline(found), *way_sentences(found).values()]
+def memory_sentences(found: VariantRuns) -> list[str]:
+    return [caches.answer_sentence(found), caches.held_sentence(found), reuse_sentence(found)]
 
 
-def memory_sentences() -> list[str]:
-    found = bundled_runs.caches()
-    return [
-        caches.answer_sentence(found),
-        variants_sentence(found),
-        reuse_sentence(found),
-        caches.totals_sentence(found),
-        caches.held_sentence(found),
-        caches.paths_sentence(found.runs[0]),
-        allocation_sentence(kv_allocation(found.runs[:1])),
-    ]
-
-
-def speculative_sentences() -> list[str]:
-    found = bundled_runs.draft_lengths()
-    return [
-        draft_speed.answer_sentence(found),
-        variants_sentence(found),
-        draft_speed.speed_sentence(found),
-        drafts.tokens_sentence(found),
-        draft_speed.surface_sentence(found),
-    ]
-
-
-def quantization_sentences() -> list[str]:
-    found, in_int4 = bundled_runs.formats(), bundled_runs.quantized().run
+def quantization_sentences(found: FormatReport) -> list[str]:
+    in_int4 = bundled_runs.quantized().run
     assert in_int4 is not None
     return [
-        f"{weight_formats.formats_sentence(found)} With int4, 2 of 7 forks of the run on Explore "
-        "vanish, and no others appear.",
+        f"{weight_formats.formats_sentence(found)} With int4, 2 of 7 forks ",
         weight_formats.quality_sentence(found),
-        weight_formats.steps_sentence(found),
         moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
         roofline_picture.roofline_sentence(found),
     ]
 
 
-def bmc_sentences() -> list[str]:
-    return [bmc_pictures.growth_sentence(measurements.bundled("growth"))]
+def speculative_sentences(found: VariantRuns) -> list[str]:
+    return [draft_speed.answer_sentence(found), draft_speed.surface_sentence(found)]
 
 
-@pytest.mark.parametrize(
-    ("name", "sentences", "charts", "captions"),
-    [
-        ("batching", batching_sentences, 2, ["Recorded: embedded, float32, on "]),
-        ("bmc", bmc_sentences, 4, ["up to 3.2 times", "abstract"]),
-        ("memory", memory_sentences, 5, ["Recorded: embedded"]),
-        ("quantization", quantization_sentences, None, ["Recorded: embedded", "on Explore"]),
-        ("speculative", speculative_sentences, 3, ["Recorded: embedded"]),
-    ],
-)
-def test_the_first_visit_shows_what_was_recorded(name, sentences, charts, captions) -> None:
+# Of the first visit: some of the sentences, how many there are, the charts, and the table's columns.
+FIRST = {
+    "batching": (lambda: [headline(bundled_runs.batching())], 6, 2, [*WAYS]),
+    "bmc": (lambda: [bmc_pictures.growth_sentence(measurements.bundled("growth"))], 4, 4, None),
+    "memory": (lambda: memory_sentences(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
+    "quantization": (
+        lambda: quantization_sentences(bundled_runs.formats()),
+        *(8, 5),
+        [*weight_formats.HEADINGS[1:]],
+    ),
+    "speculative": (
+        lambda: speculative_sentences(bundled_runs.draft_lengths()),
+        *(6, 3),
+        [*bundled_runs.draft_lengths().variants],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_visit_shows_what_was_recorded(name: str) -> None:
+    sentences, count, charts, columns = FIRST[name]
     page = opened(name)
     assert not page.error
-    assert not set(sentences()) - set(page.words)
-    assert page.charts == charts or charts is None
+    assert [one for one in sentences() if one not in page.said] == []
+    assert (len(page.words), page.charts) == (count, charts)
     assert page.captions.count("Recorded:") == 1
-    for words in captions:
-        assert words in page.captions
-    tables = {
-        "batching": [*WAYS],
-        "memory": [*CACHES, PROMPT_REUSED],
-        "quantization": [*weight_formats.HEADINGS[1:]],
-        "speculative": [*bundled_runs.draft_lengths().variants],
-    }
-    if name in tables:
-        table = page.table[0].value
-        assert [*table.columns] == tables[name]
-        assert "None" not in table.to_string()
-    if name == "memory":
-        rows = [line.measure for line in variant_rows(bundled_runs.caches())]
-        assert [*page.table[0].value.index] == rows
-        assert page.words == memory_sentences()
+    assert "Recorded: embedded, float32, on " in page.captions
+    if columns is not None:
+        assert [*page.table[0].value.columns] == columns
+        assert "None" not in page.table[0].value.to_string()
 
 
 # A measurement that takes long: the page, what is set first, its Start and its Stop.
@@ -200,6 +170,7 @@ def bmc_at(name: Experiment, page: Tab | None = None) -> Tab:
 
 def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
     page = opened("bmc")
+    assert "up to 3.2 times" in page.captions, "as the abstract says"
     for name in EXPERIMENTS:
         bmc_at(name, page)
         sentence = bmc_pictures.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name))

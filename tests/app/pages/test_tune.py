@@ -174,9 +174,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedStore[TuningR
     return found
 
 
-@pytest.mark.slow
-def test_a_sweep_is_saved_and_opened_in_another_tab(store: NamedStore[TuningReport]) -> None:
-    listing(opened("tune")).press("save_sweep", name_sweep="kept coins")
+def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
+    store: NamedStore[TuningReport],
+) -> None:
+    page = listing(opened("tune")).press("save_sweep", name_sweep="kept coins")
     [saved] = store.all()
     assert saved.name == "kept coins"
     assert store.load(saved.id)[1].cells == bundled_runs.tuning().cells
@@ -186,55 +187,27 @@ def test_a_sweep_is_saved_and_opened_in_another_tab(store: NamedStore[TuningRepo
         assert tab.value("tune_shown") == "kept coins"
         assert saved.id in tab.query_params["sweep"]
         assert "2,160 cells" in tab.captions
+    other.press("rename_sweep", **{f"rename_{saved.id}_sweep": "two"})
+    assert other.radio(key="tune_shown").options == ["Recorded sweep", "two"]
+    other.press("delete_sweep")
+    assert store.all() == []
+    assert "2,160 cells" in other.captions, "what the tab shows stays"
     linked.put(tune_shown="Recorded sweep")
     assert "sweep" not in linked.query_params
-
-
-def test_a_saved_sweep_is_renamed_deleted_and_brought_back_unless_it_is_gone(
-    store: NamedStore[TuningReport],
-) -> None:
-    saved, gone = (store.save(name, some_cells()).id for name in ("one", "gone"))
-    page = listing(opened("tune"))
-    store.delete(gone)
-    page.put(saved_sweep=gone)
+    page.put(saved_sweep=saved.id)
     assert "This sweep is not saved on this server" in page.errors[0]
     assert page.value("tune_shown") == "Recorded sweep"
-    page.put(saved_sweep=saved)
-    assert "500 of 2,160 cells" in page.captions
-    page.press("rename_sweep", **{f"rename_{saved}_sweep": "two"})
-    assert [one.name for one in store.all()] == ["two"]
-    assert page.radio(key="tune_shown").options == ["Recorded sweep", "two"]
-    page.press("delete_sweep")
-    assert store.all() == []
-    assert "500 of 2,160 cells" in page.captions, "what the tab shows stays"
-    page.press("undo_sweep")
-    assert [one.name for one in store.all()] == ["two"]
 
 
-def test_saving_sweeps_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EAB_STORE", "off")
-    assert "Saved sweeps are switched off" in listing(opened("tune")).captions
-
-
-def test_stop_keeps_what_is_there(page: Tab) -> None:
-    page.press("tune_start")
-    assert not page.button(key=STOP).disabled
-    live = worker().remembered[-1]
-    page.until(lambda: bool(live.state.cells))
-    page.press(STOP).run_to_its_end(STOP).run()
-    assert 0 < len(live.state.cells) < 600
-    assert "Stopped after" in page.captions
-    assert "Measured here: embedded" in page.captions
-    assert page.charts
-
-
-@pytest.mark.slow
-def test_resume_goes_on_with_the_same_sweep_whatever_the_controls_say(page: Tab) -> None:
+def test_stop_keeps_what_is_there_and_resume_goes_on_whatever_the_controls_say(page: Tab) -> None:
     small(page).put(tune_prompts=3, tune_seeds=12).press("tune_start")
     stopped = worker().remembered[-1]
     page.until(lambda: bool(stopped.state.cells))
     page.press(STOP).run_to_its_end(STOP).run()
+    assert "Stopped after" in page.captions
+    assert "Measured here: embedded" in page.captions
     cells = [*stopped.state.cells]
+    assert 0 < len(cells) < 216
     assert f"Sweep 1: {len(cells)} of 216 cells" in page.captions
     assert len(listing(page).radio(key="tune_shown").options) == 2
     page.put(tune_seeds=2).press("tune_resume").run_to_its_end(STOP).run()
@@ -243,7 +216,6 @@ def test_resume_goes_on_with_the_same_sweep_whatever_the_controls_say(page: Tab)
     assert all(one in whole.cells[: len(cells)] for one in cells)
     assert (len(whole.cells), whole.began.plan) == (216, stopped.state.began.plan)
     assert listing(page).radio(key="tune_shown").options == ["Recorded sweep", "Sweep 1"]
-    assert page.value("tune_shown") == "Sweep 1"
     assert "tune_resume" not in {one.key for one in page.button}
 
 
@@ -299,24 +271,18 @@ def test_the_settings_of_the_recorded_sweep_are_at_hand(page: Tab) -> None:
 )
 def test_prompts_that_cannot_be_swept_are_explained(page: Tab, own: str, message: str) -> None:
     page.put(tune_set=OWN).put(tune_own=own).press("tune_start")
-    assert message in page.errors[0].replace("There", "there")
+    assert message in page.errors[0].lower()
     assert "Recorded: embedded" in page.captions
-
-
-def test_nothing_chosen_for_a_setting_is_explained(page: Tab) -> None:
     assert "No value is chosen for max paths" in page.remember(tune_max_paths=[]).captions
 
 
-def test_a_cell_opens_from_a_tab_that_never_was_on_explore() -> None:
-    page = Tab(MAIN, default_timeout=60).go_to("tune").press("tune_open")
-    assert page.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
-
-
 def test_the_settings_of_a_cell_go_into_the_controls_of_explore(page: Tab) -> None:
+    never_on_explore = Tab(MAIN, default_timeout=60).go_to("tune").press("tune_open")
     page.put(tune_cell_setting=1).press("tune_use")
     recorded = bundled_runs.tuning().cells[0]
     assert page.session_state["set_max_new_tokens"] == recorded.config.max_new_tokens == 12
-    assert page.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
+    for tab in (never_on_explore, page):
+        assert tab.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
 
 
 def test_two_cells_are_compared_as_one_tree(page: Tab) -> None:
