@@ -150,20 +150,33 @@ def open_page(
 
 
 @pytest.fixture
-def board(browser: Browser) -> Iterator[Boards]:
+def new_page(browser: Browser) -> Iterator[OpenPage]:
+    """new_page(width=1280, height=900, **options) -> a page in a context of its own; no script of
+    such a page has failed in the end.
+    """
     contexts, problems = [], []
 
-    def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
-        size = {"width": width, "height": 900}
+    def new_page(width: int = 1280, height: int = 900, **options: Any) -> Page:
+        size = {"width": width, "height": height}
         contexts.append(browser.new_context(viewport=size, accept_downloads=True, **options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        return BoardPage(page, theme)
+        return page
 
-    yield make
+    yield new_page
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def board(new_page: OpenPage) -> Boards:
+    """A page with nothing but a board."""
+
+    def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
+        return BoardPage(new_page(width, **options), theme)
+
+    return make
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 from axe import grave_findings
 from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
 from contrast import contrast
+from insisting import OpenPage
 from invented_runs import invented_run
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from eab.lessons import bundled_runs
 from eab.run import fold
@@ -28,25 +29,23 @@ STORY = fold(invented_run(5, 20, 8))
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_grave_on_the_offline_page(
-    browser: Browser, tmp_path: Path, scheme: str
+    new_page: OpenPage, tmp_path: Path, scheme: str
 ) -> None:
     file = tmp_path / "run.html"
     save_html(bundled_runs.events_of(bundled_runs.recordings()[0]), file)
-    context = browser.new_context(
-        color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
-    )  # axe is injected
-    page = context.new_page()
+    # axe is injected
+    page = new_page(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
     page.goto(file.as_uri())
     expect(page.locator(".box.path").first).to_be_visible()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("t")
     expect(page.locator(".table-box tbody tr").first).to_be_visible()
-    found = grave_findings(page)
-    context.close()
-    assert found == []
+    assert grave_findings(page) == []
 
 
-def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(still: Boards) -> None:
+def test_tab_reaches_every_control_in_view_each_shows_its_focus_and_it_leads_out(
+    still: Boards,
+) -> None:
     shown = still(STORY, offers={"grow": True})
     shown.keys("End", "ArrowDown", "t", "/")
     shown.root.focus()
@@ -66,6 +65,8 @@ def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(still: Board
             break
         seen.add(name)
         assert outline != "none0px", name
+    else:
+        pytest.fail("Tab never left the board")
     assert len(seen) >= controls
 
 

@@ -102,13 +102,6 @@ def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
     assert shown.selected()["path"] == lightest.id in shown.drawn_paths()
 
 
-def test_nothing_is_joined_while_a_run_grows(board: Boards) -> None:
-    shown, run = board(reduced_motion="reduce"), bundled_run("market")
-    run.ended = None
-    shown.feed(run, mode="live")
-    expect(shown.button("Same answers")).to_be_disabled()
-
-
 @pytest.mark.slow
 def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) -> None:
     shown = still(REAL)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
-from insisting import box_of
+from insisting import box_of, watch_shifts
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import FloatRect, Page, expect
 
@@ -23,11 +23,6 @@ LIMITED = next(
     run for run in RECORDED if run.started.config.policy == "fair" and limit_sentence(run)
 )
 SVG = "{http://www.w3.org/2000/svg}"
-SHIFTS = """() => {
-  window.shifts = [];
-  const watch = (list) => shifts.push(...list.getEntries().filter((one) => !one.hadRecentInput));
-  new PerformanceObserver(watch).observe({ type: "layout-shift" });
-}"""
 LINK = {"query": "example=one.eab", "words": "Opens this run."}
 
 
@@ -40,21 +35,6 @@ def outside(page: Page, width: int, height: int) -> list[str]:
         if not inside or box["y"] + box["height"] > height or box["height"] < 15:
             found.append(f"{name} {box}")
     return found
-
-
-# What can be pressed or read and is not wholly in its panel.
-CUT = """() => {
-  const found = [];
-  for (const panel of document.querySelectorAll(".eab .panel")) {
-    const { left, right, top, bottom } = panel.getBoundingClientRect();
-    for (const one of panel.querySelectorAll("h2, .tools button, .transport :is(button, input, output)")) {
-      const box = one.getBoundingClientRect();
-      const isIn = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
-      if (box.width > 1 && !isIn) found.push(one.outerHTML);
-    }
-  }
-  return found;
-}"""
 
 
 @pytest.mark.parametrize(
@@ -100,7 +80,8 @@ def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
         shown.button("By step").click()
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, *size) == []
-    assert shown.page.evaluate(CUT) == []
+    controls = "h2, .tools button, .transport :is(button, input, output)"
+    assert shown.not_whole(controls) == []
     assert shown.button("PNG").filter(visible=True).count() == 0
     expect(shown.button("Copy link")).to_be_hidden()
     sizes = shown.page.evaluate(TEXT_SIZES)
@@ -172,7 +153,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards
     run, sent = RunState(EVENTS[0]), 0
     shown.feed(run, mode="live")
     shown.page.wait_for_timeout(200)
-    shown.page.evaluate(SHIFTS)
+    watch_shifts(shown.page)
     for event in EVENTS[1:]:
         run.apply(event)
         if isinstance(event, StepTimed):
@@ -184,8 +165,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards
     shown.expect_cursor(19)
     shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', 0, 0)")
     shown.page.wait_for_timeout(200)
-    moved = "shifts.map(({ value, sources }) => [value, sources.map((one) => String(one.node?.className))])"
-    assert shown.page.evaluate(moved) == []
+    assert shown.page.evaluate("shifts") == []
 
 
 def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) -> None:

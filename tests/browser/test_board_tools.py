@@ -280,11 +280,12 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> N
     expect(shown.find(".inspector .why")).to_contain_text("The fork after it decides")
 
 
-def test_while_nothing_is_known_of_the_forks_the_switch_is_off(board: Boards) -> None:
+def test_while_a_run_grows_nothing_is_joined_or_called_deciding(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     growing = fold(bundled("pet")[:-1])
     shown.feed(growing, mode="live")
-    expect(shown.button("Deciding forks")).to_be_disabled()
+    for name in ("Deciding forks", "Same answers"):
+        expect(shown.button(name)).to_be_disabled()
     shown.keys("d")
     expect(shown.find(".decides:visible")).to_have_count(0)
     shown.feed(PET, mode="live")

@@ -3,6 +3,7 @@ happens when the lecturer goes.
 """
 
 import re
+from collections.abc import Callable
 
 import pytest
 from axe import grave_findings
@@ -16,6 +17,9 @@ from eab.run import fold
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOKENS = lessons()[0]
 OPTIONS = {"reduced_motion": "reduce"}
+
+
+Student = Callable[[], Page]
 
 
 def board(page: Page) -> Locator:
@@ -40,20 +44,32 @@ def way_in(page: Page) -> Locator:
     return page.locator(".st-key-class_menu button")
 
 
-def started(page: Page) -> str:
-    """Start a class; its code."""
+def code_of(lecturer: Page) -> str:
+    return lecturer.locator(".st-key-class_lecturer strong").first.inner_text()
+
+
+@pytest.fixture
+def lecturer(open_page: OpenPage) -> Page:
+    """A page that has started a class."""
+    page = open_page(**OPTIONS)
     expect(page.locator(".eab .box.path").first).to_be_visible()
     way_in(page).click()
     page.get_by_role("button", name="Start a class").click()
-    bar = page.locator(".st-key-class_lecturer")
-    expect(bar).to_contain_text("0 students following")
-    return bar.locator("strong").first.inner_text()
+    expect(page.locator(".st-key-class_lecturer")).to_contain_text("0 students following")
+    return page
 
 
-def test_students_follow_let_go_come_back_and_come_late(open_page: OpenPage) -> None:
-    lecturer = open_page(**OPTIONS)
-    code = started(lecturer)
-    ada = open_page(f"/?class={code}", **OPTIONS)
+@pytest.fixture
+def student(open_page: OpenPage, lecturer: Page) -> Student:
+    """student() -> a page that was opened by the link of the class."""
+    link = f"/?class={code_of(lecturer)}"
+    return lambda: open_page(link, **OPTIONS)
+
+
+def test_students_follow_let_go_come_back_and_come_late(
+    open_page: OpenPage, lecturer: Page, student: Student
+) -> None:
+    code, ada = code_of(lecturer), student()
     expect(ada.get_by_text(f"You follow class {code}.")).to_be_visible()
     expect(lecturer.get_by_text("1 student following")).to_be_visible()
     to_step(lecturer, 3)
@@ -87,14 +103,12 @@ def test_students_follow_let_go_come_back_and_come_late(open_page: OpenPage) -> 
 
 
 def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_others(
-    open_page: OpenPage,
+    lecturer: Page, student: Student
 ) -> None:
-    lecturer = open_page(**OPTIONS)
-    code = started(lecturer)
     lecturer.get_by_role("button", name="Run", exact=True).click()
     expect(lecturer.get_by_text("Done after").first).to_be_visible()
-    ada = open_page(f"/?class={code}", **OPTIONS)
-    expect(ada.get_by_text(f"You follow class {code}.")).to_be_visible()
+    ada = student()
+    expect(ada.get_by_text("You follow class ")).to_be_visible()
     lecturer.get_by_role("link", name="Learn").click()
     lecturer.get_by_role("radio", name="Yours").click()
     theirs = ada.get_by_text("These numbers come from the class.")
@@ -105,10 +119,8 @@ def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_other
     expect(lecturer.get_by_role("radio", name="Yours")).to_be_checked()
 
 
-def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
-    lecturer = open_page(**OPTIONS)
-    code = started(lecturer)
-    students = [open_page(f"/?class={code}", **OPTIONS) for _ in range(2)]
+def test_a_question_is_answered_and_revealed(lecturer: Page, student: Student) -> None:
+    students = [student() for _ in range(2)]
     expect(lecturer.get_by_text("2 students following")).to_be_visible()
     to_step(lecturer, 0)
     lecturer.keyboard.press("Enter")
@@ -146,10 +158,10 @@ def test_a_question_is_answered_and_revealed(open_page: OpenPage) -> None:
     expect(ada.get_by_text("was chosen by 2 of 2 students.")).to_have_count(0)
 
 
-def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: OpenPage) -> None:
-    lecturer = open_page(**OPTIONS)
-    code = started(lecturer)
-    ada = open_page(f"/?class={code}", **OPTIONS)
+def test_the_question_of_a_lesson_is_answered_by_the_class(
+    lecturer: Page, student: Student
+) -> None:
+    ada = student()
     expect(lecturer.get_by_text("1 student following")).to_be_visible()
     lecturer.get_by_role("link", name="Learn").click()
     lecturer.get_by_role("button", name=re.compile("^Next")).click()
@@ -169,15 +181,15 @@ def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: OpenPage) 
     expect(lecturer.get_by_text(f"Right: {highest:.2f} nats.")).to_be_visible()
 
 
-def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: OpenPage) -> None:
-    lecturer = open_page(**OPTIONS)
-    code = started(lecturer)
-    ada = open_page(f"/?class={code}", **OPTIONS)
+def test_a_lecturer_is_missed_comes_back_and_ends_the_class(
+    lecturer: Page, student: Student
+) -> None:
+    ada = student()
     to_step(lecturer, 5)
-    bob = open_page(f"/?class={code}", **OPTIONS)
+    bob = student()
     expect(board(ada)).to_have_attribute("data-cursor", "5")
     expect(board(bob)).to_have_attribute("data-cursor", "5")
-    link = lecturer.url
+    link, code = lecturer.url, code_of(lecturer)
     assert "lecture=" in link
     assert "lecture" not in ada.url
     lecturer.goto(link.partition("?")[0] + "healthz")
@@ -195,7 +207,7 @@ def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: OpenPage)
     lecturer.get_by_role("button", name="End the class").click()
     for page in (lecturer, ada):
         expect(page.get_by_text("This class has ended")).to_be_visible()
-    late = open_page(f"/?class={code}", **OPTIONS)
+    late = student()
     expect(late.get_by_text(re.compile(f"There is no class .?{code}")).first).to_be_visible()
     ada.get_by_role("button", name="Close").click()
     expect(way_in(ada)).to_be_visible()

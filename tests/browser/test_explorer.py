@@ -1,4 +1,4 @@
-"""The page Explore in a real Chromium: first visit, live run, Stop, reload, hostile text, themes.
+"""The page Explore in a real Chromium: first visit, live run, Stop, hostile text, themes.
 What the board does by itself is in test_board_page.py.
 """
 
@@ -8,26 +8,16 @@ from pathlib import Path
 
 import pytest
 from insisting import OpenPage
-from invented_runs import with_each
-from playwright.sync_api import Download, Locator, Page, expect
+from invented_runs import HOSTILE, with_each
+from playwright.sync_api import Locator, Page, expect
 
 from eab import record
 from eab.events import Candidate, Event, Predicted, RunStarted, TokensAppended
 from eab.lessons import bundled_runs
 from eab.run import fold
-from eab.token_text import from_bytes
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
-HOSTILE = [
-    "<script>document.title='broken'</script>",
-    "$x^2$",
-    "line\nbreak",
-    from_bytes(b"\xe2\x82"),
-    "\u202eright to left",
-    "مرحبا",
-    "<b>",
-]
 
 
 def board(page: Page) -> Locator:
@@ -89,19 +79,6 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
     assert number(page, "paths") > 1
     assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
-    page = open_page("?prompt=The+reloaded+cat&max_new_tokens=12")
-    wait_for_board(page)
-    run(page)
-    wait_for_end(page)
-    page.reload()
-    expect(page.locator(".eab .box.prompt")).to_have_attribute(
-        "aria-label", re.compile(re.escape("The reloaded cat")), timeout=30 * SECONDS
-    )
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
 
 @pytest.mark.slow
@@ -167,7 +144,7 @@ def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path:
     text = board(page).evaluate("root => root.textContent")
     assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
     assert page.title() == title
-    assert board(page).evaluate("root => root.querySelectorAll('script, b').length") == 0
+    assert board(page).evaluate("root => root.querySelectorAll('script, b, img').length") == 0
 
 
 def _hostile(event: Event) -> Event:
@@ -181,30 +158,21 @@ def _hostile(event: Event) -> Event:
             pairs = zip(tokens, texts, strict=True)
             return TokensAppended(step, tuple(new._replace(text=text) for new, text in pairs))
         case Predicted():
-            candidates = (Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25))
+            candidates = (Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[5], 0.25))
             return with_each(event, candidates=candidates)
         case _:
             return event
 
 
 @pytest.mark.slow
-def test_downloads_hold_the_run(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_downloaded_file_holds_the_run(open_page: OpenPage) -> None:
     page = open_page()
     wait_for_board(page)
     page.get_by_role("tab", name="Export").click()
-    saved = _download(page, "Run file", tmp_path)
-    assert record.load(saved) == list(bundled_runs.events_of(bundled_runs.recordings()[0]))
-    picture = _download(page, "Download the tree of texts as SVG", tmp_path)
-    assert picture.read_text(encoding="utf-8").startswith("<svg")
-
-
-def _download(page: Page, button: str, folder: Path) -> Path:
     with page.expect_download() as waiting:
-        page.get_by_role("button", name=button).click()
-    download: Download = waiting.value
-    target = folder / download.suggested_filename
-    download.save_as(target)
-    return target
+        page.get_by_role("button", name="Run file").click()
+    saved = record.load(waiting.value.path())
+    assert saved == list(bundled_runs.events_of(bundled_runs.recordings()[0]))
 
 
 # The board lives in the component's shadow root; page functions have to look there.

@@ -4,22 +4,12 @@ import re
 from typing import Any
 
 import pytest
-from insisting import OpenPage, box_of, until_attached
+from insisting import OpenPage, box_of, until_attached, watch_shifts
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
 SIZES = [(1366, 768), (1440, 900), (1920, 1080), (1024, 768)]
-WATCH_SHIFTS = """() => {
-  window.shifts = [];
-  new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) {
-      if (entry.hadRecentInput) continue;
-      window.shifts.push(entry.sources.map(({ node, previousRect, currentRect }) =>
-        [(node?.closest?.("[class*=st-key]") ?? node)?.className, previousRect.toJSON(), currentRect.toJSON()]));
-    }
-  }).observe({ type: "layout-shift" });
-}"""
 
 
 def opened(open_page: OpenPage, width: int = 1366, height: int = 768, **options: Any) -> Page:
@@ -82,21 +72,30 @@ def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_win
     assert drawer["y"] + drawer["height"] <= height
 
 
+def on_phone(open_page: OpenPage, width: int, height: int) -> Page:
+    page = open_page(reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": height})
+    expect(page.locator(".eab .outline-item.path").first).to_be_visible(timeout=60 * SECONDS)
+    return page
+
+
+def expect_texts_over_the_scrubber(page: Page, height: int) -> None:
+    slider = place(page, ".eab .transport:not(.tools) input")
+    assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
+
+
 @pytest.mark.parametrize(
     ("width", "height"), [(390, 844), pytest.param(360, 740, marks=pytest.mark.slow)]
 )
 def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
     open_page: OpenPage, width: int, height: int
 ) -> None:
-    page = open_page(reduced_motion="reduce")
-    page.set_viewport_size({"width": width, "height": height})
-    expect(page.locator(".eab .outline-item.path").first).to_be_visible(timeout=60 * SECONDS)
+    page = on_phone(open_page, width, height)
     expect_controls_uncovered(page)
     bars = [place(page, name)["height"] for name in (".st-key-header", ".eab .tree-panel > header")]
     assert sum(bars) <= height / 4
     assert place(page, ".st-key-open_run button")["y"] >= 4
-    slider = place(page, ".eab .transport:not(.tools) input")
-    assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
+    expect_texts_over_the_scrubber(page, height)
     for part in ("document.documentElement", "document.querySelector('.stMain')"):
         assert page.evaluate(f"{part}.scrollWidth") <= width
     token = page.locator(".eab .outline-item.path .token").first
@@ -106,15 +105,11 @@ def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
 def test_on_a_phone_on_its_side_the_sidebar_leaves_the_width_to_the_texts(
     open_page: OpenPage,
 ) -> None:
-    page = open_page(reduced_motion="reduce")
-    page.set_viewport_size({"width": 844, "height": 390})
-    item = page.locator(".eab .outline-item.path").first
-    expect(item).to_be_visible(timeout=60 * SECONDS)
+    page = on_phone(open_page, 844, 390)
     expect_controls_uncovered(page)
     assert place(page, ".eab")["x"] < 100
     assert place(page, ".eab .outline")["width"] > 700
-    slider = place(page, ".eab .transport:not(.tools) input")
-    assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < 390 - slider["height"]
+    expect_texts_over_the_scrubber(page, 390)
     page.locator(".stSidebar").hover(position={"x": 20, "y": 200})
     expect(page.locator("[data-testid=stSidebarNavLink] p").first).to_have_css("opacity", "1")
     shown = "document.elementFromPoint(150, 100).closest('.stSidebar') !== null"
@@ -127,7 +122,7 @@ def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) 
     page.wait_for_timeout(1000)  # all is drawn
     top = place(page, ".eab")["y"]
     run_button(page).focus()
-    page.evaluate(WATCH_SHIFTS)
+    watch_shifts(page)
     run_button(page).press("Enter")
     expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60 * SECONDS)
     assert place(page, ".eab")["y"] == top

@@ -2,20 +2,13 @@
 are as dark as the page around them.
 """
 
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
-from explorer_server import free_port, wait_until_it_answers
 from insisting import box_of
-from places import ROOT
+from notebook_server import serving_notebooks
 from playwright.sync_api import Browser, Locator, Page, expect
-
-from eab.models.sources import EMBEDDED_FOLDER
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
@@ -64,28 +57,13 @@ theme = "system"
 
 @pytest.fixture(scope="module")
 def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A marimo that runs the notebook, with settings of its own: its address."""
-    if importlib.util.find_spec("marimo") is None:
-        pytest.skip('marimo is not installed: pip install -e ".[dev]"')
-    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
-        pytest.skip("the embedded model is not in assets/model")
+    """The address of a marimo that runs the notebook."""
     folder = tmp_path_factory.mktemp("marimo")
     (folder / "notebook.py").write_text(NOTEBOOK, encoding="utf-8")
     (folder / "pyproject.toml").write_text(FOLLOWS_SYSTEM, encoding="utf-8")
-    port = free_port()
-    command = [sys.executable, "-m", "marimo", "--yes", "run", "notebook.py", "--headless"]
-    command += [f"--port={port}", "--host=127.0.0.1", "--no-token"]
-    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
-    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MARIMO_SKIP_UPDATE_CHECK": "1"}
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_it_answers(f"{address}/health", server)
+    options = ["--yes", "run", "notebook.py", "--headless", "--port={port}", "--host=127.0.0.1"]
+    with serving_notebooks("marimo", folder, "health", *options, "--no-token") as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")

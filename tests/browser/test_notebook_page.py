@@ -2,24 +2,19 @@
 and, through the kernel, to the threshold line. Saved and opened without them, it shows their stills.
 """
 
-import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from explorer_server import free_port, wait_until_it_answers
 from insisting import box_of
+from notebook_server import serving_notebooks
 from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from eab.models.sources import EMBEDDED_FOLDER
 from eab.share.with_still import WIDGET
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -59,26 +54,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(folder: Path) -> Iterator[str]:
-    """A JupyterLab with a workspace of its own: its address."""
-    if importlib.util.find_spec("jupyterlab") is None:
-        pytest.skip('JupyterLab is not installed: pip install -e ".[dev]"')
-    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
-        pytest.skip("the embedded model is not in assets/model")
-    port = free_port()
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
-    command += ["--IdentityProvider.token=", "--ip=127.0.0.1", f"--notebook-dir={folder}"]
-    own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
-    own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "SETTINGS"), "PYTHONPATH": str(ROOT)}
-    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "WORKSPACES"), "OMP_NUM_THREADS": "1"}
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_it_answers(f"{address}/api", server)
+    """The address of a JupyterLab."""
+    options = ["--no-browser", "--allow-root", "--port={port}", "--ip=127.0.0.1"]
+    options += ["--IdentityProvider.token=", f"--notebook-dir={folder}"]
+    with serving_notebooks("jupyterlab", folder, "api", *options) as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,16 @@ from insisting import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-EXAMPLE = "?example=ball.eab"  # its entropies go far above its threshold
 SECONDS = 1000  # Playwright counts milliseconds
 
 
-def drag(page: Page, key: str, presses: int) -> None:
-    slider = page.get_by_role("slider", name="What if? Threshold (nats)")
-    slider.focus()
-    for _ in range(presses):
-        slider.press(key)
+@pytest.fixture
+def page(open_page: OpenPage) -> Page:
+    """A run at its end; its entropies go far above its threshold."""
+    found = open_page("?example=ball.eab")
+    expect(found.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    found.locator(".eab").press("End")
+    return found
 
 
 def forks(page: Page) -> int:
@@ -31,10 +32,7 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
-def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(open_page: OpenPage) -> None:
-    page = open_page(EXAMPLE)
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-    page.locator(".eab").press("End")
+def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(page: Page) -> None:
     before = forks(page)
     line = page.locator(".eab svg.entropy .threshold")
     line.scroll_into_view_if_needed()
@@ -55,12 +53,12 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(open_page: O
     assert page.locator(".eab").get_attribute("data-playing") == "false"
 
 
-def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: OpenPage) -> None:
-    page = open_page(EXAMPLE)
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-    page.locator(".eab").press("End")
+def test_a_lower_threshold_marks_the_places_that_need_a_run(page: Page) -> None:
     expect(page.locator(".eab .unknown")).to_have_count(0)
-    drag(page, "ArrowLeft", 60)
+    slider = page.get_by_role("slider", name="What if? Threshold (nats)")
+    slider.focus()
+    for _ in range(60):
+        slider.press("ArrowLeft")
     expect(page.locator(".eab svg.tree .unknown").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(".eab svg.entropy .unknown").first).to_be_visible()
     lower = (page.locator(".eab .threshold-label").text_content() or "").split()[0]

@@ -2,13 +2,12 @@
 gives it.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from insisting import OpenPage
-from invented_runs import WORDS, invented_run
-from playwright.sync_api import Browser, Page, expect
+from invented_runs import invented_run
+from playwright.sync_api import Page, expect
 
 from eab.board import bundle
 from eab.board.messages import Feed
@@ -17,12 +16,6 @@ from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
-HOSTILE = [
-    "<script>document.title='broken'</script>",
-    "<img src=x onerror=alert(1)>",
-    "\u202e",
-    "\n",
-]
 _HOST = """async ([code, css, values]) => {
   document.head.append(Object.assign(document.createElement("style"), { textContent: css }));
   const listeners = {};
@@ -51,9 +44,8 @@ _HOST = """async ([code, css, values]) => {
 
 
 @pytest.fixture
-def cell(browser: Browser) -> Iterator[OpenPage]:
-    """An output cell with a widget of these values; afterwards there was no error."""
-    contexts, problems = [], []
+def cell(new_page: OpenPage) -> OpenPage:
+    """An output cell with a widget of these values."""
 
     def cell(
         run: RunState,
@@ -63,26 +55,15 @@ def cell(browser: Browser) -> Iterator[OpenPage]:
         style: str = "",
         **more: Any,
     ) -> Page:
-        context = browser.new_context(
-            viewport={"width": 1100, "height": 900}, reduced_motion="reduce"
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
+        page = new_page(1100, reduced_motion="reduce")
         page.set_content(f'<title>calm</title><body style="{style}"><div id="cell"></div></body>')
-        values = {
-            "message": Feed().message(run, "notebook", mode) | more,
-            "status": status,
-            "running": running,
-        }
+        message = Feed().message(run, "notebook", mode) | more
+        values = {"message": message, "status": status, "running": running}
         page.evaluate(_HOST, [bundle.javascript("widget"), bundle.stylesheet(), values])
         expect(page.locator(".eab")).to_be_visible()
         return page
 
-    yield cell
-    for context in contexts:
-        context.close()
-    assert problems == []
+    return cell
 
 
 def cursor_is(page: Page, step: int) -> None:
@@ -275,14 +256,6 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     }
     page.evaluate("([message]) => change('message', message)", [late])
     assert page.evaluate("sent") == [{"request": "hello"}, {"request": "missed"}]
-
-
-def test_hostile_text_stays_text(cell: OpenPage) -> None:
-    page = cell(fold(invented_run(3, 12, 4, WORDS + HOSTILE)))
-    page.locator(".eab").focus()
-    page.keyboard.press("ArrowDown")
-    assert page.title() == "calm"
-    assert page.locator(".eab script, .eab img").count() == 0
 
 
 @pytest.mark.parametrize(

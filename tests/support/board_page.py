@@ -34,6 +34,22 @@ _MOUNT = """async ([code, css]) => {
   };
 }"""
 
+# What is seen of these parts of the panels and is cut, or not wholly in its panel.
+_NOT_WHOLE = """(parts) => {
+  const found = [];
+  for (const panel of document.getElementById("host").shadowRoot.querySelectorAll(".panel")) {
+    const { left, right, top, bottom } = panel.getBoundingClientRect();
+    for (const one of panel.querySelectorAll(parts)) {
+      const box = one.getBoundingClientRect();
+      const isIn = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
+      const isCut = getComputedStyle(one).overflow !== "visible" &&
+        (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1);
+      if (box.width > 1 && (!isIn || isCut)) found.push(one.outerHTML);
+    }
+  }
+  return found;
+}"""
+
 
 class BoardPage:
     """A page with one board, and the messages that it is fed."""
@@ -49,6 +65,10 @@ class BoardPage:
     ) -> None:
         extra = {"run": name, "mode": mode, "autoplay": False} | more
         self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
+
+    def not_whole(self, parts: str) -> list[str]:
+        """Which of these parts of its panels cannot be seen whole."""
+        return list(self.page.evaluate(_NOT_WHOLE, parts))
 
     def data(self, name: str) -> int:
         return int(self.root.get_attribute(f"data-{name}") or -1)

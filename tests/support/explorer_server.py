@@ -12,12 +12,15 @@ from typing import Any
 
 
 @contextmanager
-def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str, int]]:
+def serving(
+    command: list[str], port: int, health: str = "_stcore/health", **options: Any
+) -> Iterator[tuple[str, int]]:
     """Run the command that serves the explorer at this port.
 
     Args:
         command: what starts the server; it must stay the same process.
         port: where the server listens, on this machine.
+        health: what it answers as soon as it is there.
         options: for `subprocess.Popen`. What the server writes is dropped if they do not say more.
 
     Yields:
@@ -29,11 +32,11 @@ def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str
     server = subprocess.Popen(command, env=environment, **(dropped | options))
     address = f"http://127.0.0.1:{port}"
     try:
-        wait_until_it_answers(f"{address}/_stcore/health", server)
+        wait_until_it_answers(f"{address}/{health}", server)
         yield address, server.pid
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=30)
 
 
 def serve_command(port: int) -> list[str]:

@@ -30,6 +30,16 @@ from eab.events import (
 
 _TEXT = " the| a| little| girl| named| Lily|,| who| loved| to| play|.| One| day| she| saw| big|ger| dogs"
 WORDS: Final = _TEXT.split("|")
+HOSTILE: Final = [
+    "<script>document.title='broken'</script>",
+    "<b>",
+    "<img src=x onerror=\"document.title='broken'\">",
+    "$x^2$",
+    "line\nbreak",
+    "\udce2\udc82",  # half a character
+    "\u202eright to left",
+    "مرحبا",
+]
 PROMPT: Final = ("Once", " upon", " a", " time")
 THRESHOLD: Final = 1.2
 CARD: Final = ModelCard("invented", "llama", 4096, 2, 2, 16, "float32", "cpu", 512)

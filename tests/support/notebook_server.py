@@ -1,0 +1,37 @@
+"""A Jupyter or marimo of its own, for the tests that open a notebook in it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from explorer_server import free_port, serving
+from places import ROOT
+
+from eab.models.sources import EMBEDDED_FOLDER
+
+
+@contextmanager
+def serving_notebooks(module: str, folder: Path, health: str, *options: str) -> Iterator[str]:
+    """Run Jupyter or marimo with settings of its own, on the embedded model; yields its address.
+
+    Args:
+        module: What is run; the test is skipped where it is not installed.
+        folder: Where it works, and keeps what it writes.
+        health: What it answers as soon as it is there.
+        options: Its own ones; `{port}` stands for its port.
+    """
+    pytest.importorskip(module)
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    port = free_port()
+    command = [sys.executable, "-m", module, *(one.format(port=port) for one in options)]
+    homes = [f"XDG_{name}_HOME" for name in ("CONFIG", "STATE", "CACHE", "DATA")]
+    homes += [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
+    homes += [f"JUPYTERLAB_{name}_DIR" for name in ("SETTINGS", "WORKSPACES")]
+    own = {name: str(folder / ".own" / name) for name in homes}
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MARIMO_SKIP_UPDATE_CHECK": "1"}
+    with serving(command, port, health, env=os.environ | own, cwd=folder) as (address, _):
+        yield address
