@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import eab, eab_here
+from command_line import eab, eab_here, python
 from families import tiny as family
 from hostile_gguf import tiny_file
 from package_index import WEIGHTS, only_from
@@ -45,15 +45,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "index"
 
 
-def command(index: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", WITH_TINY, str(index), *arguments]
-
-
 def tiny(index: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(index, *arguments),
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return python("-c", WITH_TINY, str(index), *arguments, cwd=ROOT)
 
 
 @pytest.mark.slow
@@ -111,7 +104,7 @@ def test_the_list_names_what_can_be_fetched(index: Path) -> None:
 @pytest.mark.parametrize("to_group", [True, False], ids=["of a terminal", "of the command alone"])
 def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) -> None:
     process = subprocess.Popen(
-        command(index, "slow", "models", "get", "tiny"),
+        [sys.executable, "-c", WITH_TINY, str(index), "slow", "models", "get", "tiny"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """Lesson files: what is read, and that everything else is refused with an explanation."""
 
+import re
 import string
 from contextlib import suppress
 
@@ -7,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lesson_sources import SMALL
+from places import ROOT
 
 from eab.errors import MAX_MESSAGE, LessonError
 from eab.lessons.bundled import FOLDER, ORDER, lessons
 from eab.lessons.lesson import Exercise, Goal, Question, Reading, Script, Step
 from eab.lessons.measures import Quantity
 from eab.lessons.reading import MAX_BYTES, loads, with_numbers
+from scripts.write_lessons import is_current
 
 
 def read(text: str) -> object:
@@ -137,8 +140,6 @@ def test_any_bytes_are_refused_in_a_short_message(data: bytes) -> None:
 
 
 LINES = SMALL.splitlines(keepends=True)
-
-
 OTHER_LINES = st.sampled_from(["", *LINES]) | st.text(string.printable, max_size=30).map(
     "{}\n".format
 )
@@ -160,3 +161,13 @@ def test_a_damaged_lesson_is_read_or_refused_in_words(changes: list[tuple[int, s
 def test_numbers_stand_in_their_places_and_nothing_else_changes(text: str) -> None:
     shown = with_numbers(f"{text}{{{{forks}}}}{text}", {"forks": r"\1 7"})
     assert shown == f"{text}\\1 7{text}"
+
+
+def test_the_lesson_on_the_page_breaks_no_rule() -> None:
+    page = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^`{5}markdown\n(.*?)^`{5}", page, flags=re.DOTALL | re.MULTILINE)
+    assert loads(example.encode(), "example").title == "A coin"
+
+
+def test_the_lists_on_the_page_are_current() -> None:
+    assert is_current(), "run python scripts/write_lessons.py"

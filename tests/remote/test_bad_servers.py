@@ -139,7 +139,6 @@ def test_what_is_no_answer_is_said(
 
 
 def test_stop_cancels_the_work_of_the_server(fake: FakeServer) -> None:
-    """Stop acts while the server computes, and the connection is closed."""
     model = connected("llama.cpp", seconds=60.0)
     fake.respond = fake.wait_for_the_client_to_leave
     scheduler, stop = Scheduler(model), threading.Event()

@@ -43,11 +43,7 @@ def test_a_guess_is_answered_and_the_board_is_led_to_the_token(page: Tab) -> Non
     assert page.board["guide"]["id"] != before
     page.press("lesson_back")
     assert "You guessed" in page.info[0].value
-
-
-def test_a_right_guess_is_called_right(page: Tab) -> None:
-    guess(on_stage(page, 1), 1)
-    assert "Right" in page.success[0].value
+    assert "Right" in guess(on_stage(opened("learn"), 1), 1).success[0].value
 
 
 def test_a_step_may_set_the_threshold_and_the_next_one_takes_it_back() -> None:
@@ -56,15 +52,12 @@ def test_a_step_may_set_the_threshold_and_the_next_one_takes_it_back() -> None:
     assert on_stage(page, 1).board["threshold"] == 1.2
 
 
-def test_the_exercise_is_checked_on_what_the_user_did_to_the_board() -> None:
+def test_an_exercise_is_checked_on_what_the_user_did_to_the_board_or_to_sliders() -> None:
     page = opened("learn", lesson="tokens", stage=5)
     assert not page.success
     page.remember(lesson_what_if=Asked("lesson-coin.eab", 0.9, 4))
     assert [one.value for one in page.success] == ["Solved."]
     assert page.selectbox(key="lesson_list").format_func("tokens") == "1. What the model says ✓"
-
-
-def test_an_exercise_with_sliders_is_checked() -> None:
     page = opened("learn", lesson="kv-cache", stage=5)
     assert not page.success
     page.put(**{"knob-KV bytes-KV heads": 8})

@@ -53,11 +53,18 @@ def explored(page: Tab) -> RunState:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_explore_says_what_the_memory_of_a_model_is_made_of(kind, folder) -> None:
+def test_explore_says_what_the_memory_is_made_of_during_a_run_and_after(
+    kind, folder, monkeypatch
+) -> None:
     page = chosen(folder(kind))
     card = explored(page).started.model
     assert card.memory_words
     assert card.memory_words in page.status
+    shown: list[str] = []
+    monkeypatch.setattr(status_line.st, "session_state", {status_line.DRAWN: "ended"})
+    monkeypatch.setattr(status_line.st, "progress", lambda share, words: shown.append(words))
+    status_line.draw_progress(worker().remembered[-1])
+    assert shown[0].endswith(plain(card.memory_words))
 
 
 def test_memory_says_what_windows_and_states_change(folder) -> None:
@@ -90,13 +97,3 @@ def test_independent_texts_share_no_cache_where_there_is_none(folder) -> None:
     page.go_to("compare").put(diff_a="explore").press("diff_run")
     page.run_to_its_end("diff_stop")
     assert "each text begins with a copy of its memory" in page.captions
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_memory_is_named_while_the_run_goes_on(kind, folder, monkeypatch) -> None:
-    run = explored(chosen(folder(kind)))
-    shown: list[str] = []
-    monkeypatch.setattr(status_line.st, "session_state", {status_line.DRAWN: "ended"})
-    monkeypatch.setattr(status_line.st, "progress", lambda share, words: shown.append(words))
-    status_line.draw_progress(worker().remembered[-1])
-    assert shown[0].endswith(plain(run.started.model.memory_words))

@@ -2,6 +2,7 @@
 recommender, and the ways to Explore and Compare.
 """
 
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -70,6 +71,8 @@ def test_the_first_visit_shows_the_recorded_sweep(page: Tab) -> None:
     assert "Recorded: embedded, float32, on " in page.captions
     assert page.charts == 3
     assert len(page.table[0].value) == len(points)
+    planned = r"Run: 600 cells; the model makes at least 240 runs; about \d+ s"
+    assert re.search(planned, page.captions)
 
 
 def test_the_recorded_sweep_is_the_one_that_the_widgets_say() -> None:

@@ -218,7 +218,7 @@ def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
     one.end(one.key)
     with pytest.raises(ClassError, match="check the code"):
         classes.by_code(one.code)
-    assert classes.start("ada") is not one
+    assert classes.start("ada") is not one, "there is room again"
     assert not Classes(0, 1, connected=lambda _: True).allowed
 
 

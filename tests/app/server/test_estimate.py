@@ -1,7 +1,5 @@
 """The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
 
-import re
-
 import pytest
 from cells import cell
 from page_walk import Tab, opened
@@ -81,13 +79,6 @@ def test_the_pace_of_a_sweep_is_that_of_the_nearest_path_limit_and_the_same_poli
     base = BranchingConfig(max_paths=12, max_new_tokens=10)
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], Grid({}, base))
     assert estimate.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
-
-
-def test_a_first_visitor_is_told_about_how_long_the_first_sweep_takes() -> None:
-    page = opened("tune")
-    assert re.search(
-        r"Run: 600 cells; the model makes at least 240 runs; about \d+ s", page.captions
-    )
 
 
 def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:

@@ -12,7 +12,6 @@ from app.server.model_cache import ModelCache
 from app.server.rules import Rules
 from app.server.worker import Worker
 from app.state.batching import serving_job
-from app.state.measurements import measurement_job
 from app.state.quantization import formats_job
 from app.state.tuning import sweep_job
 from app.state.variants import comparison_job
@@ -73,8 +72,3 @@ def test_no_job_has_more_kv_memory_than_the_rules_allow(worker: Worker) -> None:
     while live.active:
         time.sleep(0.01)
     assert live.state.run.started.config.kv_limit_mib == 3
-
-
-def test_a_measurement_has_no_settings() -> None:
-    job = measurement_job("growth", 64, "any")
-    assert (job.kind, [*job.sizes], job.requests) == ("bmc growth", [], ())

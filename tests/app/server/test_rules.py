@@ -100,21 +100,9 @@ LINES = [
     'hosts = ["example.org"]',
     'key = "secret"',
 ]
+SIGNS = ["[[", "]]", "'''", '"""', "\\u0000", "=", ".", "nan", "-1"]
 PIECES = st.text(string.printable, max_size=12) | st.sampled_from(
-    [
-        "[[",
-        "]]",
-        "'''",
-        '"""',
-        "\\u0000",
-        "=",
-        ".",
-        "nan",
-        "-1",
-        "9" * 5000,
-        "[" * 5000,
-        "a." * 5000,
-    ]
+    [*SIGNS, *(5000 * sign for sign in ("9", "[", "a."))]
 )
 
 

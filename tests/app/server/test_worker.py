@@ -21,7 +21,6 @@ from app.state.variants import comparison_job
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
-from eab.figures.captions import cost_sentence
 from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
@@ -55,6 +54,19 @@ def steps(run: LiveRun) -> int:
     return len(run.state.run.steps) if run.state.run is not None else 0
 
 
+def busy(worker: Worker) -> LiveRun:
+    """A long run that has begun; those of its owner that come later wait."""
+    run = start(worker, config=LONG, owner="busy")
+    wait_until(lambda: steps(run) > 0)
+    return run
+
+
+def queued(worker: Worker) -> LiveRun:
+    run = start(worker, owner="busy")
+    wait_until(lambda: worker.position(run) is not None)
+    return run
+
+
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     run = ended(start(worker))
     assert run.status == "ended"
@@ -77,9 +89,7 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
 
 def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
     config = BranchingConfig(max_new_tokens=60, max_paths=4)
-    first, second = (
-        worker.start(run_job("Once upon a time", config, "embedded")) for _ in range(2)
-    )
+    first, second = (start(worker, config=config) for _ in range(2))
     wait_until(lambda: steps(second) > 5)
     assert first.active or steps(first) == 60
     assert abs(steps(first) - steps(second)) < 30
@@ -98,25 +108,15 @@ def test_stop_acts_within_one_step(worker: Worker) -> None:
     assert run.state.started_run().samples
 
 
-def test_a_run_that_nobody_watches_is_stopped(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    run = ended(start(worker, config=LONG))
-    assert steps(run) < 400
-    assert run.state.ended.reason == "unwatched"
-    assert "(its tab was closed)" in cost_sentence(run.state.started_run())
-
-
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
-    good = start(worker)
-    broken = start(worker, model="missing")
+    good, *broken = start(worker), *(start(worker, model="missing") for _ in range(4))
     empty = start(worker, "   ")
-    wait_until(lambda: finished(good) and finished(broken) and finished(empty))
-    assert (broken.status, broken.message) == ("failed", "there is no such model")
+    wait_until(lambda: all(map(finished, (good, *broken, empty))))
+    for one in broken:
+        assert (one.status, one.message) == ("failed", "there is no such model")
     assert empty.status == "failed"
     assert "the prompt is empty" in empty.message
-    assert good.status == "ended"
+    assert good.status == ended(start(worker)).status == "ended", "no model was dropped"
 
 
 def slow_model_cache(started: threading.Event, may_end: threading.Event) -> ModelCache:
@@ -147,18 +147,9 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     assert slow.state.run is None, "a run that was stopped while loading must not begin later"
 
 
-def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
-    broken = [start(worker, model="missing") for _ in range(4)]
-    wait_until(lambda: all(map(finished, broken)))
-    run = ended(start(worker))
-    assert run.status == "ended"
-
-
 def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
-    first = start(narrow, config=LONG)
-    wait_until(lambda: steps(first) > 0)
-    waiting = start(narrow, config=LONG)
-    wait_until(lambda: narrow.position(waiting) is not None)
+    first = busy(narrow)
+    waiting = queued(narrow)
     waiting.stop()
     assert finished(waiting)
     assert waiting.state.ended == RunEnded(0, "stopped")
@@ -168,8 +159,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
 
 
 def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
-    first = start(narrow, config=LONG)
-    wait_until(lambda: steps(first) > 0)
+    first = busy(narrow)
     empty = ended(start(narrow, "  "))
     assert "the prompt is empty" in empty.message
     assert first.active
@@ -177,12 +167,8 @@ def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
 
 
 def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
-    first = start(narrow, config=LONG, owner="busy")
-    wait_until(lambda: steps(first) > 0)
-    often = []
-    for _ in range(4):
-        often.append(start(narrow, owner="busy"))
-        wait_until(lambda: narrow.position(often[-1]) is not None)
+    first = busy(narrow)
+    often = [queued(narrow) for _ in range(4)]
     once, again = (start(narrow, "The cat sat on", owner="calm") for _ in "12")
     wait_until(lambda: finished(once))
     assert first.active, "who comes new does not wait for a slot"
@@ -199,10 +185,8 @@ def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
 def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     narrow: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = start(narrow, config=LONG)
-    wait_until(lambda: steps(first) > 0)
-    waiting = start(narrow)
-    wait_until(lambda: narrow.position(waiting) is not None)
+    first = busy(narrow)
+    waiting = queued(narrow)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     for _ in range(40):
         first.mark_watched()
@@ -325,29 +309,11 @@ def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker
     compared = worker.start(
         comparison_job("Once upon a time", CONFIG, "embedded", cache_variants())
     )
-    run = worker.start(run_job("The cat sat on", CONFIG, "embedded"))
+    run = start(worker, "The cat sat on")
+    for one, kind, other in ((run, RunFold, VariantRuns), (compared, VariantRuns, RunFold)):
+        assert worker.find(one.id, kind) is one
+        assert worker.find(one.id, other) is None
     wait_until(lambda: finished(compared) and finished(run))
     assert compared.status == run.status == "ended"
     assert [one.started.config.cache for one in compared.state.runs] == [*CACHES, "tree"]
     assert compared.state.agreed
-
-
-def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
-    compared = worker.start(comparison_job("Once upon a time", LONG, "embedded", cache_variants()))
-    wait_until(lambda: bool(compared.state.runs) and len(compared.state.runs[0].steps) > 3)
-    compared.stop()
-    wait_until(lambda: finished(compared))
-    assert compared.state.ended.reason == "stopped"
-    assert len(compared.state.runs) == 1
-    assert len(compared.state.runs[0].steps) < 400
-
-
-def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
-    run, compared = (
-        worker.start(run_job(" ", CONFIG, "embedded")),
-        worker.start(comparison_job(" ", CONFIG, "embedded", cache_variants())),
-    )
-    assert worker.find(run.id, RunFold) is run
-    assert worker.find(compared.id, VariantRuns) is compared
-    assert worker.find(compared.id, RunFold) is None
-    assert worker.find(run.id, VariantRuns) is None
