@@ -21,6 +21,7 @@ from app.state.variants import comparison_job
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
+from eab.figures.captions import cost_sentence
 from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
@@ -106,6 +107,7 @@ def test_stop_acts_within_one_step(worker: Worker) -> None:
     assert steps(run) <= before + 2  # the step in progress, and one that began meanwhile
     assert run.state.ended.reason == "stopped"
     assert run.state.started_run().samples
+    assert cost_sentence(run.state.started_run()).endswith(" Stopped.")
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
