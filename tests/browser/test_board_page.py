@@ -2,6 +2,7 @@
 would feed.
 """
 
+import json
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -299,3 +300,16 @@ def download(shown: BoardPage, button: str, folder: Path) -> Path:
     file = folder / waiting.value.suggested_filename
     waiting.value.save_as(file)
     return file
+
+
+def test_large_runs_stay_usable(board: Boards) -> None:
+    shown = board(reduced_motion="reduce")
+    run = fold(invented_run(1, 100, 60, WORDS))
+    assert sum(len(path.tokens) for path in run.paths) > 2000
+    message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
+    shown.page.evaluate("message => feed(JSON.parse(message))", message)
+    shown.keys("Home", "End")
+    shown.expect_cursor(99)
+    boxes = box_of(shown.find("svg.tree"))
+    last = box_of(shown.find(".box.path:not(.hidden)").last)
+    assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]

@@ -82,6 +82,19 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
 
 
 @pytest.mark.slow
+def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
+    page = open_page("?prompt=The+reloaded+cat&max_new_tokens=12")
+    wait_for_board(page)
+    run(page)
+    wait_for_end(page)
+    page.reload()
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape("The reloaded cat")), timeout=30 * SECONDS
+    )
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
+
+
+@pytest.mark.slow
 def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     market = next(one for one in bundled_runs.recordings() if one.file == "market.eab")
     page = open_page(f"?example={market.file}", reduced_motion="reduce")
