@@ -9,6 +9,9 @@ has one core and one thread for the engine, the run without a page has the same 
 and the browser has the other cores. `page_over_alone` is the time of the run with the page over its
 time without, and `page_cpu_over_alone` the same for the processor time of the whole process without
 that for the counts, which other work on the machine hardly changes.
+
+Memory that is free, but not given back to the system, makes that of the server go up and down by
+150 MiB; so the least after the last three runs is compared with the least after the first three.
 """
 
 import os
@@ -53,6 +56,8 @@ _CORES: Final = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else
 _OBSERVE: Final = """() => { window.shown = [];
   const board = [...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r?.querySelector('.eab'));
   const root = board.querySelector('.eab');
+  if (window.observed === root) return;
+  window.observed = root;
   new MutationObserver(() => window.shown.push([Date.now() / 1000, Number(root.dataset.cursor)]))
     .observe(root, { attributes: true, attributeFilter: ['data-cursor'] }); }"""
 
@@ -128,12 +133,18 @@ def alone() -> tuple[list[int], float, float]:
     return [*accumulate(made)], seconds, used
 
 
-def watched(page: Page, address: str, process: int) -> tuple[list[tuple[float, int]], TokenCounter]:
-    """Make the run on the page: when the board showed which step, and the server's counts."""
+def opened(browser: Browser, address: str) -> Page:
+    """Explore with the prompt and the settings of the run."""
+    page = browser.new_page(viewport={"width": 1366, "height": 768})
     page.goto(f"{address}/?{urlencode(SETTINGS | {'prompt': PROMPT, 'model': 'embedded'})}")
     page.get_by_role("button", name="Run", exact=True).wait_for()
     page.locator("[data-test-script-state=notRunning]").wait_for()
     page.wait_for_timeout(3000)
+    return page
+
+
+def watched(page: Page, address: str, process: int) -> tuple[list[tuple[float, int]], TokenCounter]:
+    """Make the run on the page: when the board showed which step, and the server's counts."""
     page.evaluate(_OBSERVE)
     counter = TokenCounter(address, process)
     counter.start()
@@ -154,7 +165,8 @@ def lags(
     counted: Sequence[tuple[float, float, float]],
     ends: Sequence[int],
 ) -> tuple[list[float], float]:
-    """Seconds that each picture of the running run is behind, and pictures per second.
+    """How far behind the board is just before each picture of the running run, which is when it is
+    furthest behind, in seconds; and pictures per second.
 
     Args:
         ends: The tokens after each step.
@@ -168,9 +180,11 @@ def lags(
         # At the end, the board goes back to the step with most paths.
         if at >= first and step > (running[-1][1] if running else 0):
             running.append((at, step))
+    made = [float(times[np.searchsorted(tokens, min(end, tokens[-1]))]) for end in ends]
+    before = [-1, *(step for _, step in running)]
     behind = [
-        at - float(times[np.searchsorted(tokens, min(ends[min(step, len(ends) - 1)], tokens[-1]))])
-        for at, step in running
+        at - made[min(step + 1, len(made) - 1)]
+        for (at, _), step in zip(running, before, strict=False)
     ]
     during = [at for at, _ in running if at <= last]
     return behind, len(during) / (last - first)
@@ -199,33 +213,23 @@ def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
             # Both load the model, and import what a first run needs.
             without_page.submit(alone).result()
             with on_core(first=False):
-                _watch_run(browser, (address, process))
+                page = opened(browser, address)
+                watched(page, address, process)
             for _ in range(2 if quick else _RUNS_FOR_MEMORY + 1):
                 baseline = without_page.submit(alone).result()
-                with on_core(first=False):
-                    _measure_run(browser, (address, process), baseline, found)
+                _measure_run(watched(page, address, process), baseline, found)
                 found["memory"].append(psutil.Process(process).memory_info().rss)
             browser.close()
     return _result(found)
 
 
-def _watch_run(
-    browser: Browser, server: tuple[str, int]
-) -> tuple[list[tuple[float, int]], TokenCounter]:
-    page = browser.new_page(viewport={"width": 1366, "height": 768})
-    seen = watched(page, *server)
-    page.close()
-    return seen
-
-
 def _measure_run(
-    browser: Browser,
-    server: tuple[str, int],
+    followed: tuple[list[tuple[float, int]], TokenCounter],
     without_page: tuple[list[int], float, float],
     found: dict[str, list[float]],
 ) -> None:
+    shown, counter = followed
     ends, seconds, used = without_page
-    shown, counter = _watch_run(browser, server)
     behind, rate = lags(shown, counter.seen, ends)
     first, last = counter.seen[0][1], counter.seen[-1][1]
     began = next(one for one in counter.seen if one[1] > first)
@@ -253,7 +257,9 @@ def _result(found: dict[str, list[float]]) -> dict[str, Any]:
         "live_lag_p95": p95,
         "live_lag_most": max(found["lag"]),
         "live_updates_per_second": statistics.median(found["rate"]),
-        "memory_after_more_runs_mib": (found["memory"][-1] - found["memory"][0]) / 2**20,
+        "memory_mib": [round(after / 2**20) for after in found["memory"]],
+        "memory_after_more_runs_mib": (min(found["memory"][-3:]) - min(found["memory"][:3]))
+        / 2**20,
         "ratios": {
             "live_lag_p95_over_1s": p95,
             "page_over_alone": statistics.median(over),

@@ -27,6 +27,7 @@ from eab.config import BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
 NOTIFIED = "notified_in_fragment"  # whether a callback of the board left a message
+SENT_TO_ITS_END = "sent_to_its_end"  # the key of a run of which the board has the last step
 BRAND = """
 <div class="eab-brand">
   <h1>EAB Explorer</h1>
@@ -96,13 +97,18 @@ def draw_board() -> None:
         st.rerun()  # the page shows the messages, not this fragment
     live, displayed = tab.current().live, tab.displayed()
     active = live is not None and live.active
+    drawn_running = live is not None and st.session_state[DRAWN] == "running"
+    if drawn_running and not active and st.session_state.get(SENT_TO_ITS_END) == displayed.key:
+        st.rerun()
     drawn = mount_board(displayed, active)
-    if live is not None and st.session_state[DRAWN] == "running":
+    if live is not None and drawn_running:
         with st.container(key="progress"):
             status_line.draw_progress(live)
+        # A rerun now would drop what the board was just sent; the next poll redraws the page.
+        st.session_state[SENT_TO_ITS_END] = "" if active else displayed.key
     elif active and st.session_state[DRAWN] not in POLL_SECONDS:
         st.rerun()  # `grow` started this run; the rest of the page shows the one before
-    if not active and drawn.run is not None:
+    elif not active and drawn.run is not None:
         with drawn.locked, st.container(key="below_board"):
             results.show(drawn, drawn.run)
 

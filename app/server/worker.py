@@ -8,7 +8,7 @@ Models load in their own threads. A run that nobody watches is stopped.
 
 import atexit
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.server import metrics
 from app.server.admission import Admission
@@ -26,6 +26,9 @@ from eab.engine.request import Request
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
+
+REST: Final = 2.0  # seconds without work, before the runs that have ended are packed
+MOST_UNPACKED: Final = 8  # of those, while there is always work
 
 
 class Worker:
@@ -141,7 +144,7 @@ class Worker:
             else:
                 self._slices.add(live, stop_when(asked, lambda: live.should_stop))
             self._wake.notify()
-        self._registry.pack()
+        self._registry.pack(except_newest=MOST_UNPACKED)
 
     def _work(self) -> None:
         while not self._closed:
@@ -161,9 +164,13 @@ class Worker:
     def _serve(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(
-                    lambda: self._closed or bool(self._runs.active or self._slices.active)
+                has_work = self._wake.wait_for(
+                    lambda: self._closed or bool(self._runs.active or self._slices.active), REST
                 )
+            if not has_work:
+                self._registry.pack()
+                continue
+            with self._wake:
                 if self._closed:
                     return
                 self._runs.tidy()

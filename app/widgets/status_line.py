@@ -23,11 +23,12 @@ def draw(
 ) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead."""
     live, drawn = tab.current().live, st.session_state[DRAWN]
-    has_started = live is not None and live.active and drawn not in POLL_SECONDS
-    if st.session_state.pop(_CHANGED, False) or has_started:
-        st.rerun()  # the rest of the page shows the run before
     if drawn == "running":
         return
+    has_started = live is not None and live.active and drawn not in POLL_SECONDS
+    has_changed = live is not None and live.status != drawn and drawn in POLL_SECONDS
+    if st.session_state.pop(_CHANGED, False) or has_started or has_changed:
+        st.rerun()  # the rest of the page shows the run before
     with st.container(horizontal=True, key="status"):
         if live is not None and drawn in POLL_SECONDS:
             draw_progress(live)
@@ -37,11 +38,8 @@ def draw(
 
 
 def draw_progress(live: LiveRun) -> None:
-    """The progress of the run; the page is drawn again when its status changes."""
+    """The progress of the run."""
     live.mark_watched()
-    drawn = st.session_state[DRAWN]
-    if live.status != drawn and drawn in POLL_SECONDS:
-        st.rerun()
     share, words = status.progress(live)
     own = live.state.run.started.model.memory_words if live.state.run is not None else ""
     st.progress(share, plain(f"{words}. {own}") if own else words)

@@ -10,7 +10,7 @@
 /** @import { ViewState } from "./view_state.js" */
 
 const STEPS_PER_SECOND = 6;
-const GLIDE = { slowest: 12, perStepBehind: 5 }; // steps per second
+const GLIDE = { slowest: 12, slowestAtTheEnd: 100, perStepBehind: 5 }; // steps per second
 const SLOW_MS = 150; // between two pictures of a live run, where the browser is slow
 const END_MS = 1500; // at the last step, before the cursor goes to where it rests
 const REST_MS = 5000; // at rest, before the next round
@@ -150,7 +150,8 @@ export class Replay {
   glide(now) {
     if (this.pace.isSlow && now - this.movedAt < SLOW_MS) return;
     const behind = this.store.lastStep - this.view.cursor;
-    this.advance(now, Math.max(GLIDE.slowest, GLIDE.perStepBehind * behind), 0.2);
+    const slowest = this.store.isGrowing ? GLIDE.slowest : GLIDE.slowestAtTheEnd;
+    this.advance(now, Math.max(slowest, GLIDE.perStepBehind * behind), 0.2);
   }
 
   /**
