@@ -214,10 +214,10 @@ def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
     """
     candidates: list[int] = []
     taken: int | list[int] | None = None
-    for candidate, text, share in token.candidates:
-        if candidate == token.token and taken is None:
+    for candidate in token.candidates:
+        if candidate.token == token.token and taken is None:
             taken = len(candidates) // 2
-        candidates += (_place(text, texts), round(share * SHARES))
+        candidates += (_place(candidate.text, texts), round(candidate.probability * SHARES))
     if taken is None:
         taken = [_place(token.text, texts), round(math.exp(token.log_prob) * SHARES)]
     bounds = [round(bound, 4) for bound in token.whole or ()]

@@ -288,3 +288,4 @@ class Scheduler:
 
     def _keep_running(self, handles: Sequence[Handle]) -> None:
         self._running = [handle for handle in handles if not handle.ended]
+        self._fitting = [handle for handle in self._fitting if not handle.ended]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+import msgspec
+
 from eab.events import fields
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
@@ -19,8 +21,11 @@ class Message:
     content: fields.PromptText
 
 
-class Candidate(NamedTuple):
-    """One of the most likely tokens of a prediction."""
+class Candidate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One of the most likely tokens of a prediction.
+
+    Most of the objects of a run are candidates: the garbage collector need not visit them.
+    """
 
     token: fields.TokenId
     text: fields.TokenText  # its text (see eab.token_text)

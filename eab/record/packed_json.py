@@ -51,7 +51,7 @@ class Packer:
             for seen, entropy in pairs
         ]
         candidates = chain.from_iterable(seen.candidates for seen in event.predictions)
-        texts = self._new_texts((token, text) for token, text, _ in candidates)
+        texts = self._new_texts((each.token, each.text) for each in candidates)
         return {"event": "Predicted", "step": event.step, "predictions": rows} | single | texts
 
     def _appended(self, event: TokensAppended) -> dict[str, Any]:
@@ -177,7 +177,8 @@ def _is_special(more: list[Any]) -> bool:
 
 def _flat(candidates: Sequence[Candidate]) -> list[float]:
     flat: list[float] = []
-    for token, _, probability in candidates:
+    for candidate in candidates:
+        token, probability = candidate.token, candidate.probability
         millionths = round(probability * _MILLION) if 0 < probability <= 1 else 0
         is_exact = millionths > 0 and millionths / _MILLION == probability
         flat += (token, millionths if is_exact else probability)

@@ -1,5 +1,7 @@
 """A run that is served beside others has the events that it has alone, whatever happens to them."""
 
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -259,3 +261,17 @@ def test_runs_that_are_submitted_later_join_the_next_pass():
     second = scheduler.submit(chain_request(seed=2))
     assert set(scheduler.step()) == {first, second}
     assert any(isinstance(event, RunStarted) for event in second.new_events())
+
+
+def test_what_a_run_held_is_free_once_it_has_ended_without_a_garbage_collection():
+    scheduler = Scheduler(chain())
+    gc.disable()
+    try:
+        handle = scheduler.submit(chain_request())
+        while not handle.ended:
+            scheduler.step()
+        held = weakref.ref(handle)
+        del handle
+        assert held() is None
+    finally:
+        gc.enable()

@@ -10,7 +10,7 @@ from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import invented_run, predicted, with_each
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.errors import RecordError
@@ -73,7 +73,7 @@ def declared(kind: Any, limit: Meta, name: str) -> st.SearchStrategy[Any]:
 
 
 def in_order(seen: PathPrediction) -> PathPrediction:
-    candidates = tuple(one._replace(text=hex(one.token)) for one in seen.candidates)
+    candidates = tuple(structs.replace(one, text=hex(one.token)) for one in seen.candidates)
     whole = EntropyBounds(*sorted(seen.whole)) if seen.whole else None
     return seen._replace(candidates=candidates, whole=whole)
 
