@@ -9,9 +9,6 @@ has one core and one thread for the engine, the run without a page has the same 
 and the browser has the other cores. `page_over_alone` is the time of the run with the page over its
 time without, and `page_cpu_over_alone` the same for the processor time of the whole process without
 that for the counts, which other work on the machine hardly changes.
-
-Memory that is free, but not given back to the system, makes that of the server go up and down by
-150 MiB; so the least after the last three runs is compared with the least after the first three.
 """
 
 import os
@@ -258,8 +255,7 @@ def _result(found: dict[str, list[float]]) -> dict[str, Any]:
         "live_lag_most": max(found["lag"]),
         "live_updates_per_second": statistics.median(found["rate"]),
         "memory_mib": [round(after / 2**20) for after in found["memory"]],
-        "memory_after_more_runs_mib": (min(found["memory"][-3:]) - min(found["memory"][:3]))
-        / 2**20,
+        "memory_after_more_runs_mib": (found["memory"][-1] - found["memory"][0]) / 2**20,
         "ratios": {
             "live_lag_p95_over_1s": p95,
             "page_over_alone": statistics.median(over),

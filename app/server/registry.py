@@ -60,16 +60,22 @@ class RunRegistry:
             self._last_used.append(run)
         return run
 
-    def pack(self, except_newest: int = 0) -> None:
-        """Pack the runs that have ended; 64 paths of 256 tokens take a third of a second."""
+    def pack(self, except_newest: int = 0) -> bool:
+        """Pack the runs that have ended; 64 paths of 256 tokens take a third of a second.
+
+        Returns:
+            Whether there were any.
+        """
         with self._packing:
             ended = [
                 run
                 for run in self.runs
                 if not run.active and isinstance(run.state, RunFold) and run.state.run is not None
             ]
-            for run in ended[: max(0, len(ended) - except_newest)]:
+            oldest = ended[: max(0, len(ended) - except_newest)]
+            for run in oldest:
                 self._pack(run)
+        return bool(oldest)
 
     def _pack(self, run: LiveTask[RunFold]) -> None:
         with suppress(RecordError):  # one that fits into no file stays as it is

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.server import metrics
 from app.server.admission import Admission
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
+from app.server.free_memory import give_back
 from app.server.job import Job, Ready, State
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache
@@ -168,7 +169,8 @@ class Worker:
                     lambda: self._closed or bool(self._runs.active or self._slices.active), REST
                 )
             if not has_work:
-                self._registry.pack()
+                if self._registry.pack():
+                    give_back()
                 continue
             with self._wake:
                 if self._closed:

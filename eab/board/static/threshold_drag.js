@@ -24,24 +24,28 @@ export class ThresholdDrag {
     this.requested = null;
     this.highest = 0; // the scale of the chart stays while the line is dragged
     this.top = 0; // px
+    this.height = 1; // of the frame, in the units of the chart
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
   }
 
-  /** Note where the chart is: the page may move it meanwhile, but the line follows the pointer. */
+  /**
+   * Note where the chart is: a longer sentence above it may move and shorten it meanwhile, but the
+   * line is where it was when the pointer is back where it was.
+   */
   begin() {
     this.threshold = this.store.run.threshold;
     this.highest = this.chart.highest();
     this.top = this.chart.svg.getBoundingClientRect().top;
+    this.height = frameOf(this.view, this.chart.svg).innerHeight;
     this.requested = null;
     this.active = true;
   }
 
   /** @param {PointerEvent} event */
   move(event) {
-    const { innerHeight } = frameOf(this.view, this.chart.svg);
     const { chartScale } = this.view;
-    const share = 1 - ((event.clientY - this.top) / chartScale - TOP) / innerHeight;
+    const share = 1 - ((event.clientY - this.top) / chartScale - TOP) / this.height;
     this.threshold = Math.round(100 * this.highest * Math.min(1, Math.max(0, share))) / 100;
     this.pause ??= setTimeout(() => this.request(), PAUSE_MS);
     this.chart.render();
