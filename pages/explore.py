@@ -97,13 +97,14 @@ def draw_board() -> None:
         st.rerun()  # the page shows the messages, not this fragment
     live, displayed = tab.current().live, tab.displayed()
     active = live is not None and live.active
-    drawn_running = live is not None and st.session_state[DRAWN] == "running"
-    if drawn_running and not active and st.session_state.get(SENT_TO_ITS_END) == displayed.key:
-        st.rerun()
+    running = live if st.session_state[DRAWN] == "running" else None  # when the page was drawn
+    is_sent = st.session_state.get(SENT_TO_ITS_END) == displayed.key
+    if running is not None and running.status != "running" and (active or is_sent):
+        st.rerun()  # another run was begun, or this one has ended
     drawn = mount_board(displayed, active)
-    if live is not None and drawn_running:
+    if running is not None:
         with st.container(key="progress"):
-            status_line.draw_progress(live)
+            status_line.draw_progress(running)
         # A rerun now would drop what the board was just sent; the next poll redraws the page.
         st.session_state[SENT_TO_ITS_END] = "" if active else displayed.key
     elif active and st.session_state[DRAWN] not in POLL_SECONDS:

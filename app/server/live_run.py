@@ -45,7 +45,7 @@ class LiveTask(Generic[State]):
         self.turns, self.seconds = 0, 0.0
         self._asked_at, self._started_at = time.perf_counter(), 0.0
         self._has_token = False
-        self._texts: list[array[int]] | None = None  # if the state has none
+        self._texts: list[array[int]] | None = None  # of a run without its events
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 

@@ -6,7 +6,6 @@ it has nothing else to do; those that were used last, or that a page holds, are 
 
 import threading
 from collections import OrderedDict, deque
-from contextlib import suppress
 from typing import Any, Final
 
 from app.server.job import State
@@ -28,6 +27,7 @@ class RunRegistry:
         self._runs: OrderedDict[str, LiveTask[Any] | PackedRun] = OrderedDict()
         self._last_used: deque[LiveTask[Any]] = deque(maxlen=LAST_USED)
         self._packing = threading.Lock()
+        self._fit_no_file: set[str] = set()  # ids
 
     def add(self, run: LiveTask[Any]) -> None:
         """Remember a run; forget the oldest ended ones if there are too many."""
@@ -64,13 +64,14 @@ class RunRegistry:
         """Pack the runs that have ended; 64 paths of 256 tokens take a third of a second.
 
         Returns:
-            Whether there were any.
+            Whether there were any to pack.
         """
         with self._packing:
             ended = [
                 run
                 for run in self.runs
                 if not run.active and isinstance(run.state, RunFold) and run.state.run is not None
+                if run.id not in self._fit_no_file
             ]
             oldest = ended[: max(0, len(ended) - except_newest)]
             for run in oldest:
@@ -78,11 +79,14 @@ class RunRegistry:
         return bool(oldest)
 
     def _pack(self, run: LiveTask[RunFold]) -> None:
-        with suppress(RecordError):  # one that fits into no file stays as it is
+        try:
             packed = PackedRun(run)
-            with self._lock:
-                if self._runs.get(run.id) is run:  # it may have been forgotten meanwhile
-                    self._runs[run.id] = packed
+        except RecordError:
+            self._fit_no_file.add(run.id)  # it stays as it is
+            return
+        with self._lock:
+            if self._runs.get(run.id) is run:  # it may have been forgotten meanwhile
+                self._runs[run.id] = packed
 
     @property
     def runs(self) -> list[LiveTask[Any]]:

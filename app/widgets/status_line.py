@@ -25,9 +25,10 @@ def draw(
     live, drawn = tab.current().live, st.session_state[DRAWN]
     if drawn == "running":
         return
-    has_started = live is not None and live.active and drawn not in POLL_SECONDS
-    has_changed = live is not None and live.status != drawn and drawn in POLL_SECONDS
-    if st.session_state.pop(_CHANGED, False) or has_started or has_changed:
+    has_changed = (
+        live is not None and live.status != drawn and (live.active or drawn in POLL_SECONDS)
+    )
+    if st.session_state.pop(_CHANGED, False) or has_changed:
         st.rerun()  # the rest of the page shows the run before
     with st.container(horizontal=True, key="status"):
         if live is not None and drawn in POLL_SECONDS:

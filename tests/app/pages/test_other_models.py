@@ -61,7 +61,6 @@ def test_explore_says_what_the_memory_is_made_of_during_a_run_and_after(
     assert card.memory_words
     assert card.memory_words in page.status
     shown: list[str] = []
-    monkeypatch.setattr(status_line.st, "session_state", {status_line.DRAWN: "ended"})
     monkeypatch.setattr(status_line.st, "progress", lambda share, words: shown.append(words))
     status_line.draw_progress(worker().remembered[-1])
     assert shown[0].endswith(plain(card.memory_words))

@@ -1,6 +1,7 @@
 """After many runs in one process, only those of the registry stay in memory."""
 
 import gc
+import math
 from collections import Counter
 from weakref import ref
 
@@ -17,6 +18,7 @@ from app.state.variants import comparison_job
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
+from eab.events import Probed
 from eab.labs.variants.results import cache_variants
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
@@ -118,6 +120,20 @@ def test_a_run_that_failed_is_packed_as_it_is() -> None:
     assert found is not None
     assert found.ending == ("failed", "the reason")
     assert found.events == [STARTED]
+
+
+def test_a_run_that_fits_into_no_file_stays_and_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = RunRegistry()
+    run = LiveTask(run_job("x", CONFIG, "embedded"))
+    registry.add(run)
+    run.apply(Probed(0, math.nan))
+    run.apply(STARTED)
+    run.fail("ended")
+    assert registry.pack()
+    assert not registry.pack()
+    assert registry.runs == [run]
 
 
 def test_large_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
