@@ -20,7 +20,7 @@ def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> st
     """
     above = sum(entropy >= threshold for entropy in entropies)
     tokens = (
-        f": <b data-above>{above}</b> of {counted(len(entropies), 'token')}{of}"
+        f": <b data-above>{above:,}</b> of {counted(len(entropies), 'token')}{of}"
         f'<span data-note="{threshold:g}">{note}</span>'
     )
     sentence = (

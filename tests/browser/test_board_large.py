@@ -30,13 +30,16 @@ def elements(shown: BoardPage) -> int:
 def summarised(shown: BoardPage) -> int:
     """Texts in the boxes that stand for branches."""
     words = shown.find(".box.summary:not(.hidden) .summary-words").all_text_contents()
-    assert all(re.fullmatch(r"\d+ texts?, <?[\d.]+%", one) for one in words), words
-    return sum(int(one.split()[0]) for one in words)
+    of_texts = [re.fullmatch(r"(\d+) texts?, <?[\d.]+%|\d+ pruned", one) for one in words]
+    assert all(of_texts), words
+    assert not any(one.startswith("0 ") for one in words), words
+    return sum(int(found[1] or 0) for found in of_texts if found)
 
 
 def count_of(summary: Locator) -> int:
-    """The texts that it stands for."""
-    return int((summary.text_content() or "").split()[0])
+    """The texts that it stands for; none if all are pruned."""
+    found = re.match(r"(\d+) text", summary.text_content() or "")
+    return int(found[1]) if found else 0
 
 
 def test_far_away_small_branches_have_one_box_and_unfold_on_approach(shown: BoardPage) -> None:

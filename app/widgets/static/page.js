@@ -69,7 +69,7 @@ function showThreshold(threshold, highest) {
     const first = Math.round((threshold / highest) * (perStep.length - 1));
     const above = perStep.slice(first).reduce((sum, count) => sum + count, 0);
     write(figure, "choices", Math.exp(threshold).toFixed(1));
-    write(figure, "above", String(above));
+    write(figure, "above", above.toLocaleString("en"));
     const note = figure.querySelector("[data-note]");
     note?.toggleAttribute("hidden", threshold !== Number(note.getAttribute("data-note")));
   }

@@ -67,12 +67,17 @@ export class SummaryBox {
     set(this.group, { class: `box summary${highlight}${isFound ? " found" : ""}` });
     set(this.edge, { class: `edge${highlight}` });
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
-    const count = `${texts.length} ${texts.length === 1 ? "text" : "texts"}`;
-    const words = this.tree.store.sides ? count : `${count}, ${percent(weight)}`;
+    const words = texts.length ? this.wordsOf(texts.length, weight) : prunedWords(begun, cursor);
     if (words === this.words) return;
     this.words = this.text.textContent = words;
     this.help.textContent = `${words}: too small to be drawn here. Zoom in, or click.`;
     set(this.group, { "aria-label": this.help.textContent });
+  }
+
+  /** @param {number} count @param {number} weight */
+  wordsOf(count, weight) {
+    const words = `${count} ${count === 1 ? "text" : "texts"}`;
+    return this.tree.store.sides ? words : `${words}, ${percent(weight)}`;
   }
 
   /** Where it is on the screen: its words keep their size. */
@@ -103,4 +108,9 @@ export class SummaryBox {
     this.text.classList.toggle("hidden", height < WORDS.smallest);
     set(this.text, { "font-size": Math.min(WORDS.largest, height).toFixed(1) });
   }
+}
+
+/** @param {Path[]} paths @param {number} step */
+function prunedWords(paths, step) {
+  return `${paths.filter((path) => statusAt(path, step) === "pruned").length} pruned`;
 }
