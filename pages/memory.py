@@ -37,7 +37,7 @@ forks, its paths share their beginning. The four caches store it differently:
 A recurrent layer (Mamba, linear attention) or a convolution over the last tokens has no rows, but a
 *state* of constant size, and each path has a copy of it. Models with such layers have only tree and
 recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
-all. The KV picture on Explore counts separate caches without the rows that no layer reads any more.
+all. On Explore, the bar of separate caches leaves out the rows that no layer reads any longer.
 
 All four produce the same tokens for the same seed. They differ in time and memory. Each computes
 its own prompt. The last column, **prompt reused**, is the tree once more, after its first run has

@@ -306,5 +306,5 @@ def test_the_container_command_serves_is_healthy_and_ends_when_told(
         session.until(lambda: session.run_id != "")
         server = psutil.Process(process)
         server.terminate()
-        server.wait(timeout=60)
+        server.wait(timeout=120)
     installed.assert_checkout_untouched()

@@ -37,4 +37,4 @@ def _queued(position: QueuePosition) -> str:
     seconds = position.seconds
     about = f", about {human_seconds(seconds)}, estimated from earlier runs" if seconds else ""
     place = f"you are {ordinal(position.number)} of {position.total} in line"
-    return f"Waiting: {place}{about}. Stop leaves the line."
+    return f"Waiting: {place}{about}. Press Stop to leave the queue."

@@ -50,7 +50,7 @@ def kv_allocation_section(
     if len(trees) < len(runs):
         st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
     if any(run.started.model.window_rows for run, _ in trees):
-        st.caption("All rows are counted, also those that no layer with a window reads any more.")
+        st.caption("Rows that sliding-window layers no longer read are counted, too.")
     if any(run.started.model.state_bytes for run, _ in trees):
         st.caption("Only rows are counted, not the states of the paths.")
     allocation = kv_allocation(

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
-    "bar is a run: striped during prefill, then plain. The bars show run numbers, no prompts."
+    "bar is a run: striped during prefill, then plain. The bars show run numbers, not prompts."
 )
 _PREFIXES: Final = (
-    "The prefix cache keeps the KV rows of texts that were computed, as a tree: each segment "
-    "follows the one to its left, and is as high as it and those that follow it have rows. A run, "
+    "The prefix cache keeps the KV rows of computed texts as a tree: each segment "
+    "follows the one to its left; its height shows its rows and those of all that follow. A run, "
     "or the probe of its threshold, that begins with a known text reads its rows and computes only "
     "the rest. Only texts of your own runs are shown, never those of others. Blue "
     "segments are read right now; the least recently used of the others go first."
@@ -87,7 +87,7 @@ def _figure(_now: ServingNow, moment: float, busy: bool) -> "Figure":
 
 
 def _timed(now: ServingNow) -> "list[TimedPass]":
-    """The passes by the seconds until now; the last picture stays while nothing is served."""
+    """The passes, by seconds before now; the last picture stays while nothing is served."""
     from eab.figures.serving_now import TimedPass
 
     end = now.at if now.busy or not now.passes else now.passes[-1].ended_at
@@ -97,7 +97,7 @@ def _timed(now: ServingNow) -> "list[TimedPass]":
 def _own(now: ServingNow) -> str:
     owners = {run: tab for shared in now.passes for run, tab in shared.owners.items()}
     own = [run for run, tab in owners.items() if tab == owner()]
-    return f"Yours is run {max(own)}." if own else ""
+    return f"Your run is number {max(own)}." if own else ""
 
 
 def _beside(now: ServingNow) -> str:

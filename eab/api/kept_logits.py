@@ -22,7 +22,7 @@ class KeptLogits:
     """Keeps the logits of these steps, counted from 0, while a run is made.
 
     Raises:
-        ConfigError: They are no steps, none is of the run, or they could take more than 1 GiB.
+        ConfigError: `steps` is invalid, names no step of the run, or could take more than 1 GiB.
     """
 
     def __init__(self, steps: Any, model: LanguageModel, request: Request) -> None:

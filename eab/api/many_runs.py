@@ -50,7 +50,7 @@ def serve(
 
     Raises:
         ModelError: The model cannot be used.
-        PromptError: They are no requests.
+        PromptError: `requests` has something else in it.
         ConfigError: A limit is out of range.
     """
     Whole(1, 10_000).check("max_running", max_running)

@@ -28,7 +28,7 @@ def show(run: RunLike) -> "BoardWidget":
 
     Raises:
         NotebookError: anywidget is not installed.
-        RecordError: It is no run.
+        RecordError: `run` is not a run.
     """
     _need("anywidget")
     from eab.share.widget import BoardWidget

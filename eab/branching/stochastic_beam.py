@@ -105,7 +105,7 @@ class StochasticBeamPolicy(Seeded):
         predictions: Predictions,
         step: int,
     ) -> list[int]:
-        """Draw one more continuation of each of these leaves; the indices of those that had one."""
+        """Draw one more continuation of each of these leaves; the indices of leaves with one."""
         seed = self._config.seed
         uniforms = [
             uniform(seed, beam[at].leaf.stream_key, step, Purpose.TOKEN, len(beam[at].tokens))

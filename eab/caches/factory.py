@@ -45,7 +45,7 @@ def make_cache(
         if name not in ("tree", "recompute"):
             memory = "keeps its memory in its own way, with a copy for each path"
             if shape.own.shared_layers:
-                memory = "keeps states beside KV rows, with a copy for each path"
+                memory = "keeps states in addition to KV rows, with a copy for each path"
             raise ConfigError(
                 f"the cache is {name!r}, but this model {memory}; choose tree, which means that "
                 "here, or recompute"

@@ -75,7 +75,7 @@ def stop_when(
     """The same events, up to the first Pause at which `requested()` is true; then
     RunEnded("stopped").
     """
-    steps = 0  # those that chose tokens; the chunks of a long prompt choose none
+    steps = 0  # that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
         if isinstance(event, Predicted | RunStarted):

@@ -22,8 +22,8 @@ def prefix_sentence(now: PrefixesNow) -> str:
         reason = (
             "the prefix cache is turned off (rule prefix_cache_mib)."
             if now.can_reuse
-            else "what the model keeps of a text serves no longer one: states at its end, or rows "
-            "that depend on its length."
+            else "what this model stores of a text cannot be reused for a longer one: its states "
+            "are those of the end, or its rows depend on the length."
         )
         return f"Every run of {now.model} computes its whole prompt: {reason}"
     if not now.segments:

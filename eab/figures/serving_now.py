@@ -46,8 +46,8 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
     waits = "waits" if waiting == 1 else "wait"
     return (
         f"{counted(running, 'run')} {verb} in the batch, {waiting} {waits}; "
-        f"{rate(passes):.0f} new tokens per second, {human_bytes(held)} of KV held beside the "
-        "prefix cache."
+        f"{rate(passes):.0f} new tokens per second, {human_bytes(held)} of KV held, "
+        "not counting the prefix cache."
     )
 
 

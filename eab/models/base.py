@@ -19,7 +19,7 @@ def refuse_own_memory(model: "LanguageModel") -> None:
     if own is not None:
         kept = "its memory in its own way, without the KV rows that are measured here"
         if own.shared_layers:
-            kept = "states beside KV rows, and only rows are measured here"
+            kept = "states in addition to KV rows, and only rows are measured here"
         raise ModelError(
             f"{model.card.name} keeps {kept}; choose a model with attention in all layers, such as "
             "the embedded one"

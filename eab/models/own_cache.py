@@ -106,7 +106,7 @@ class HybridModel(OwnCacheModel):
     whose other layers keep states.
 
     Raises:
-        ModelError: It is no such model, or computes other logits so.
+        ModelError: It is not such a model, or its logits differ.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class HybridModel(OwnCacheModel):
             use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):
                 raise
-            raise ModelError(f"{name} is no hybrid model: {error}") from error
+            raise ModelError(f"{name} is not a hybrid model: {error}") from error
         TransformersModel.__init__(self, model, tokenizer, name, context, stored)
         assert shape.own is not None
         own = replace(state, row_bytes=shape.row_bytes, shared_layers=shape.own.shared_layers)

@@ -271,6 +271,6 @@ def test_looking_for_models_and_reading_and_drawing_a_run_import_no_torch():
     lines = [line for statement in WITHOUT_TORCH for line in (statement, check)]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(["import sys", *lines])],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from eab.run import RunState
 
-expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
+expect.set_options(timeout=120_000)  # two cores may serve a model, a server and a browser at once
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -129,7 +129,7 @@ def open_page(
 
     def open_page(query: str = "", first_visit: bool = False, **options: Any) -> Page:
         page = context_of(first_visit, options).new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
         page.goto(address + query)
         return page

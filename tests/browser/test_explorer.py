@@ -17,7 +17,6 @@ from eab.lessons import bundled_runs
 from eab.run import fold
 
 pytestmark = pytest.mark.browser
-SECONDS = 1000  # Playwright counts milliseconds
 
 
 def board(page: Page) -> Locator:
@@ -29,7 +28,7 @@ def number(page: Page, name: str) -> int:
 
 
 def wait_for_board(page: Page) -> None:
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab .box.path").first).to_be_visible()
 
 
 def run(page: Page) -> None:
@@ -45,7 +44,7 @@ def upload(page: Page, file: Path) -> None:
 
 
 def wait_for_end(page: Page) -> None:
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
@@ -74,7 +73,7 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
         seen.add(number(page, "cursor"))
         page.wait_for_timeout(100)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Stopped after").first).to_be_visible()
     assert max(seen) <= number(page, "cursor") < 250
     assert number(page, "paths") > 1
     assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
@@ -89,7 +88,7 @@ def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
     wait_for_end(page)
     page.reload()
     expect(page.locator(".eab .box.prompt")).to_have_attribute(
-        "aria-label", re.compile(re.escape("The reloaded cat")), timeout=30 * SECONDS
+        "aria-label", re.compile(re.escape("The reloaded cat"))
     )
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
@@ -115,7 +114,7 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     forced = path.tokens[index].candidates[1].text
     page.get_by_role("button", name=f"Grow from here with “{forced}”").click()
     grown = page.locator(".eab .box.side-b")
-    expect(grown.first).to_contain_text(forced.strip(), timeout=60 * SECONDS)
+    expect(grown.first).to_contain_text(forced.strip())
     wait_for_end(page)
     expect(page.locator(".eab .box.side-a").first).to_be_visible()
     tables = page.get_by_role("button", name="Tables")

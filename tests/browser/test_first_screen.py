@@ -8,15 +8,14 @@ from insisting import OpenPage, box_of, until_attached, watch_shifts
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
-SECONDS = 1000  # Playwright counts milliseconds
 SIZES = [(1366, 768), (1440, 900), (1920, 1080), (1024, 768)]
 
 
 def opened(open_page: OpenPage, width: int = 1366, height: int = 768, **options: Any) -> Page:
     page = open_page(**options)
     page.set_viewport_size({"width": width, "height": height})
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-    expect(page.get_by_role("tab", name="Texts")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
     return page
 
 
@@ -75,7 +74,7 @@ def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_win
 def on_phone(open_page: OpenPage, width: int, height: int) -> Page:
     page = open_page(reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": height})
-    expect(page.locator(".eab .outline-item.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab .outline-item.path").first).to_be_visible()
     return page
 
 
@@ -124,12 +123,12 @@ def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) 
     run_button(page).focus()
     watch_shifts(page)
     run_button(page).press("Enter")
-    expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
     assert place(page, ".eab")["y"] == top
-    expect(page.get_by_text("of 100")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("of 100")).to_be_visible()
     assert place(page, ".eab")["y"] == top
-    expect(run_button(page)).to_be_visible(timeout=120 * SECONDS)
-    expect(page.get_by_role("tab", name="Texts")).to_be_visible(timeout=60 * SECONDS)
+    expect(run_button(page)).to_be_visible()
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
     assert place(page, ".eab")["y"] == top
     assert page.evaluate("shifts") == []
 
@@ -139,7 +138,7 @@ def test_a_long_error_does_not_move_the_board(open_page: OpenPage) -> None:
     top = place(page, ".eab")["y"]
     page.get_by_role("textbox", name="Prompt").fill("word " * 2000)
     page.get_by_role("textbox", name="Prompt").press("Enter")
-    expect(page.get_by_text("Run failed: ")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("Run failed: ")).to_be_visible()
     assert place(page, ".eab")["y"] == top
 
 
@@ -161,7 +160,7 @@ def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(open_page: 
     prompt.press("Enter")
     expect(page).to_have_url(re.compile("run="))
     expect(page.locator(".eab .box.prompt")).to_have_attribute(
-        "aria-label", re.compile(re.escape("The cat sat on the")), timeout=120 * SECONDS
+        "aria-label", re.compile(re.escape("The cat sat on the"))
     )
     assert not page.locator("html[data-eab-prompt-edited]").count()
 
@@ -185,7 +184,7 @@ def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(open_page: Ope
 def test_a_double_click_on_run_does_not_stop_the_run(open_page: OpenPage) -> None:
     page = opened(open_page)
     run_button(page).dblclick()
-    expect(page.get_by_text("Done after").first).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("Done after").first).to_be_visible()
 
 
 @pytest.mark.slow

@@ -109,9 +109,9 @@ def test_all_sessions_at_once_get_their_own_whole_runs(
         after_first = server.memory_info().rss
         for number, page in enumerate(browsers):
             expect(page.locator(".eab .box.prompt")).to_have_attribute(
-                "aria-label", re.compile(re.escape(prompt(number))), timeout=60_000
+                "aria-label", re.compile(re.escape(prompt(number)))
             )
-            expect(page.get_by_role("tab", name="Texts")).to_be_visible(timeout=60_000)
+            expect(page.get_by_role("tab", name="Texts")).to_be_visible()
         for _ in range(runs_each - 1):
             ids = list(pool.map(run_once, sessions, everyone))
         grown = server.memory_info().rss - after_first

@@ -73,7 +73,7 @@ def notebook(browser: Browser, marimo: str) -> Iterator[Page]:
         viewport={"width": 1500, "height": 1000}, reduced_motion="reduce", color_scheme="dark"
     )
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(120_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))
     page.goto(marimo)

@@ -64,7 +64,7 @@ def opened(
     page = open_page(f"/{query}", color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": height})
     drawn = PAGES.get(query, TICKS)
-    expect(page.locator(drawn).last).to_be_attached(timeout=60 * SECONDS)
+    expect(page.locator(drawn).last).to_be_attached()
     settled(page)
     return page
 
@@ -84,7 +84,7 @@ def test_a_page_is_readable_by_all_and_fits_its_screen(
     page = opened(open_page, query, scheme=scheme)
     if "?" not in query:
         downloads = page.locator("[data-testid=stDownloadButton]")
-        expect(downloads.last).to_be_visible(timeout=60 * SECONDS)
+        expect(downloads.last).to_be_visible()
     assert grave_findings(page, KEPT) == []
     expect(page.locator("h1")).to_have_count(1)
     expect_no_faint_words_or_marks(page)
@@ -110,7 +110,7 @@ def expect_to_fit_all_sizes(page: Page) -> None:
 def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
     page = open_page(color_scheme=scheme, reduced_motion="reduce")
     board = page.locator(".eab")
-    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab .box.path").first).to_be_visible()
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
     expect_to_fit_all_sizes(page)
     page.set_viewport_size({"width": 1366, "height": 768})
@@ -130,11 +130,11 @@ def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
         expect_no_faint_words_or_marks(page)
     ticks = {mark.name for mark in contrast.marks(page) if "tick" in mark.name}
     assert len(ticks) >= 2
-    page.get_by_role("tab", name="Answers").click(timeout=60 * SECONDS)
-    expect(page.locator(TICKS).last).to_be_attached(timeout=60 * SECONDS)
+    page.get_by_role("tab", name="Answers").click()
+    expect(page.locator(TICKS).last).to_be_attached()
     expect_no_faint_words_or_marks(page)
     page.get_by_role("tab", name="Probability").click()
-    expect(page.locator(".js-plotly-plot .cbaxis text").last).to_be_attached(timeout=60 * SECONDS)
+    expect(page.locator(".js-plotly-plot .cbaxis text").last).to_be_attached()
     expect_no_faint_words_or_marks(page)
 
 
@@ -209,7 +209,7 @@ def test_the_numbers_of_an_axis_do_not_overlap_and_no_line_leaves_it(open_page: 
     for name in EXPERIMENTS:
         page.goto(re.sub("/bmc.*", f"/bmc?experiment={name}", page.url))
         chart = page.locator("[role=tabpanel] .js-plotly-plot").first
-        expect(chart.locator(".ytick text").first).to_be_visible(timeout=60 * SECONDS)
+        expect(chart.locator(".ytick text").first).to_be_visible()
         places = sorted(box_of(label)["y"] for label in chart.locator(".ytick text").all())
         assert len(places) >= 3
         assert min(upper - lower for lower, upper in pairwise(places)) > 10
@@ -232,11 +232,11 @@ def test_a_result_stands_below_its_button_and_the_formula_is_rendered(
     page = opened(open_page, "bmc?experiment=memory")
     button = page.get_by_role("button", name="Measure", exact=True)
     button.click()
-    expect(page.get_by_text("Measured here:")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("Measured here:")).to_be_visible()
     sentence = page.get_by_text("With 128 rows in use")
     assert 0 < box_of(sentence)["y"] - box_of(button)["y"] < 200
     page.get_by_text("The cost model", exact=True).click()
-    expect(page.locator(".katex-display")).to_have_count(1, timeout=60 * SECONDS)
+    expect(page.locator(".katex-display")).to_have_count(1)
     expect(page.locator(".katex-error")).to_have_count(0)
     expect(page.locator(".katex-display .katex-html").first).to_contain_text("r∗")
 
@@ -318,7 +318,7 @@ def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> 
 @pytest.mark.parametrize("width", [1024, 1366])
 def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage, width: int) -> None:
     page = opened(open_page, "tune", width=width)
-    expect(page.get_by_text("This cell (")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("This cell (")).to_be_visible()
     boxes = page.locator(".stMain .stSelectbox input")
     expect(boxes).to_have_count(7)
     for box in boxes.all():
@@ -329,6 +329,6 @@ def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage, width: in
 def test_a_wide_chart_scrolls_by_itself_on_a_phone(open_page: OpenPage) -> None:
     page = opened(open_page, "tune", width=390, height=844)
     chart = page.locator(".st-key-tune_parallel")
-    expect(chart.locator(".js-plotly-plot")).to_be_visible(timeout=60 * SECONDS)
+    expect(chart.locator(".js-plotly-plot")).to_be_visible()
     wide, room = chart.evaluate("one => [one.scrollWidth, one.clientWidth]")
     assert wide > 800 > 390 > room

@@ -9,14 +9,13 @@ from insisting import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-SECONDS = 1000  # Playwright counts milliseconds
 
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
     """A run at its end; its entropies go far above its threshold."""
     found = open_page("?example=ball.eab")
-    expect(found.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(found.locator(".eab .box.path").first).to_be_visible()
     found.locator(".eab").press("End")
     return found
 
@@ -26,7 +25,7 @@ def forks(page: Page) -> int:
 
 
 def until(page: Page, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         page.wait_for_timeout(50)
@@ -42,7 +41,7 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(page: Page) 
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x, y - 50, steps=5)
-    expect(page.get_by_text("Recomputed from the recording")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Recomputed from the recording")).to_be_visible()
     until(page, lambda: forks(page) < before)
     page.mouse.move(x, y, steps=5)
     page.mouse.up()
@@ -59,14 +58,14 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(page: Page) -> None:
     slider.focus()
     for _ in range(60):
         slider.press("ArrowLeft")
-    expect(page.locator(".eab svg.tree .unknown").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab svg.tree .unknown").first).to_be_visible()
     expect(page.locator(".eab svg.entropy .unknown").first).to_be_visible()
     lower = (page.locator(".eab .threshold-label").text_content() or "").split()[0]
     page.get_by_role("button", name=f"Run at {lower}").click()
     page.wait_for_function("() => location.search.includes('run=')")
     slider = page.get_by_role("slider", name="Entropy threshold")
-    expect(slider).to_have_value(f"{float(lower):g}", timeout=60 * SECONDS)
-    expect(page.locator(".eab .what-if button").first).to_be_hidden(timeout=60 * SECONDS)
+    expect(slider).to_have_value(f"{float(lower):g}")
+    expect(page.locator(".eab .what-if button").first).to_be_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -75,7 +74,7 @@ def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
 ) -> None:
     page = open_page("/compare?a=ball.eab&b=original.eab", color_scheme=scheme)
     for side in ("both", "a", "b"):
-        expect(page.locator(f".eab .box.side-{side}").first).to_be_visible(timeout=60 * SECONDS)
+        expect(page.locator(f".eab .box.side-{side}").first).to_be_visible()
         expect(page.locator(f".eab .trace.side-{side}").first).to_be_attached()
     looks = [
         page.locator(f".eab .edge.side-{side}").first.evaluate(
@@ -122,7 +121,7 @@ def test_on_a_phone_two_runs_are_an_outline_and_the_table_scrolls(
     page.set_viewport_size({"width": width, "height": height})
     for side in ("a", "b"):
         weight = page.locator(f".eab .outline-item.side-{side} .outline-weight").first
-        expect(weight).to_have_text(re.compile(rf"^{side.upper()} \S+%$"), timeout=60 * SECONDS)
+        expect(weight).to_have_text(re.compile(rf"^{side.upper()} \S+%$"))
     scrubber = page.locator(".eab .transport:not(.tools) input")
     until(page, lambda: box_of(scrubber)["y"] + box_of(scrubber)["height"] <= height)
     cut = """all => all.filter((one) => one.scrollWidth > one.clientWidth ||

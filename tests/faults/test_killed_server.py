@@ -64,8 +64,8 @@ def test_the_run_of_a_server_that_ended_is_saved(store: RunStore, signal_: signa
         wait_until(has_written)
         assert Unfinished(store, RUN).adopt() == [], "it lives"
         server.send_signal(signal_)
-        server.wait(timeout=60)
-    deadline = time.monotonic() + 10
+        server.wait(timeout=120)
+    deadline = time.monotonic() + 120
     while not (names := Unfinished(store, RUN).adopt()):
         assert time.monotonic() < deadline
     [saved] = store.all()

@@ -174,7 +174,7 @@ def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
 def metrics(address: str) -> dict[str, float]:
     """The metrics of the server, by name and label."""
     asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"})
-    with urllib.request.urlopen(asked, timeout=60) as response:
+    with urllib.request.urlopen(asked, timeout=120) as response:
         lines = response.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("eab_"))
     return {name: float(value) for name, value in pairs}

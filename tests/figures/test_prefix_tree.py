@@ -22,7 +22,7 @@ def test_a_text_is_shortened_to_the_width_of_its_segment_but_not_under_the_point
 def test_it_is_said_why_a_model_has_none() -> None:
     for can_reuse, reason in (
         (True, "turned off (rule prefix_cache_mib)"),
-        (False, "states at its end"),
+        (False, "its states are"),
     ):
         words = prefix_sentence(PrefixesNow("model", 0, 0, 0, 0, can_reuse, ()))
         assert words.startswith("Every run of model computes its whole prompt:")

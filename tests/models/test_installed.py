@@ -126,7 +126,7 @@ def test_a_damaged_manifest_is_left_out(text: str, home: Path, blob: bytes) -> N
 
 def test_a_blob_that_is_no_gguf_is_refused(home: Path) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
-    with pytest.raises(ModelError, match=r"is no GGUF file: its first bytes are others"):
+    with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
         load_model("ollama:tiny", "cpu")
 
 

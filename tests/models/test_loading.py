@@ -76,7 +76,7 @@ def test_an_unknown_id_is_explained_soon():
     start = time.monotonic()
     with pytest.raises(ModelError, match=r"no-such-owner/no-such-model.*Hub"):
         load_model("no-such-owner/no-such-model")
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 120
 
 
 @pytest.mark.parametrize(

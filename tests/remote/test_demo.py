@@ -28,7 +28,7 @@ def test_whoever_ends_the_demo_ends_its_page_and_its_server(ending: signal.Signa
         assert any("llama_server.py" in name for name in names)
         assert any("app.serve" in name for name in names)
         os.kill(process, ending)
-        _, alive = psutil.wait_procs([demo, *started], timeout=60)
+        _, alive = psutil.wait_procs([demo, *started], timeout=120)
         assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.vllm
 
 ENDPOINT = os.environ.get("EAB_VLLM_EVENTS", "")
 QUIET_SECONDS = 2.0  # without an event: all have come
-DEADLINE = 60.0  # seconds, until the server has found the listener
+DEADLINE = 120.0  # seconds, until the server has found the listener
 
 
 class Blocks:

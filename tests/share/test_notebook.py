@@ -46,7 +46,7 @@ class PatientModel(TableModel):
         self.may_go_on = threading.Semaphore(0)
 
     def forward(self, passes: Sequence[ForwardBatch]) -> Any:
-        assert self.may_go_on.acquire(timeout=20)
+        assert self.may_go_on.acquire(timeout=120)
         return super().forward(passes)
 
 

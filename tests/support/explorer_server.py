@@ -36,7 +36,7 @@ def serving(
         yield address, server.pid
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=120)
 
 
 def serve_command(port: int) -> list[str]:

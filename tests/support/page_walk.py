@@ -152,7 +152,7 @@ class Tab(AppTest):
 
 def opened(page: str = "explore", **query: object) -> Tab:
     """A tab that was opened with this query and then went to this page."""
-    tab = Tab(MAIN, default_timeout=60)
+    tab = Tab(MAIN, default_timeout=120)
     for name, value in query.items():
         tab.query_params[name] = str(value)
     tab.run()

@@ -128,7 +128,9 @@ def _read_part(path: Path) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
 
 def _parse(reader: "_Reader", size: int) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
     if reader.bytes(4) != MAGIC:
-        raise ModelError(f"{quoted(str(reader.path))} is no GGUF file: its first bytes are others")
+        raise ModelError(
+            f"{quoted(str(reader.path))} is not a GGUF file: it begins with other bytes"
+        )
     version, tensor_count, field_count = reader.numbers("IQQ")
     if version not in VERSIONS:
         raise _damaged(reader.path, f"its version is {version}; versions 2 and 3 can be read")
@@ -211,7 +213,7 @@ class _Reader:
         self.position += count
         data = self._file.read(count) if self.position <= self._end else b""
         if len(data) < count:
-            raise _damaged(self.path, "it ends inside of its header, or that is too large")
+            raise _damaged(self.path, "it ends within its header, or the header is too large")
         return data
 
     def numbers(self, kinds: str) -> tuple[Any, ...]:

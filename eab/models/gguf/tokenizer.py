@@ -55,7 +55,7 @@ def tokenizer_of(name: str, header: Header) -> PreTrainedTokenizerBase:
     marked = _marked_tokens(header)
     template = header.metadata.get("tokenizer.chat_template")
     if not isinstance(template, str | None):
-        raise header.refusal(f"its chat template is {quoted(template)}, which is no text")
+        raise header.refusal(f"its chat template is {quoted(template)}, which is not text")
     try:
         backend, _ = convert_gguf_tokenizer(header.architecture, described)
         backend = _as_in_the_file(backend, header)
@@ -166,5 +166,7 @@ def generation_of(header: Header) -> GenerationConfig:
     given = {name: value for name, value in sampling.items() if value is not None}
     for name, value in given.items():
         if type(value) not in (int, float) or not isfinite(value):
-            raise header.refusal(f"its recommended {name} is {quoted(value)}, which is no number")
+            raise header.refusal(
+                f"its recommended {name} is {quoted(value)}, which is not a number"
+            )
     return GenerationConfig(eos_token_id=sorted(ends - {None}), **given)

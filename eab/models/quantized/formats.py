@@ -132,5 +132,5 @@ def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> 
         if not difference < error:
             return f"its products are wrong by {difference:.0%}"
         if not torch.equal(together[-1:], alone):
-            return "the result of a row depends on the rows beside it"
+            return "the result of a row depends on the other rows of the batch"
     return ""

@@ -24,7 +24,7 @@ def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_a
 def test_a_tab_finds_its_own_run_by_its_number() -> None:
     page = opened().start("Once upon a time", 256)
     page.session_state["batching_view"] = "Now"
-    page.go_to("batching").until(lambda: "Yours is run " in page.said)
+    page.go_to("batching").until(lambda: "Your run is number " in page.said)
     for live in worker().remembered:
         live.stop()
 

@@ -280,7 +280,7 @@ def test_prompts_that_cannot_be_swept_are_explained(page: Tab, own: str, message
 
 
 def test_the_settings_of_a_cell_go_into_the_controls_of_explore(page: Tab) -> None:
-    never_on_explore = Tab(MAIN, default_timeout=60).go_to("tune").press("tune_open")
+    never_on_explore = Tab(MAIN, default_timeout=120).go_to("tune").press("tune_open")
     page.put(tune_cell_setting=1).press("tune_use")
     recorded = bundled_runs.tuning().cells[0]
     assert page.session_state["set_max_new_tokens"] == recorded.config.max_new_tokens == 12

@@ -128,7 +128,7 @@ def slow_model_cache(started: threading.Event, may_end: threading.Event) -> Mode
     def load(name: str) -> object:
         if name == "slow":
             started.set()
-            may_end.wait(20)
+            may_end.wait(120)
         return embedded
 
     return ModelCache(load)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     started, may_end = threading.Event(), threading.Event()
     worker = Worker(slow_model_cache(started, may_end))
     slow = start(worker, model="slow")
-    assert started.wait(10)
+    assert started.wait(120)
     ended(start(worker))
     assert slow.status == "loading"
     slow.stop()

@@ -167,7 +167,7 @@ def test_now_says_who_is_served_and_how_fast() -> None:
     found = timed(-8.0, -1.5, -1.0)
     assert rate(found) == pytest.approx((3 + 3) / 5.0)
     assert now_sentence(found, 2, 1) == (
-        "2 runs are in the batch, 1 waits; 1 new tokens per second, 2.0 KiB of KV held beside the prefix cache."
+        "2 runs are in the batch, 1 waits; 1 new tokens per second, 2.0 KiB of KV held, not counting the prefix cache."
     )
     assert now_sentence(found, 0, 0) == NOTHING_SERVED
 

@@ -26,7 +26,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
     for length in (*range(4, begin, 97), begin - 1, begin, (begin + end) // 2, end - last, end - 1):
         (tmp_path / "a.gguf").write_bytes(data[:length])
         message = refusal(tmp_path / "a.gguf")
-        assert "ends inside of its header" in message or "its tensors take more" in message
+        assert "ends within its header" in message or "its tensors take more" in message
     for length in range(4):
         (tmp_path / "a.gguf").write_bytes(data[:length])
         assert "is not a GGUF model" in refusal(tmp_path / "a.gguf")
@@ -60,7 +60,7 @@ def test_a_wrong_beginning_is_refused(change, reason, raw, refused):
 ARRAY = 9
 HOSTILE_VALUES = {
     "a long text": (struct.pack("<IQ", 8, 2**63), "bytes of a text"),
-    "a text over the file": (struct.pack("<IQ", 8, 2**20), "ends inside of its header"),
+    "a text over the file": (struct.pack("<IQ", 8, 2**20), "ends within its header"),
     "many numbers": (struct.pack("<IIQ", ARRAY, 4, 2**63), "elements of arrays"),
     "numbers over the file": (struct.pack("<IIQ", ARRAY, 12, 2_400_000), "ends inside"),
     "many texts": (struct.pack("<IIQ", ARRAY, 8, 2**64 - 1), "elements of arrays"),

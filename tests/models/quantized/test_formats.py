@@ -233,7 +233,7 @@ class Missing(Int8Linear):
     ("layer", "reason"),
     [
         (Wrong, "its products are wrong by"),
-        (Leaning, "the result of a row depends on the rows beside it"),
+        (Leaning, "the result of a row depends on the other rows of the batch"),
         (Missing, "PyTorch lacks it"),
     ],
 )
