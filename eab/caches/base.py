@@ -66,7 +66,7 @@ class ForwardBatch:
     static_buffers: "StaticBuffers | None" = None
     # Whether nobody waits for this batch any longer; for models that take long
     given_up: Callable[[], bool] = _never
-    long: bool = False  # whether texts are read as beyond `KVShape.turns_at`
+    long: bool = False  # whether texts are read as beyond `KVShape.rope_switch`
     prefix: "ReadPrefix | None" = None  # what it reads of the prefix cache, before its own rows
 
 

@@ -49,7 +49,7 @@ class Prefixes:
 
 def can_reuse(shape: KVShape) -> bool:
     """Whether rows of one text serve any other that begins alike, whatever follows."""
-    return shape.blocks is None and shape.own is None and not shape.turns_at
+    return shape.blocks is None and shape.own is None and not shape.rope_switch
 
 
 def prefix_cache(shape: KVShape, mib: float = PREFIX_CACHE_MIB) -> PrefixCache | None:

@@ -51,7 +51,7 @@ class KVShape:
     attention: tuple[LayerAttention, ...] = ()
     own_attention: bool = False  # whether the model computes attention itself, over rows as shown
     # The length beyond which a text has other K and V, also of its first tokens (longrope); 0: none
-    turns_at: int = 0
+    rope_switch: int = 0
 
     def layer(self, index: int) -> LayerAttention:
         """The attention of a layer."""

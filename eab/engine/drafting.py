@@ -39,12 +39,12 @@ class Drafting:
         """The most draft tokens of so many paths in a pass."""
         return 0 if self._speculator is None else MAX_DRAFT * paths
 
-    def propose(self, leaves: Sequence[Leaf], longest: int, turns_at: int) -> None:
+    def propose(self, leaves: Sequence[Leaf], longest: int, rope_switch: int) -> None:
         """Ask the drafter for tokens after each path.
 
         Args:
             longest: New tokens that a path may have.
-            turns_at: The most tokens of a text in this pass; 0: any number.
+            rope_switch: The most tokens of a text in this pass; 0: any number.
         """
         if self._speculator is None:
             return
@@ -53,8 +53,8 @@ class Drafting:
             tokens = self._paths.lookahead[leaf.path].tokens
             step = len(tokens) - self._paths.prompt_length
             limit = longest - 1 - step
-            if turns_at:
-                limit = min(limit, turns_at - len(tokens))
+            if rope_switch:
+                limit = min(limit, rope_switch - len(tokens))
             requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, limit))
         for leaf, drafted in zip(leaves, self._speculator.propose(requests), strict=True):
             self._paths.lookahead[leaf.path].draft_tokens = drafted

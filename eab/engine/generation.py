@@ -57,8 +57,8 @@ class Generation:
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self.has_begun = False  # whether it has taken over what the prefix cache holds
         self._recovery: PreemptionRecovery | StateRecovery | None = None  # of what was freed
-        self._turns_at = model.kv_shape.turns_at
-        self._long = 0 < self._turns_at < self.paths.prompt_length  # whether it has turned
+        self._rope_switch = model.kv_shape.rope_switch
+        self._long = 0 < self._rope_switch < self.paths.prompt_length  # after the switch
 
     @property
     def live(self) -> list[Leaf]:
@@ -145,8 +145,8 @@ class Generation:
         self.reuse_prefix()
         if self._recovery is None:
             self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
-            if self._turns_at > 0 and not self._long:
-                self._turn()
+            if self._rope_switch > 0 and not self._long:
+                self._switch_rope()
         if self._recovery is not None:
             batch = self._recovery.prepare(min(prefill_limit, PREFILL_CHUNK))
             return replace(batch, long=self._long), []
@@ -154,8 +154,8 @@ class Generation:
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         if not self.prefilling:
-            turns_at = 0 if self._long else self._turns_at  # a pass reads all texts in one way
-            self.drafting.propose(self._in_pass, self.config.max_new_tokens, turns_at)
+            switch = 0 if self._long else self._rope_switch  # a pass reads all texts in one way
+            self.drafting.propose(self._in_pass, self.config.max_new_tokens, switch)
         try:
             batch = self._batch(pending)
         except MemoryLimitError:  # there may be room without the draft tokens
@@ -166,12 +166,12 @@ class Generation:
         growths = ([first] if first else []) + list(batch.growths)
         return replace(batch, long=self._long), [RowsAllocated(self.step, one) for one in growths]
 
-    def _turn(self) -> None:
+    def _switch_rope(self) -> None:
         """Where longer texts have other K and V, compute all of them again once all paths are that
         long; until then, those that are wait for the others.
         """
-        states = self.paths.lookahead
-        short = [leaf for leaf in self._in_pass if len(states[leaf.path].tokens) <= self._turns_at]
+        states, switch = self.paths.lookahead, self._rope_switch
+        short = [leaf for leaf in self._in_pass if len(states[leaf.path].tokens) <= switch]
         if short:
             self._in_pass = short
             return
@@ -187,7 +187,7 @@ class Generation:
         """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
         chunks: what they report as copied must not depend on the other runs in the pass.
         """
-        if self._long and self.step > 0:  # texts that have turned
+        if self._long and self.step > 0:  # texts that are computed again
             return max(len(state.tokens) for state in self.paths.lookahead.values())
         own = self._model.kv_shape.own
         if own is not None and own.whole_prompts:

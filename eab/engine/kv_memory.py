@@ -36,7 +36,7 @@ class HoldsRows(Protocol):
 Run = TypeVar("Run", bound=HoldsRows)
 
 
-def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
+def runs_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
     """Pause the last runs, and free their rows, until the others, which are returned,
     hold at most `limit` bytes.
 

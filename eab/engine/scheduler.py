@@ -22,7 +22,7 @@ from eab.engine.fair_queue import FairQueue
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
 from eab.engine.handle import Handle
-from eab.engine.kv_memory import those_that_fit
+from eab.engine.kv_memory import runs_that_fit
 from eab.engine.owner_shares import TokensServed, within_shares
 from eab.engine.request import Request
 from eab.models.base import LanguageModel
@@ -154,7 +154,7 @@ class Scheduler:
         """One shared forward pass; returns the runs that were served, that ended or began."""
         changed = self.begin()
         self._make_room(sum(handle.kv_next for handle in self._running))
-        self._fitting = those_that_fit(self._by_priority(), self._kv_room)
+        self._fitting = runs_that_fit(self._by_priority(), self._kv_room)
         parts = self._schedule()
         if parts:
             run_pass(self.model, list(parts.values()))
@@ -244,7 +244,7 @@ class Scheduler:
             prompts.sort(key=lambda handle: handle.generation.pending_tokens)
         left, reserved = self.token_budget, self._reserved(prompts)
         chosen: dict[Handle, Part] = {}
-        share, begun = self._share_of_begun(order), 0
+        share, begun = self._tokens_for_decoding(order), 0
         decoding = [run for run in order if run not in prompts and (run.starting or share)]
         owners = {handle.owner for handle in order}
         for handle in within_shares(decoding, alone=len(owners) == 1):
@@ -266,7 +266,7 @@ class Scheduler:
                 left -= tokens
         return chosen
 
-    def _share_of_begun(self, fitting: Sequence[Handle]) -> int:
+    def _tokens_for_decoding(self, fitting: Sequence[Handle]) -> int:
         """Tokens of a pass for the runs that have tokens already. While another run has none, most
         passes leave them out and so stay short: the probe of a threshold takes many passes. A run
         with more paths than that is served alone.

@@ -77,9 +77,9 @@ class HuggingFaceModel(TransformersModel):
         refuse_by_config(model)
         text_config = model.config.get_text_config()
         context, original = full_context(text_config), original_length(text_config)
-        turns = 0 < original < context
-        if turns and not let_read_long_texts(model, original):
-            turns, context = False, original
+        switches = 0 < original < context
+        if switches and not let_read_long_texts(model, original):
+            switches, context = False, original
         super().__init__(model, tokenizer, name, context, stored)
         self._parameters = signature(model.forward).parameters
         # Whether it computes logits only where they are wanted
@@ -93,13 +93,13 @@ class HuggingFaceModel(TransformersModel):
         try:
             tokens = tokens_to_check(min(12, self.context), int(text_config.vocab_size))
             shape = read_attention(model, tokens, self.context)
-            shape = replace(shape, turns_at=original if turns else 0)
+            shape = replace(shape, rope_switch=original if switches else 0)
             self._describe(shape, sha256, layer_rows(shape))
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
             self._check_against_plain_forward()
-            if turns:
+            if switches:
                 self._check_long_texts(before)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
@@ -176,7 +176,7 @@ class HuggingFaceModel(TransformersModel):
     @torch.inference_mode()
     def _check_long_texts(self, implementation: str) -> None:
         """Compare the beginning of a text that has a last token beyond the original length."""
-        tokens, original = self._tokens_to_check, self.kv_shape.turns_at
+        tokens, original = self._tokens_to_check, self.kv_shape.rope_switch
         tokens = tokens[:original]
         ids = torch.tensor([[*tokens, 0]], device=self.kv_shape.device)
         positions = torch.tensor([[*range(len(tokens)), original]], device=self.kv_shape.device)

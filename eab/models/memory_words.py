@@ -11,9 +11,9 @@ def rows_words(shape: KVShape) -> str:
     if borrowing:
         verb = "reads" if borrowing == 1 else "read"
         reaches += f" {_share(borrowing, shape)} {verb} the rows of another layer."
-    if shape.turns_at:
+    if shape.rope_switch:
         reaches += (
-            f" In texts of more than {counted(shape.turns_at, 'token')} the model rotates all "
+            f" In texts of more than {counted(shape.rope_switch, 'token')} the model rotates all "
             "positions by other factors (longrope): a run that grows beyond computes its rows "
             "again, once."
         )

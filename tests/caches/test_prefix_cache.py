@@ -167,8 +167,8 @@ def test_any_order_of_adding_holding_and_evicting():
     run_state_machine_as_test(Texts, settings=settings(max_examples=150, stateful_step_count=40))
 
 
-@pytest.mark.parametrize("turns_at", [0, 64])
-def test_rows_that_depend_on_the_length_of_the_text_serve_no_other(turns_at):
+@pytest.mark.parametrize("rope_switch", [0, 64])
+def test_rows_that_depend_on_the_length_of_the_text_serve_no_other(rope_switch):
     from eab.caches.prefixed_tree import can_reuse
 
-    assert can_reuse(replace(SHAPE, turns_at=turns_at)) == (turns_at == 0)
+    assert can_reuse(replace(SHAPE, rope_switch=rope_switch)) == (rope_switch == 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.engine.kv_memory import those_that_fit
+from eab.engine.kv_memory import runs_that_fit
 
 
 @dataclass(eq=False)
@@ -30,14 +30,14 @@ class Rows:
 
 def test_the_youngest_pauses_first_and_is_freed_only_if_that_is_not_enough():
     first, second, third = runs = [Rows(10, 2), Rows(10, 2), Rows(10, 2)]
-    assert those_that_fit(runs, 36) == runs
-    assert those_that_fit(runs, 34) == [first, second]
+    assert runs_that_fit(runs, 36) == runs
+    assert runs_that_fit(runs, 34) == [first, second]
     assert third.held == 10
-    assert those_that_fit(runs, 33) == [first, second]
+    assert runs_that_fit(runs, 33) == [first, second]
     assert third.held == 0
-    assert those_that_fit(runs, 20) == [first]
+    assert runs_that_fit(runs, 20) == [first]
     assert second.held == 0
-    assert those_that_fit(runs, 1) == [first], "the oldest always goes on"
+    assert runs_that_fit(runs, 1) == [first], "the oldest always goes on"
 
 
 @given(
@@ -49,7 +49,7 @@ def test_the_youngest_pauses_first_and_is_freed_only_if_that_is_not_enough():
 )
 def test_what_goes_on_fits_and_nobody_is_freed_without_need(runs, limit):
     before = [run.held for run in runs]
-    going = those_that_fit(runs, limit)
+    going = runs_that_fit(runs, limit)
     paused = runs[len(going) :]
     assert going == runs[: len(going)] != []
     after = sum(run.kv_next for run in going) + sum(run.kv_held for run in paused)
