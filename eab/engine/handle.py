@@ -72,14 +72,9 @@ class Handle:
         """End it before its next pass; may be called from any thread."""
         self._stop = True
 
-    @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it ends before its next pass."""
         return (self._stop or self._should_stop()) and not self.ended
-
-    def is_given_up(self) -> bool:
-        """Whether nobody waits for the pass that it is in."""
-        return self.stopping
 
     @property
     def generation(self) -> Generation:

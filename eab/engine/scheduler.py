@@ -172,10 +172,10 @@ class Scheduler:
 
     def _end_stopped(self) -> list[Handle]:
         with self._lock:
-            waiting = [handle for handle in self._queue.entries if handle.stopping]
+            waiting = [handle for handle in self._queue.entries if handle.is_stopping()]
             for handle in waiting:
                 self._queue.remove(handle)
-        stopped = [*waiting, *(handle for handle in self._running if handle.stopping)]
+        stopped = [*waiting, *(handle for handle in self._running if handle.is_stopping())]
         for handle in stopped:
             handle.end_stopped()
         self._keep_running(self._running)
@@ -251,7 +251,7 @@ class Scheduler:
             tokens = handle.generation.pending_tokens
             in_share = handle.starting or not begun or begun + tokens <= share
             if (in_share and tokens + reserved <= left) or not chosen:
-                chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
+                chosen[handle] = Part(handle.generation, given_up=handle.is_stopping)
                 left -= tokens
                 begun += 0 if handle.starting else tokens
         left = max(left, reserved)
@@ -262,7 +262,7 @@ class Scheduler:
             tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
             whole = tokens == handle.generation.pending_tokens
             if whole or tokens >= MIN_PREFILL_CHUNK or not chosen:
-                chosen[handle] = Part(handle.generation, tokens, handle.is_given_up)
+                chosen[handle] = Part(handle.generation, tokens, handle.is_stopping)
                 left -= tokens
         return chosen
 

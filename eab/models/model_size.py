@@ -46,14 +46,14 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
     Raises:
         ModelError: It asks for too much, or cannot be used.
     """
-    told = PreTrainedConfig.get_config_dict(source, **options)[0]
-    refuse_absurd_counts(name, told)
+    raw = PreTrainedConfig.get_config_dict(source, **options)[0]
+    refuse_absurd_counts(name, raw)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
     except Exception as error:  # transformers raises anything for a damaged or hostile config
         raise ModelError(
             f"the model {quoted(name)} cannot be loaded: its config.json cannot be used "
-            f"({_wrong_list(told) or _wrong_value(told, error) or reason_of(error)})"
+            f"({_wrong_list(raw) or _wrong_value(raw, error) or reason_of(error)})"
         ) from error
     return config
 
