@@ -86,9 +86,9 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 }
 
 
+@messages.errors_as_message()
 def start(experiment: Experiment) -> None:
-    with messages.errors_as_message():
-        measurements.start(experiment, int(st.session_state.bmc_rows), model_choice.name())
+    measurements.start(experiment, int(st.session_state.bmc_rows), model_choice.name())
 
 
 def your_run() -> None:

@@ -41,16 +41,16 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     return diff.side_of(source, side, like)
 
 
+@messages.errors_as_message()
 def open_upload(side: str) -> None:
     upload = st.session_state[f"diff_upload_{side}"]
-    with messages.errors_as_message():
-        if upload is not None:
-            diff.read_file(upload.getvalue(), upload.name, side)
+    if upload is not None:
+        diff.read_file(upload.getvalue(), upload.name, side)
 
 
+@messages.errors_as_message()
 def start(like: Side, budget: Budget) -> None:
-    with messages.errors_as_message():
-        diff.start_sampling(like.run, budget)
+    diff.start_sampling(like.run, budget)
 
 
 def sampling(a: Side, active: bool) -> None:

@@ -43,16 +43,16 @@ def own_prompt() -> None:
         controls.leave_example(current.started)
 
 
+@messages.errors_as_message()
 def run() -> None:
     controls.ensure_defaults()
     own_prompt()
-    with messages.errors_as_message():
-        config = BranchingConfig.from_settings(controls.settings())
-        chat = controls.messages()
-        probe.stop()
-        tab.start(controls.prompt(), config, model_choice.name(), chat)
-        open_menu.clear_choices()
-        conversation.keep(chat)
+    config = BranchingConfig.from_settings(controls.settings())
+    chat = controls.messages()
+    probe.stop()
+    tab.start(controls.prompt(), config, model_choice.name(), chat)
+    open_menu.clear_choices()
+    conversation.keep(chat)
 
 
 def grow(address: tab.TokenAddress) -> None:

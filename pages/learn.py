@@ -30,12 +30,12 @@ def choose() -> None:
     learning.choose(lesson_shelf.find(st.session_state.lesson_list))
 
 
+@messages.errors_as_message()
 def upload() -> None:
     """Open the lesson file that was uploaded, or explain what is wrong with it."""
     file = st.session_state.lesson_upload
-    with messages.errors_as_message():
-        if file is not None:
-            learning.choose(lesson_shelf.add(file.getvalue()))
+    if file is not None:
+        learning.choose(lesson_shelf.add(file.getvalue()))
 
 
 def choice(lesson: Lesson) -> None:

@@ -47,12 +47,10 @@ Batching, Now).
 """
 
 
+@messages.errors_as_message()
 def run() -> None:
-    with messages.errors_as_message():
-        config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        CACHES.start(
-            comparison_job(controls.prompt(), config, model_choice.name(), cache_variants())
-        )
+    config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
+    CACHES.start(comparison_job(controls.prompt(), config, model_choice.name(), cache_variants()))
 
 
 def results(compared: VariantRuns, key: str) -> None:

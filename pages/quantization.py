@@ -155,9 +155,9 @@ def measure_bar() -> None:
     )
 
 
+@messages.errors_as_message()
 def start() -> None:
-    with messages.errors_as_message():
-        FORMATS.start(formats_job(st.session_state.formats_prompt, base_model(model_choice.name())))
+    FORMATS.start(formats_job(st.session_state.formats_prompt, base_model(model_choice.name())))
 
 
 def your_run() -> None:
@@ -195,9 +195,9 @@ def your_run() -> None:
         difference(run, other, f"{explored.key} {displayed.key}")
 
 
+@messages.errors_as_message()
 def start_run(run: RunState) -> None:
-    with messages.errors_as_message():
-        run_with(run, st.session_state.quantized_weights)
+    run_with(run, st.session_state.quantized_weights)
 
 
 def difference(a: RunState, b: RunState, key: str) -> None:

@@ -39,19 +39,15 @@ rows of rejected ones are freed without copying.
 """
 
 
+@messages.errors_as_message()
 def run() -> None:
-    with messages.errors_as_message():
-        config = BranchingConfig.from_settings(
-            controls.settings() | {"drafter": "none", "draft_length": 0}
-        )
-        if st.session_state.decode_varied == ONE_TEXT:
-            config = replace(
-                config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
-            )
-        compared = draft_length_variants(st.session_state.drafter_varied)
-        DRAFT_LENGTHS.start(
-            comparison_job(controls.prompt(), config, model_choice.name(), compared)
-        )
+    config = BranchingConfig.from_settings(
+        controls.settings() | {"drafter": "none", "draft_length": 0}
+    )
+    if st.session_state.decode_varied == ONE_TEXT:
+        config = replace(config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats")
+    compared = draft_length_variants(st.session_state.drafter_varied)
+    DRAFT_LENGTHS.start(comparison_job(controls.prompt(), config, model_choice.name(), compared))
 
 
 def results(compared: VariantRuns, key: str) -> None:

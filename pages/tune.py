@@ -84,18 +84,18 @@ def resume_button(place: DeltaGenerator) -> None:
     )
 
 
+@messages.errors_as_message()
 def resume() -> None:
-    with messages.errors_as_message():
-        if (plan := SWEEP.displayed().state.plan) is not None:
-            sweep_editor.check_plan(plan)
-        tuning.resume()
+    if (plan := SWEEP.displayed().state.plan) is not None:
+        sweep_editor.check_plan(plan)
+    tuning.resume()
 
 
+@messages.errors_as_message()
 def start() -> None:
-    with messages.errors_as_message():
-        chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
-        sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
-        tuning.start("sweep", chosen, asked, model_choice.name())
+    chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
+    sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
+    tuning.start("sweep", chosen, asked, model_choice.name())
 
 
 def needs() -> str:

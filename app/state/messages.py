@@ -27,7 +27,7 @@ def clear() -> None:
 
 @contextmanager
 def errors_as_message() -> Iterator[None]:
-    """Remove the message, and keep what is refused inside as the new one."""
+    """Remove the message, and keep what is refused inside as the new one; also a decorator."""
     clear()
     try:
         yield

@@ -127,28 +127,28 @@ def _selected(shown: View) -> tuple[RunState, int, int] | None:
     return (run, path, index) if known else None
 
 
+@messages.errors_as_message()
 def _ask(room: Classroom, question: Question) -> None:
-    with messages.errors_as_message():
-        _put(room, question)
+    _put(room, question)
 
 
+@messages.errors_as_message()
 def _ask_of_lesson(room: Classroom, shown: View) -> None:
-    with messages.errors_as_message():
-        lesson, fed = learning.lesson(), shown.fed
-        question = lesson.question
-        value = None if fed is None else question.quantity.value(fed.sources)
-        if fed is None or value is None:
-            raise ClassError("your run does not have this number; choose the example on the page")
-        title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
-        right = question.range_of(value)
-        _put(room, Question(title, ranges, right=right, lesson=(lesson.id, fed.key)))
+    lesson, fed = learning.lesson(), shown.fed
+    question = lesson.question
+    value = None if fed is None else question.quantity.value(fed.sources)
+    if fed is None or value is None:
+        raise ClassError("your run does not have this number; choose the example on the page")
+    title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
+    right = question.range_of(value)
+    _put(room, Question(title, ranges, right=right, lesson=(lesson.id, fed.key)))
 
 
+@messages.errors_as_message()
 def _ask_own(room: Classroom) -> None:
     lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
-    with messages.errors_as_message():
-        options = tuple(line for line in lines if line)
-        _put(room, Question(st.session_state[_TEXT].strip(), options))
+    options = tuple(line for line in lines if line)
+    _put(room, Question(st.session_state[_TEXT].strip(), options))
 
 
 def _put(room: Classroom, question: Question) -> None:
@@ -157,20 +157,20 @@ def _put(room: Classroom, question: Question) -> None:
     st.session_state[MENU] = False
 
 
+@messages.errors_as_message()
 def _reveal(room: Classroom) -> None:
-    with messages.errors_as_message():
-        room.reveal(room.key)
+    room.reveal(room.key)
 
 
+@messages.errors_as_message()
 def _dismiss(room: Classroom) -> None:
-    with messages.errors_as_message():
-        room.dismiss(room.key)
+    room.dismiss(room.key)
 
 
+@messages.errors_as_message()
 def _answer(room: Classroom, number: int) -> None:
     chosen = st.session_state[_answer_key(room, number)]
-    with messages.errors_as_message():
-        room.answer(push.session_id(), number, chosen)
+    room.answer(push.session_id(), number, chosen)
 
 
 def _answer_key(room: Classroom, number: int) -> str:

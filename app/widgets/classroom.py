@@ -78,14 +78,14 @@ def _entry() -> None:
             st.error(plain(problem))
 
 
+@messages.errors_as_message()
 def _start() -> None:
-    with messages.errors_as_message():
-        class_of_tab.start()
+    class_of_tab.start()
 
 
+@messages.errors_as_message()
 def _join() -> None:
-    with messages.errors_as_message():
-        class_of_tab.join(st.session_state.class_code)
+    class_of_tab.join(st.session_state.class_code)
 
 
 def _attend(member: Membership, page: str) -> None:
@@ -145,9 +145,9 @@ def _lecturer(member: Membership, state: ClassState) -> None:
         class_questions.lecturer(room, state.question)
 
 
+@messages.errors_as_message()
 def _end(member: Membership) -> None:
-    with messages.errors_as_message():
-        member.room.end(member.room.key)
+    member.room.end(member.room.key)
 
 
 def _invitation(code: str) -> None:

@@ -235,9 +235,9 @@ def _draw_getting() -> None:
         st.info("This model is not on this server. Recorded runs can still be opened.")
 
 
+@messages.errors_as_message()
 def _start_getting() -> None:
-    with messages.errors_as_message():
-        getting().start()
+    getting().start()
 
 
 def draw_weights() -> None:

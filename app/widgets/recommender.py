@@ -103,13 +103,13 @@ def _wanted() -> tuple[Wanted, float]:
     return kind, float(st.session_state[_NUMBER])
 
 
+@messages.errors_as_message()
 def _predict() -> None:
-    with messages.errors_as_message():
-        target = _wanted()
-        config = pilot_config(sweep_editor.base(), *target)
-        grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
-        asked = sweep_editor.prompts(sweep_editor.PILOT_SET)
-        tuning.predict(grid, asked, model_choice.name(), target)
+    target = _wanted()
+    config = pilot_config(sweep_editor.base(), *target)
+    grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
+    asked = sweep_editor.prompts(sweep_editor.PILOT_SET)
+    tuning.predict(grid, asked, model_choice.name(), target)
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:

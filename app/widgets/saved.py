@@ -94,16 +94,16 @@ class Gallery(Generic[Kept]):
             width="stretch",
         )
 
+    @messages.errors_as_message()
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
-        with messages.errors_as_message():
-            self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
-            # sent to the browser, which would keep the old name
-            st.session_state[self.chosen] = saved_id
+        self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
+        # sent to the browser, which would keep the old name
+        st.session_state[self.chosen] = saved_id
 
+    @messages.errors_as_message()
     def _delete(self, store: NamedStore[Kept], chosen: Saved) -> None:
-        with messages.errors_as_message():
-            store.delete(chosen.id)
-            st.session_state[self._key("deleted")] = chosen
+        store.delete(chosen.id)
+        st.session_state[self._key("deleted")] = chosen
 
     def _undo(self, store: NamedStore[Kept]) -> None:
         deleted: Saved | None = st.session_state.get(self._key("deleted"))
@@ -112,10 +112,10 @@ class Gallery(Generic[Kept]):
         st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
         st.button("Undo", on_click=self._restore, args=(store, deleted), key=self._key("undo"))
 
+    @messages.errors_as_message()
     def _restore(self, store: NamedStore[Kept], deleted: Saved) -> None:
         st.session_state[self._key("deleted")] = None
-        with messages.errors_as_message():
-            store.restore(deleted.id)
+        store.restore(deleted.id)
 
     def _save(self, store: NamedStore[Kept], content: Kept, name: str) -> None:
         suggested = shorten(" ".join(token_text.visible(name).split()), 40)
@@ -128,12 +128,12 @@ class Gallery(Generic[Kept]):
             width="stretch",
         )
 
+    @messages.errors_as_message()
     def _keep(self, store: NamedStore[Kept], content: Kept, suggested: str) -> None:
         key = self._key("name")
-        with messages.errors_as_message():
-            store.save(st.session_state[key].strip() or suggested, content)
-            st.session_state[key] = ""
-            st.toast("Saved")
+        store.save(st.session_state[key].strip() or suggested, content)
+        st.session_state[key] = ""
+        st.toast("Saved")
 
 
 def _label(saved: Saved) -> str:

@@ -126,11 +126,11 @@ def _words(cell: Cell) -> str:
     )
 
 
+@messages.errors_as_message()
 def _open_tree(cell: Cell, model_name: str) -> None:
     tab.current()  # a new tab has a run before another one is started
-    with messages.errors_as_message():
-        tab.start(cell.prompt, cell.config, model_name)
-        controls.fill_from(cell.prompt, cell.config, model_name)
+    tab.start(cell.prompt, cell.config, model_name)
+    controls.fill_from(cell.prompt, cell.config, model_name)
 
 
 def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:

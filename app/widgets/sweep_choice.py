@@ -69,23 +69,23 @@ def _show() -> None:
     tuning.show(st.session_state[_SHOWN])
 
 
+@messages.errors_as_message()
 def _rename() -> None:
-    with messages.errors_as_message():
-        tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
+    tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
 
 
+@messages.errors_as_message()
 def _open_upload() -> None:
     upload = st.session_state[_UPLOAD]
-    with messages.errors_as_message():
-        if upload is not None:
-            tuning.open_file(upload.getvalue(), upload.name)
+    if upload is not None:
+        tuning.open_file(upload.getvalue(), upload.name)
 
 
+@messages.errors_as_message()
 def _open_saved() -> None:
     sweep_id = st.session_state[_SAVED.chosen]
-    with messages.errors_as_message():
-        if sweep_id is not None:
-            tuning.open_saved(sweep_id)
+    if sweep_id is not None:
+        tuning.open_saved(sweep_id)
 
 
 _SAVED: Final[Gallery[TuningReport]] = Gallery(
