@@ -91,10 +91,10 @@ def next_lesson(lesson: Lesson) -> Lesson | None:
 
 def numbers(lesson: Lesson) -> None:
     """Where the numbers come from, and the choice where there is one."""
-    if learning.fed_by_lecturer(lesson):
+    if learning.uses_lecturers_data(lesson):
         st.caption("These numbers come from the class.")
         label = "Use yours" if learning.uses_own(lesson) else "Use the example"
-        st.button(label, on_click=learning.feed_oneself, key="lesson_feed")
+        st.button(label, on_click=learning.use_own_data, key="lesson_feed")
     elif learning.own_exists(lesson):
         st.segmented_control(
             "Numbers from",
@@ -128,19 +128,19 @@ with left:
     choice(lesson)
     way(lesson)
     numbers(lesson)
-fed = learning.fed(lesson)
-learning.enter(lesson, fed.run, lessons_on_page.view_name(lesson, fed))
-view = what_if.view_of(fed.run, learning.BOARD)
-shown = fed.run.run if view is None else view.run.run
+data = learning.data_of(lesson)
+learning.enter(lesson, data.run, lessons_on_page.view_name(lesson, data))
+view = what_if.view_of(data.run, learning.BOARD)
+shown = data.run.run if view is None else view.run.run
 assert shown is not None
-covered = lessons_on_page.is_covered(lesson, fed)
+covered = lessons_on_page.is_covered(lesson, data)
 with left:
     for problem in messages.problems(None, None):
         st.error(plain(problem))
     if learning.stage() == 0:
         st.text(lesson.summary)
     if not covered:
-        lessons_on_page.draw_words(lesson, fed, shown)
+        lessons_on_page.draw_words(lesson, data, shown)
     if learning.stage() == len(lesson.sections):
         st.page_link(f"../pages/{lesson.page}.py", label=f"More on the page {PAGES[lesson.page]}")
 with st.sidebar:
@@ -148,6 +148,6 @@ with st.sidebar:
 with right, st.container(key="lesson_picture"):
     if covered:
         with st.container(key="lesson_card"):
-            lessons_on_page.draw_words(lesson, fed, shown)
+            lessons_on_page.draw_words(lesson, data, shown)
     else:
-        lessons_on_page.draw_picture(lesson, fed, view)
+        lessons_on_page.draw_picture(lesson, data, view)

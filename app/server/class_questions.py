@@ -27,7 +27,7 @@ class Question:
     # what the model gave each of them; None if it has no opinion
     probabilities: tuple[float, ...] | None = None
     right: int | None = None  # the option that came true; None if there is none
-    # id and feed of the lesson whose question it is; None if it is of no lesson
+    # id of the lesson that asks it, and key of its data; None if no lesson asks it
     lesson: tuple[str, str] | None = None
     passage: str = ""  # the text that it is about, with a gap; empty if it is about none
 

@@ -75,7 +75,7 @@ class Classroom:
     def state(self) -> ClassState:
         """The class now; those who lost the connection are no longer counted."""
         with self._lock:
-            self._look_around()
+            self._drop_disconnected()
             return self._state
 
     def join(self, session: str, wake: Wake) -> ClassState:
@@ -84,7 +84,7 @@ class Classroom:
         """
         with self._lock:
             self._must_go_on()
-            self._look_around()
+            self._drop_disconnected()
             if session not in self._followers and len(self._followers) >= MAX_MEMBERS:
                 raise ClassError(
                     f"{MAX_MEMBERS} students follow this class, which is the limit; one of them "
@@ -134,7 +134,7 @@ class Classroom:
         with self._lock:
             self._must_lead(key)
             self._lecturers[session] = wake
-            self._look_around()
+            self._drop_disconnected()
             return self._state
 
     def show(self, key: str, shown: Any) -> None:
@@ -206,7 +206,7 @@ class Classroom:
         if self._state.ended:
             raise ClassError("this class has ended; ask for the code of another one")
 
-    def _look_around(self) -> None:
+    def _drop_disconnected(self) -> None:
         """Forget who has lost the connection, and end a class without a lecturer."""
         for members in (self._lecturers, self._followers):
             for session in [member for member in members if not self._connected(member)]:

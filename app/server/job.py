@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 
-class Folded(Protocol):
+class JobState(Protocol):
     """The result of the events of a job."""
 
     @property
@@ -32,10 +32,10 @@ class Folded(Protocol):
         """Fold one more event."""
 
 
-State = TypeVar("State", bound=Folded)
+State = TypeVar("State", bound=JobState)
 
 
-class Ready(NamedTuple):
+class JobContext(NamedTuple):
     """What a job begins with."""
 
     model: "LanguageModel"
@@ -43,7 +43,7 @@ class Ready(NamedTuple):
     requests: Sequence[Request]  # with no more KV memory than the server allows
 
 
-Begin: TypeAlias = Callable[[Ready], Request | Iterator[Any]]
+Begin: TypeAlias = Callable[[JobContext], Request | Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Job(Generic[State]):
         """The settings of all its runs."""
         return self.configs or [request.config for request in self.requests]
 
-    def within(self, limited: Callable[[BranchingConfig], BranchingConfig]) -> "Job[State]":
+    def with_limits(self, limited: Callable[[BranchingConfig], BranchingConfig]) -> "Job[State]":
         """The same job with limited settings."""
         requests = (replace(request, config=limited(request.config)) for request in self.requests)
         return replace(self, requests=tuple(requests))
@@ -86,7 +86,7 @@ def run_job(
     return _run(
         Request(prompt, config, messages=messages),
         model_name,
-        lambda ready: ready.requests[0],
+        lambda context: context.requests[0],
         "probe" if probe_only else "run",
     )
 
@@ -96,10 +96,10 @@ def grown_run_job(
 ) -> Job[RunFold]:
     """A run that continues another one with these tokens after its prompt."""
 
-    def begin(ready: Ready) -> Request:
+    def begin(context: JobContext) -> Request:
         from eab.engine.continuing import continue_from
 
-        return continue_from(ready.model, started, continued, ready.requests[0].config)
+        return continue_from(context.model, started, continued, context.requests[0].config)
 
     return _run(Request(started.prompt, config, messages=started.messages), model_name, begin)
 

@@ -41,10 +41,10 @@ class Growing(Protocol):
 
 
 @dataclass(frozen=True)
-class Shape(Generic[Kept]):
+class UnfinishedKind(Generic[Kept]):
     """How one kind of thing is written while it is made, and read again."""
 
-    kind: str  # of its jobs
+    job_kind: str
     suffix: str  # of its files
     has_begun: Callable[[LiveTask[Any]], bool]  # whether there is something to keep
     new_file: Callable[[Path], Growing]
@@ -55,8 +55,8 @@ class Shape(Generic[Kept]):
 class Unfinished(Generic[Kept]):
     """The files of what is being made, and of what others have left."""
 
-    def __init__(self, store: NamedStore[Kept], shape: Shape[Kept]) -> None:
-        self._store, self._shape = store, shape
+    def __init__(self, store: NamedStore[Kept], kind: UnfinishedKind[Kept]) -> None:
+        self._store, self._kind = store, kind
         self._folder = store.path.with_suffix(".unfinished")
         self._growing: dict[str, _File] = {}
 
@@ -71,24 +71,24 @@ class Unfinished(Generic[Kept]):
             self._growing[task_id].write(task)
 
     def _is_active(self, task: LiveTask[Any]) -> bool:
-        return task.active and task.job.kind == self._shape.kind and self._shape.has_begun(task)
+        return task.active and task.job.kind == self._kind.job_kind and self._kind.has_begun(task)
 
     def _new_file(self) -> "_File":
         with suppress(OSError):  # the file will say so, once
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / f"{secrets.token_hex(8)}{self._shape.suffix}"
-        return _File(path, self._shape.new_file(path), self._shape.kind)
+        path = self._folder / f"{secrets.token_hex(8)}{self._kind.suffix}"
+        return _File(path, self._kind.new_file(path), self._kind.job_kind)
 
-    def adopt(self) -> list[str]:
+    def recover(self) -> list[str]:
         """Save what others have left; returns the names. What cannot be saved now stays."""
-        files = sorted(self._folder.glob(f"*{self._shape.suffix}"))
-        return [name for file in files if (name := self._adopted(file))]
+        files = sorted(self._folder.glob(f"*{self._kind.suffix}"))
+        return [name for file in files if (name := self._recovered(file))]
 
-    def _adopted(self, file: Path) -> str:
+    def _recovered(self, file: Path) -> str:
         try:
             with file.open("r+b") as opened:
                 lock(opened)
-                found = self._shape.read(opened.read())
+                found = self._kind.read(opened.read())
                 name = self._store.save(*found).name if found is not None else ""
                 with suppress(OSError):  # where open files cannot be deleted
                     file.unlink()
@@ -96,7 +96,9 @@ class Unfinished(Generic[Kept]):
         except OSError:  # the server that writes it lives, or the folder cannot be changed
             return ""
         except EabError as error:
-            _LOGGER.warning("the unfinished %s %s is not saved: %s", self._shape.kind, file, error)
+            _LOGGER.warning(
+                "the unfinished %s %s is not saved: %s", self._kind.job_kind, file, error
+            )
             return ""
         return name
 
@@ -143,7 +145,7 @@ class Keeper:
 
     def _work(self) -> None:
         for kind in self._kinds:
-            self._do(kind.adopt)
+            self._do(kind.recover)
         while not self._closed.wait(EVERY):
             self._write()
 

@@ -11,7 +11,7 @@ from app.server.live_run import LiveTask
 from app.server.named_store import MAX_NAME
 from app.server.store import default_store
 from app.server.sweep_store import default_sweep_store
-from app.server.unfinished import Shape, Unfinished
+from app.server.unfinished import Unfinished, UnfinishedKind
 from eab import record, token_text
 from eab.events import Event
 from eab.formatting import counted, shortened
@@ -100,15 +100,15 @@ def _sweep(data: bytes) -> tuple[str, TuningReport] | None:
     return f"Sweep (breaks off after {report.made})" if report.missing else "Sweep", report
 
 
-RUN: Final = Shape(
-    kind="run",
+RUN: Final = UnfinishedKind(
+    job_kind="run",
     suffix=record.SUFFIX,
     has_begun=lambda live: live.state.run is not None and bool(live.state.run.steps),
     new_file=_GrowingRun,
     read=_run,
 )
-SWEEP: Final = Shape(
-    kind="sweep",
+SWEEP: Final = UnfinishedKind(
+    job_kind="sweep",
     suffix=".sweep",
     has_begun=lambda live: bool(live.state.cells),
     new_file=_GrowingSweep,

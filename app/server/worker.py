@@ -14,7 +14,7 @@ from app.server import metrics
 from app.server.admission import Admission
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
 from app.server.free_memory import give_back
-from app.server.job import Job, Ready, State
+from app.server.job import Job, JobContext, State
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
@@ -53,7 +53,7 @@ class Worker:
         """Start a job; LimitError if the rules forbid it. The queue is fair between owners; runs of
         one scope begin with what earlier ones have computed.
         """
-        live = LiveTask(job.within(self._admission.limited), owner, scope)
+        live = LiveTask(job.with_limits(self._admission.limited), owner, scope)
         self._admission.admit(live)
         self._registry.add(live)
         loading = threading.Thread(
@@ -135,7 +135,7 @@ class Worker:
                 self._admission.check_prompt(len(encode(model, request)))
                 check_request(model, request)
             draft = self._models.get(DRAFT) if job.needs_draft else None
-            asked = job.begin(Ready(model, draft, job.requests))
+            asked = job.begin(JobContext(model, draft, job.requests))
         except BaseException as error:  # a panic in compiled code is not an Exception
             live.fail(explain(error))
             return
@@ -152,9 +152,9 @@ class Worker:
             try:
                 self._serve()
             except BaseException as error:  # nobody else would tell those who wait
-                self._begin_anew(error)
+                self._restart_after(error)
 
-    def _begin_anew(self, error: BaseException) -> None:
+    def _restart_after(self, error: BaseException) -> None:
         words = explain_restart(error)
         with self._wake:
             self._registry.fail_begun(words)

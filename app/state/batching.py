@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from app.server.job import Job, Ready
+from app.server.job import Job, JobContext
 from app.state.slot import Slot
 from eab.engine.request import Request
 from eab.labs.batching.results import BatchingComparison, BatchingEvent, Workload
@@ -20,11 +20,11 @@ COMPARISON: Final = Slot(
 def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
     """The same requests, served in every way."""
 
-    def begin(ready: Ready) -> Iterator[BatchingEvent]:
+    def begin(context: JobContext) -> Iterator[BatchingEvent]:
         from eab.labs.batching.measure import compare_ways
         from eab.models.machine import describe_machine
 
-        return compare_ways(ready.model, workload, describe_machine(ready.model.card.device))
+        return compare_ways(context.model, workload, describe_machine(context.model.card.device))
 
     requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
     return Job("serving", model_name, BatchingComparison(), begin, requests)

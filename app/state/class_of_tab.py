@@ -16,7 +16,7 @@ from app.server.classroom import Classroom, ClassState
 from app.server.kept_classes import KeptClasses
 from app.server.store import store_path
 from app.state import learning, push, tab, what_if
-from app.state.learning import Fed
+from app.state.learning import LessonData
 from app.state.messages import notify
 from app.state.process import CLASS_SCOPE, owner
 from app.state.slot import note_in_url
@@ -50,7 +50,7 @@ class View:
     key: str  # of the run on Explore
     asked: Asked | None  # the what-if on Explore
     lesson: tuple[str, int] | None  # id and stage, on Learn
-    fed: Fed | None
+    data: LessonData | None
     lesson_asked: Asked | None  # the what-if on the board of the lesson
     run: OpenRun = field(compare=False)  # `key` stands for it where views are compared
     look: Look | None = None
@@ -118,14 +118,14 @@ def leave() -> None:
     member = membership()
     if member is not None:
         member.room.leave(push.session_id())
-    learning.feed_oneself()
+    learning.use_own_data()
     del st.session_state[_MEMBERSHIP], st.session_state[CLASS_SCOPE]
     for name in (CODE, KEY):
         if name in st.query_params:
             del st.query_params[name]
 
 
-def let_go(member: Membership) -> None:
+def stop_following(member: Membership) -> None:
     """Explore alone: what is on the screen stays, and goes its own way."""
     member.following = False
     member.room.leave(push.session_id())
@@ -179,18 +179,18 @@ def note_guess(member: Membership, asked: AskedInClass) -> bool:
     alone = member.role == "student" and not member.following
     if alone or not asked.revealed or of is None or right is None:
         return False
-    lesson, fed = learning.lesson(), learning.shown_feed()
-    if fed is None or (lesson.id, fed.key) != of or learning.guess(lesson, fed.key) is not None:
+    lesson, data = learning.lesson(), learning.shown_data()
+    if data is None or (lesson.id, data.key) != of or learning.guess(lesson, data.key) is not None:
         return False
     is_student = member.role == "student"
     guess = member.room.answer_of(push.session_id(), asked.number) if is_student else right
     if guess is None:
         return False
-    learning.note_guess(lesson, fed.key, guess)
+    learning.note_guess(lesson, data.key, guess)
     return True
 
 
-def go_along(member: Membership, view: View | None, page: str) -> str | None:
+def follow_lecturer(member: Membership, view: View | None, page: str) -> str | None:
     """Lead this tab to what the lecturer shows; returns the page to draw for that, or None."""
     if view is None:
         member.following = member.role == "student"
@@ -202,7 +202,7 @@ def go_along(member: Membership, view: View | None, page: str) -> str | None:
         member.view, member.tries = goal, 0
     elif member.tries >= _TRIES:  # it was there
         if here.place != goal.place:
-            let_go(member)
+            stop_following(member)
         return None
     if here == goal or member.tries == _TRIES - 1:
         member.tries = _TRIES
@@ -221,7 +221,7 @@ def _take_over(goal: View) -> None:
         try:
             chosen = lesson_shelf.find(goal.lesson[0])
             learning.choose(chosen, goal.lesson[1])
-            learning.feed(chosen, goal.fed)
+            learning.use_data(chosen, goal.data)
         except EabError as error:
             notify(str(error))
         what_if.ask_again(goal.lesson_asked, learning.BOARD)
@@ -229,12 +229,12 @@ def _take_over(goal: View) -> None:
 
 def _view(page: str) -> View:
     run = tab.displayed()
-    lesson, fed, asked = None, None, None
+    lesson, data, asked = None, None, None
     if page == LEARN:
         chosen = learning.lesson()
-        lesson, fed = (chosen.id, learning.stage()), learning.shown_feed()
+        lesson, data = (chosen.id, learning.stage()), learning.shown_data()
         asked = cast(Asked | None, st.session_state.get(learning.BOARD))
-    return View(page, run.key, what_if.asked_of(run.key), lesson, fed, asked, run)
+    return View(page, run.key, what_if.asked_of(run.key), lesson, data, asked, run)
 
 
 def _own_look(view: View) -> Look | None:

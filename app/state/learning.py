@@ -1,4 +1,4 @@
-"""Where one browser tab is in the lessons: which one, at which stage, and what feeds it."""
+"""Where one browser tab is in the lessons: which one, at which stage, and its data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
 OWN: Final = "lesson_own"  # key of the switch between the example and what was made in this tab
 _LESSON, _STAGE, _ENTERED = "lesson_id", "lesson_stage", "lesson_entered"
 _GUESSES, _SOLVED = "lesson_guesses", "lesson_solved"
-_FED, _GUEST = "lesson_fed", "lesson_guest"
+_DATA, _GUEST = "lesson_data", "lesson_guest"
 _SLOTS: Final[dict[str, Slot[Any]]] = {
     "caches": CACHES,
     "draft lengths": DRAFT_LENGTHS,
@@ -36,8 +36,8 @@ _SLOTS: Final[dict[str, Slot[Any]]] = {
 
 
 @dataclass(frozen=True)
-class Fed:
-    """What feeds the lesson."""
+class LessonData:
+    """What a lesson shows and computes its numbers from."""
 
     key: str  # for the guesses and the board, and where two are compared
     run: OpenRun = field(compare=False)  # on the board
@@ -83,19 +83,19 @@ def own_exists(chosen: Lesson) -> bool:
     return any(_is_own(source) for source in sources_of(chosen))
 
 
-def fed(chosen: Lesson) -> Fed:
-    """The example, or what the user chose of this tab; in a class, what the lecturer's lesson was
-    fed with, until the user chooses or leaves.
+def data_of(chosen: Lesson) -> LessonData:
+    """The example, or what the user chose of this tab; in a class, the data of the lecturer's
+    lesson, until the user chooses or leaves.
     """
-    current = _guest(chosen) or _fed(chosen)
-    st.session_state[_FED] = current
+    current = _guest(chosen) or _data(chosen)
+    st.session_state[_DATA] = current
     return current
 
 
-def fed_by_lecturer(chosen: Lesson) -> bool:
+def uses_lecturers_data(chosen: Lesson) -> bool:
     """Whether the lesson has other numbers than it would have in this tab outside the class."""
     guest = _guest(chosen)
-    return guest is not None and guest != _fed(chosen)
+    return guest is not None and guest != _data(chosen)
 
 
 def uses_own(chosen: Lesson) -> bool:
@@ -103,35 +103,35 @@ def uses_own(chosen: Lesson) -> bool:
     return bool(st.session_state.get(OWN)) and own_exists(chosen)
 
 
-def shown_feed() -> Fed | None:
-    """What fed the lesson when it was last drawn in this tab."""
-    return cast(Fed | None, st.session_state.get(_FED))
+def shown_data() -> LessonData | None:
+    """The data of the lesson when it was last drawn in this tab."""
+    return cast(LessonData | None, st.session_state.get(_DATA))
 
 
-def feed(chosen: Lesson, guest: Fed | None) -> None:
-    """Feed this lesson with what another tab made; None: with what this tab has."""
+def use_data(chosen: Lesson, guest: LessonData | None) -> None:
+    """Show this lesson with what another tab made; None: with what this tab has."""
     st.session_state[_GUEST] = chosen.id, guest
 
 
-def feed_oneself() -> None:
-    """Feed the lessons with what this tab has."""
+def use_own_data() -> None:
+    """Show the lessons with what this tab has."""
     st.session_state.pop(_GUEST, None)
 
 
-def _guest(chosen: Lesson) -> Fed | None:
+def _guest(chosen: Lesson) -> LessonData | None:
     lesson_id, guest = st.session_state.get(_GUEST, ("", None))
-    return cast(Fed | None, guest) if lesson_id == chosen.id else None
+    return cast(LessonData | None, guest) if lesson_id == chosen.id else None
 
 
-def _fed(chosen: Lesson) -> Fed:
+def _data(chosen: Lesson) -> LessonData:
     own = uses_own(chosen)
     run = _own_run() if own and _is_own("run") else _example(chosen)
     assert run.run is not None
     if not own:
-        return Fed(run.key, run, bundled_sources(run.run))
+        return LessonData(run.key, run, bundled_sources(run.run))
     shown = {name: slot.displayed() for name, slot in _SLOTS.items()}
     keys = [run.key, *(entry.key for entry in shown.values())]
-    return Fed(" ".join(keys), run, _sources(run.run, shown))
+    return LessonData(" ".join(keys), run, _sources(run.run, shown))
 
 
 def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
@@ -148,15 +148,15 @@ def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
     what_if.ask(run, run.key, threshold, r, BOARD)
 
 
-def guess(chosen: Lesson, feed: str) -> int | None:
+def guess(chosen: Lesson, key: str) -> int | None:
     """Which range was guessed; None before."""
     guesses: dict[tuple[str, str], int] = st.session_state.setdefault(_GUESSES, {})
-    return guesses.get((chosen.id, feed))
+    return guesses.get((chosen.id, key))
 
 
-def note_guess(chosen: Lesson, feed: str, choice: int) -> None:
+def note_guess(chosen: Lesson, key: str, choice: int) -> None:
     """Remember which range was guessed."""
-    st.session_state.setdefault(_GUESSES, {})[chosen.id, feed] = choice
+    st.session_state.setdefault(_GUESSES, {})[chosen.id, key] = choice
 
 
 def solved() -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Final
 
-from app.server.job import Job, Ready
+from app.server.job import Job, JobContext
 from app.server.live_run import LiveTask
 from app.state.slot import Slot
 from eab.assets import ASSETS
@@ -59,10 +59,10 @@ def active() -> LiveTask[Report] | None:
 def measurement_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
     """A measurement; `rows` is how many KV rows each of its runs writes."""
 
-    def begin(ready: Ready) -> Iterator[ReportEvent]:
+    def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.bmc.measure import measure
 
-        return measure(experiment, ready.model, rows)
+        return measure(experiment, context.model, rows)
 
     return Job(f"bmc {experiment}", model_name, Report(), begin)
 

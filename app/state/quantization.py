@@ -5,7 +5,7 @@ with weights in fewer bits.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
-from app.server.job import Job, Ready, grown_run_job
+from app.server.job import Job, JobContext, grown_run_job
 from app.state.slot import Slot, has_ended_with_texts
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -49,18 +49,18 @@ def run_with(run: RunState, weights: str) -> None:
 def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
     """A model measured in every weight format."""
 
-    def begin(ready: Ready) -> Iterator[ReportEvent]:
+    def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.quantization.measure import measure_formats
         from eab.models.loading import load_model
 
-        if ready.model.kv_shape.blocks is not None:
+        if context.model.kv_shape.blocks is not None:
             raise ModelError(
                 f"the weights of {model_name} are on a server; choose a model on this machine"
             )
 
         def load(weights: str) -> "TransformersModel":
             if weights == AS_LOADED:
-                return cast("TransformersModel", ready.model)
+                return cast("TransformersModel", context.model)
             return load_model(model_name, weights=weights)
 
         return measure_formats(load, prompt)

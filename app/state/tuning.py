@@ -12,7 +12,7 @@ from typing import Final, Literal, cast
 
 import streamlit as st
 
-from app.server.job import Job, Ready
+from app.server.job import Job, JobContext
 from app.server.live_run import LiveTask
 from app.server.sweep_store import default_sweep_store
 from app.state import messages
@@ -70,13 +70,13 @@ def sweep_job(
 ) -> Job[TuningReport]:
     """A sweep of settings; the known cells are not made again. With a target, it is a pilot."""
 
-    def begin(ready: Ready) -> Iterator[ReportEvent]:
+    def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.tuning.live_sweep import report_pilot, report_sweep
 
-        limited = replace(grid, base=ready.requests[0].config)
+        limited = replace(grid, base=context.requests[0].config)
         if target is not None:
-            return report_pilot(ready.model, prompts, limited, target)
-        return report_sweep(ready.model, prompts, limited, known)
+            return report_pilot(context.model, prompts, limited, target)
+        return report_sweep(context.model, prompts, limited, known)
 
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails in their cells alone.

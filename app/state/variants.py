@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from app.server.job import Job, Ready
+from app.server.job import Job, JobContext
 from app.server.live_run import LiveTask
 from app.state.slot import Slot
 from eab.config import BranchingConfig
@@ -40,10 +40,10 @@ def comparison_job(
     variants = empty.variants
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
-    def begin(ready: Ready) -> Iterator[VariantEvent]:
+    def begin(context: JobContext) -> Iterator[VariantEvent]:
         from eab.labs.variants.measure import run_variants
 
-        return run_variants(ready.model, ready.requests[0], variants, ready.draft)
+        return run_variants(context.model, context.requests[0], variants, context.draft)
 
     return Job(
         empty.kind,

@@ -134,14 +134,14 @@ def _ask(room: Classroom, question: Question) -> None:
 
 @messages.errors_as_message()
 def _ask_of_lesson(room: Classroom, shown: View) -> None:
-    lesson, fed = learning.lesson(), shown.fed
+    lesson, data = learning.lesson(), shown.data
     question = lesson.question
-    value = None if fed is None else question.quantity.value(fed.sources)
-    if fed is None or value is None:
+    value = None if data is None else question.quantity.value(data.sources)
+    if data is None or value is None:
         raise ClassError("your run does not have this number; choose the example on the page")
     title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
     right = question.range_of(value)
-    _put(room, Question(title, ranges, right=right, lesson=(lesson.id, fed.key)))
+    _put(room, Question(title, ranges, right=right, lesson=(lesson.id, data.key)))
 
 
 @messages.errors_as_message()

@@ -99,7 +99,7 @@ def _attend(member: Membership, page: str) -> None:
         return
     asked = state.question
     secret = asked is not None and asked.question.has_answer and not asked.revealed
-    sees_it = member.role == "lecturer" or goes_along(member)  # a lecturer's screen is projected
+    sees_it = member.role == "lecturer" or follows(member)  # a lecturer's screen is projected
     _board(member, state.shown, asked is not None, secret and sees_it)
     if member.role == "lecturer":
         _lecturer(member, member.room.state)  # with what the board has just reported
@@ -107,7 +107,7 @@ def _attend(member: Membership, page: str) -> None:
         _student(member, state)
     if asked is not None and class_of_tab.note_guess(member, asked):
         st.rerun()
-    goal = class_of_tab.go_along(member, state.shown, page)
+    goal = class_of_tab.follow_lecturer(member, state.shown, page)
     if goal is not None:
         _draw_anew(goal, page)
 
@@ -184,7 +184,10 @@ def _student(member: Membership, state: ClassState) -> None:
         if member.following:
             st.markdown(f"You follow class **{member.room.code}**.")
             st.button(
-                "Stop following", on_click=class_of_tab.let_go, args=(member,), key="class_let_go"
+                "Stop following",
+                on_click=class_of_tab.stop_following,
+                args=(member,),
+                key="class_let_go",
             )
         else:
             st.markdown(f"You explore on your own. Class **{member.room.code}** continues.")
@@ -198,11 +201,11 @@ def _student(member: Membership, state: ClassState) -> None:
         st.button("Leave the class", on_click=class_of_tab.leave, key="class_leave")
     if not state.lecturer_here:
         st.warning("The lecturer has lost the connection. You still see their last screen.")
-    if state.question is not None and goes_along(member):
+    if state.question is not None and follows(member):
         class_questions.student(member.room, state.question)
 
 
-def goes_along(member: Membership) -> bool:
+def follows(member: Membership) -> bool:
     """Whether this is a student's tab that goes where the lecturer goes."""
     return member.role == "student" and member.following
 
@@ -210,7 +213,7 @@ def goes_along(member: Membership) -> bool:
 def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -> None:
     """Report or lead the board; `covered` hides the pictures, as they hold the answer."""
     look: Look | None = shown.look if member.following and shown is not None else member.back_at
-    if look is not None and asked and goes_along(member):
+    if look is not None and asked and follows(member):
         look = replace(look, token=None)  # its sheet would lie over the question on a phone
     leads = member.role == "lecturer" and not member.following
     lead = member.lead(look) if look is not None else None

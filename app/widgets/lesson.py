@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from app.state import learning, what_if
-from app.state.learning import Fed
+from app.state.learning import LessonData
 from app.widgets import board, calculator, glossary
 from app.widgets.charts import draw as draw_chart
 from app.widgets.markdown import plain
@@ -21,25 +21,25 @@ from eab.lessons.sources import Sources
 from eab.run import RunState
 
 
-def is_covered(lesson: Lesson, fed: Fed) -> bool:
+def is_covered(lesson: Lesson, data: LessonData) -> bool:
     """Whether the picture is kept back until the question is answered."""
-    return lesson.covers(learning.stage(), learning.guess(lesson, fed.key) is not None)
+    return lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
 
 
-def draw_words(lesson: Lesson, fed: Fed, shown: RunState) -> None:
+def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
     """The words of the stage, its question or its exercise."""
     if learning.stage() == 0:
         st.header(lesson.title, anchor=False)
-        words(lesson.introduction, fed.sources)
+        words(lesson.introduction, data.sources)
         return
     section = lesson.sections[learning.stage() - 1]
     st.header(section.title, anchor=False)
-    words(section.text, fed.sources)
+    words(section.text, data.sources)
     match section:
         case Question():
-            _question(lesson, section, fed)
+            _question(lesson, section, data)
         case Exercise():
-            _exercise(lesson, section, fed, shown)
+            _exercise(lesson, section, data, shown)
         case _:
             pass
 
@@ -50,60 +50,62 @@ def words(text: str, sources: Sources) -> None:
     glossary.markdown(with_numbers(text, values))
 
 
-def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> None:
+def draw_picture(lesson: Lesson, data: LessonData, view: what_if.WhatIfView | None) -> None:
     """The board, or a chart."""
     script = lesson.script_at(learning.stage())
     if script.picture:
-        sentence, figure = PICTURES[script.picture].draw(fed.sources)
-        draw_chart("", sentence, figure, "lesson", f"{script.picture}-{fed.key}")
+        sentence, figure = PICTURES[script.picture].draw(data.sources)
+        draw_chart("", sentence, figure, "lesson", f"{script.picture}-{data.key}")
     else:
-        _board(lesson, script, fed, view)
+        _board(lesson, script, data, view)
 
 
-def _board(lesson: Lesson, script: Script, fed: Fed, view: what_if.WhatIfView | None) -> None:
-    shown = fed.run if view is None else view.run
+def _board(
+    lesson: Lesson, script: Script, data: LessonData, view: what_if.WhatIfView | None
+) -> None:
+    shown = data.run if view is None else view.run
     assert shown.run is not None
-    message = board.message(shown.run, fed.run.key, "replay", autoplay=False)
-    lead = guide(script, shown.run, view_name(lesson, fed))
+    message = board.message(shown.run, data.run.key, "replay", autoplay=False)
+    lead = guide(script, shown.run, view_name(lesson, data))
     more: dict[str, Any] = {} if view is None else view.message
-    possible = what_if.possible(fed.run)
+    possible = what_if.possible(data.run)
     board.mount(
         message | {"guide": lead.as_message()} | more,
         board.Offers(
-            what_if=partial(what_if.ask, fed.run, board=learning.BOARD) if possible else None,
-            growth_steps=what_if.growth_steps(fed.run) if possible else (),
+            what_if=partial(what_if.ask, data.run, board=learning.BOARD) if possible else None,
+            growth_steps=what_if.growth_steps(data.run) if possible else (),
         ),
         key="lesson_board",
     )
 
 
-def view_name(lesson: Lesson, fed: Fed) -> str:
+def view_name(lesson: Lesson, data: LessonData) -> str:
     """Names what the stage shows, so that the board is led there once."""
-    answered = learning.guess(lesson, fed.key) is not None
-    return f"{lesson.id} {learning.stage()} {fed.key} {answered}"
+    answered = learning.guess(lesson, data.key) is not None
+    return f"{lesson.id} {learning.stage()} {data.key} {answered}"
 
 
-def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
-    value, unit = question.quantity.value(fed.sources), question.quantity.unit
+def _question(lesson: Lesson, question: Question, data: LessonData) -> None:
+    value, unit = question.quantity.value(data.sources), question.quantity.unit
     if value is None:
         st.info("This run does not have this number. Choose the example above.")
         return
     ranges = question.ranges()
-    guess = learning.guess(lesson, fed.key)
+    guess = learning.guess(lesson, data.key)
     if guess is None:
         chosen = st.radio(
             "Your guess",
             range(len(ranges)),
             index=None,
             format_func=ranges.__getitem__,
-            key=f"guess-{lesson.id}-{fed.key}",
+            key=f"guess-{lesson.id}-{data.key}",
         )
         st.button(
             "Show me",
             type="primary",
             disabled=chosen is None,
             on_click=learning.note_guess,
-            args=(lesson, fed.key, chosen),
+            args=(lesson, data.key, chosen),
             key="lesson_reveal",
         )
         return
@@ -112,26 +114,26 @@ def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
         st.success(f"Right: {plain(written(value, unit))}.")
     else:
         st.info(f"You guessed {plain(ranges[guess])}. It is {plain(written(value, unit))}.")
-    words(question.explanation, fed.sources)
+    words(question.explanation, data.sources)
 
 
-def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: RunState) -> None:
+def _exercise(lesson: Lesson, exercise: Exercise, data: LessonData, shown: RunState) -> None:
     try:
         if exercise.calculator:
-            numbers = calculator.draw(exercise.calculator, fed.sources)
+            numbers = calculator.draw(exercise.calculator, data.sources)
             met = [
                 _goal(goal, numbers.value(goal), None, numbers.unit(goal))
                 for goal in exercise.goals
             ]
         else:
-            met = [_board_goal(goal, fed.sources.run, shown) for goal in exercise.goals]
+            met = [_board_goal(goal, data.sources.run, shown) for goal in exercise.goals]
     except EabError as error:
         st.error(plain(as_sentence(str(error))))
         return
     if all(met):
         learning.solved().add(lesson.id)
         st.success("Solved.")
-        words(exercise.explanation, fed.sources)
+        words(exercise.explanation, data.sources)
 
 
 def _board_goal(goal: Goal, recorded: RunState, shown: RunState) -> bool:

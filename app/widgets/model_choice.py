@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.server import model_cache, rules
 from app.state import messages, polling
-from app.state.process import getting
+from app.state.process import model_download
 from app.widgets import late_messages
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
@@ -207,18 +207,18 @@ def _draw_server() -> None:
 
 
 def _draw_missing() -> None:
-    polled = getting().active
+    polled = model_download().active
 
-    def draw_getting() -> None:
-        if getting().active and not polled:
+    def draw_download() -> None:
+        if model_download().active and not polled:
             st.rerun()  # the button in this fragment started it
-        _draw_getting()
+        _draw_download()
 
-    polling.fragment(draw_getting, _POLL_SECONDS if polled else None)
+    polling.fragment(draw_download, _POLL_SECONDS if polled else None)
 
 
-def _draw_getting() -> None:
-    download = getting()
+def _draw_download() -> None:
+    download = model_download()
     if download.active:
         st.progress(download.share, f"Downloading {SMOLLM2.title}: {download.share:.0%}")
         st.button("Stop the download", on_click=download.stop, key="stop_getting", width="stretch")
@@ -229,15 +229,15 @@ def _draw_getting() -> None:
         st.error(plain(download.problem))
     if download.is_allowed:
         st.button(
-            f"Download {SMOLLM2.offer}", on_click=_start_getting, key="get_model", width="stretch"
+            f"Download {SMOLLM2.offer}", on_click=_start_download, key="get_model", width="stretch"
         )
     else:
         st.info("This model is not on this server. Recorded runs can still be opened.")
 
 
 @messages.errors_as_message()
-def _start_getting() -> None:
-    getting().start()
+def _start_download() -> None:
+    model_download().start()
 
 
 def draw_weights() -> None:

@@ -62,11 +62,11 @@ def test_the_run_of_a_server_that_ended_is_saved(store: RunStore, signal_: signa
             return any(file.stat().st_size > 3000 for file in folder.glob("*.eab"))
 
         wait_until(has_written)
-        assert Unfinished(store, RUN).adopt() == [], "it lives"
+        assert Unfinished(store, RUN).recover() == [], "it lives"
         server.send_signal(signal_)
         server.wait(timeout=120)
     deadline = time.monotonic() + 120
-    while not (names := Unfinished(store, RUN).adopt()):
+    while not (names := Unfinished(store, RUN).recover()):
         assert time.monotonic() < deadline
     [saved] = store.all()
     run = fold(store.load(saved.id)[1])

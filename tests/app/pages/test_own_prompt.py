@@ -10,7 +10,7 @@ from page_walk import Tab, opened
 
 from app.server import rules
 from app.server.rules import PUBLIC
-from app.state.process import getting, worker
+from app.state.process import model_download, worker
 from eab.models import packaged
 from eab.models.packaged import SMOLLM2
 
@@ -59,9 +59,9 @@ def test_the_settings_of_a_link_stay(smollm2_here: None) -> None:
 
 @pytest.fixture
 def without_it() -> Iterator[Tab]:
-    getting.clear()
+    model_download.clear()
     yield opened()
-    getting.clear()
+    model_download.clear()
 
 
 def test_without_the_chat_model_a_prompt_goes_to_the_story_model_and_a_story_is_no_chat(
@@ -75,7 +75,7 @@ def test_without_the_chat_model_a_prompt_goes_to_the_story_model_and_a_story_is_
 
 def fetched(page: Tab) -> Tab:
     """Press the button that downloads the model, and wait for the end."""
-    page.press("get_model").until(lambda: not getting().active).run()
+    page.press("get_model").until(lambda: not model_download().active).run()
     return page
 
 
@@ -112,7 +112,7 @@ def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
     for models in (PUBLIC.models, ("embedded",), ()):
         listed = replace(PUBLIC, models=models)
         monkeypatch.setattr(rules, "current", lambda listed=listed: listed)
-        assert getting().is_allowed == ("smollm2" in models)
+        assert model_download().is_allowed == ("smollm2" in models)
 
 
 @pytest.mark.slow

