@@ -90,10 +90,10 @@ def live_run(page: Page) -> dict[str, Any]:
 
 def stop_to_idle() -> dict[str, float]:
     """Stop a run of the worker, without a page: how long it took, and how many steps came after."""
-    from app.server.job import run_job
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
     from eab.config import BranchingConfig
+    from eab.engine.job import run_job
 
     worker = Worker(ModelCache())
     long = BranchingConfig(max_new_tokens=256)

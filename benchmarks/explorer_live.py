@@ -113,9 +113,9 @@ def alone() -> tuple[list[int], float, float]:
     """Without a page: the tokens after each step, and from the first one to the end the seconds and
     the processor's seconds.
     """
-    from app.server.job import run_job
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
+    from eab.engine.job import run_job
 
     worker = Worker(ModelCache())
     live = worker.start(run_job(PROMPT, BranchingConfig(**SETTINGS), "embedded"))

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from chat_prompts import QUESTIONS
 
-from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.widgets.starting_values import START
+from eab.engine.job import run_job
 from eab.engine.probe import PROBED
 from eab.models.packaged import SMOLLM2
 from eab.timing import Timing

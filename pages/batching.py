@@ -7,7 +7,7 @@ from typing import Final
 import streamlit as st
 
 from app.state import messages, polling
-from app.state.batching import COMPARISON, serving_job
+from app.state.laboratories import BATCHING
 from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
@@ -15,6 +15,7 @@ from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
 from eab.errors import ConfigError
+from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
 from eab.labs.batching.sentences import headline
 
@@ -47,7 +48,7 @@ def bar() -> Workload | None:
         request_editor.choose_slots()
     words = "Serve these requests on this machine, in all three ways."
     pressed = start_and_stop(
-        (measure, stop), "Measure", words, "batching", active, COMPARISON.stop, here=True
+        (measure, stop), "Measure", words, "batching", active, BATCHING.stop, here=True
     )
     with st.expander("Edit requests, repeats and paths"):
         table = request_editor.edited()
@@ -65,16 +66,16 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
     with messages.errors_as_message():
         if chosen is None:
             raise ConfigError(problem)
-        COMPARISON.start(serving_job(chosen, model_choice.name()))
+        BATCHING.start(serving_job(chosen, model_choice.name()))
     st.rerun()
 
 
 def three_ways() -> None:
     chosen = bar()
-    for problem in messages.problems(COMPARISON.current().live, None):
+    for problem in messages.problems(BATCHING.current().live, None):
         st.error(plain(problem))
-    COMPARISON.watch(active)
-    displayed = COMPARISON.displayed()
+    BATCHING.watch(active)
+    displayed = BATCHING.displayed()
     with displayed.locked:
         if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):
             st.caption(
@@ -124,7 +125,7 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
 
 controls.ensure_defaults()
 request_editor.ensure_defaults()
-active = COMPARISON.current().active  # before anything is drawn; see polling.watch
+active = BATCHING.current().active  # before anything is drawn; see polling.watch
 st.session_state.setdefault(
     "batching_view", NOW if st.query_params.get(VIEW) == "now" else THREE_WAYS
 )

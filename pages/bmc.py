@@ -7,7 +7,9 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import measurements, messages, polling, tab
+from app.server.live_run import LiveTask
+from app.state import messages, polling, tab
+from app.state.laboratories import BMC
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
@@ -17,6 +19,7 @@ from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
+from eab.labs.bmc.job import experiment_job
 from eab.labs.bmc.results import Experiment, Report, dumps
 from eab.token_text import visible
 
@@ -88,7 +91,35 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 
 @messages.errors_as_message()
 def start(experiment: Experiment) -> None:
-    measurements.start(experiment, int(st.session_state.bmc_rows), model_choice.name())
+    stop()
+    rows = int(st.session_state.bmc_rows)
+    BMC[experiment].start(experiment_job(experiment, rows, model_choice.name()))
+
+
+def stop() -> None:
+    for slot in BMC.values():
+        slot.stop()
+
+
+def active_experiment() -> LiveTask[Report] | None:
+    """The experiment that is being made in this tab, if there is one."""
+    current = (slot.current() for slot in BMC.values())
+    return next((entry.live for entry in current if entry.active), None)
+
+
+def show_interrupted() -> None:
+    """Explain which experiments ended early and were not repeated: those before them are shown."""
+    for experiment, slot in BMC.items():
+        live = slot.current().live
+        if live is None or live.active or slot.displayed().live is live:
+            continue
+        reason, message = live.ending
+        notify = st.error if reason == "failed" else st.caption
+        notify(
+            plain(
+                f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {as_sentence(visible(message))}"
+            )
+        )
 
 
 def your_run() -> None:
@@ -133,7 +164,7 @@ def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]
 
 def fitted() -> CostModel | None:
     """The cost model that the displayed growth experiment fitted, if it did."""
-    calibration = measurements.SLOTS["growth"].displayed().state.fitted
+    calibration = BMC["growth"].displayed().state.fitted
     return calibration.costs if calibration is not None else None
 
 
@@ -149,29 +180,20 @@ def experiments() -> None:
             required=True,
             help="More rows show the effect better but take longer.",
         )
-    right.button(
-        "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"
-    )
-    polling.watch(measurements.active, active is not None)
+    right.button("Stop", on_click=stop, disabled=active is None, width="stretch", key="bmc_stop")
+    polling.watch(active_experiment, active is not None)
     for problem in messages.problems(None, None):
         st.error(plain(problem))
-    for experiment, interrupted in measurements.interrupted().items():
-        reason, message = interrupted.ending
-        notify = st.error if reason == "failed" else st.caption
-        notify(
-            plain(
-                f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {as_sentence(visible(message))}"
-            )
-        )
+    show_interrupted()
     titles = {name: title for name, (title, _) in EXPERIMENTS.items()}
     in_url = next((titles[name] for name in titles if name == st.query_params.get(TAB)), None)
     st.session_state.setdefault("bmc_tab", in_url or next(iter(titles.values())))
     tabs = st.tabs(list(titles.values()), on_change="rerun", key="bmc_tab")
     for name, page in zip(EXPERIMENTS, tabs, strict=True):
-        note_in_url(measurements.SLOTS[name].in_url())
+        note_in_url(BMC[name].in_url())
         if page.open:
             note_in_url({TAB: name})
-            displayed = measurements.SLOTS[name].displayed()
+            displayed = BMC[name].displayed()
             with page, displayed.locked:
                 one_experiment(name, displayed)
 
@@ -214,7 +236,7 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
 controls.ensure_defaults()
 st.session_state.setdefault("bmc_rows", 512)
 
-active = measurements.active()  # before anything is drawn; see polling.watch
+active = active_experiment()  # before anything is drawn; see polling.watch
 st.title("How far ahead should the cache allocate?")
 glossary.markdown(IN_SHORT)
 with st.sidebar:

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from app.state import messages, polling
-from app.state.variants import CACHES, comparison_job
+from app.state.laboratories import CACHES
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
@@ -17,6 +17,7 @@ from eab.labs.variants.costs import (
     variant_rows,
     variants_sentence,
 )
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """

@@ -8,20 +8,22 @@ from typing import Final
 import streamlit as st
 
 from app.state import messages, polling, tab, weight_matrix
-from app.state.quantization import FORMATS, QUANTIZED, base_model, formats_job, run_with
+from app.state.laboratories import FORMATS, QUANTIZED
 from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
+from eab.engine.job import grown_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.fork_diff import moved, same_request
+from eab.labs.quantization.job import formats_job
 from eab.labs.quantization.results import FormatReport, dumps
 from eab.labs.quantization.roofline import RunPoint, run_point
 from eab.labs.quantization.rounding import BITS, NF4_BITS, Grid
 from eab.run import RunState
-from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 HOW_IT_WORKS: Final = """
 A weight is stored as the number of the nearest level of a grid. Weights that share a **scale**
@@ -155,9 +157,14 @@ def measure_bar() -> None:
     )
 
 
+def base_model() -> str:
+    """The name of the chosen model without its weight format."""
+    return split_name(model_choice.name())[0]
+
+
 @messages.errors_as_message()
 def start() -> None:
-    FORMATS.start(formats_job(st.session_state.formats_prompt, base_model(model_choice.name())))
+    FORMATS.start(formats_job(st.session_state.formats_prompt, base_model()))
 
 
 def your_run() -> None:
@@ -197,7 +204,10 @@ def your_run() -> None:
 
 @messages.errors_as_message()
 def start_run(run: RunState) -> None:
-    run_with(run, st.session_state.quantized_weights)
+    """Make the run again with its model's weights in the chosen format."""
+    started = run.started
+    model_name = full_name(started.model.name, st.session_state.quantized_weights)
+    QUANTIZED.start(grown_run_job(started, started.continued_tokens, started.config, model_name))
 
 
 def difference(a: RunState, b: RunState, key: str) -> None:
@@ -271,12 +281,11 @@ with measured.locked:
     whole_model(measured)
 your_run()
 st.header("One weight matrix")
-chosen = model_choice.name()
 if problem := controls.model_missing(here=True):
     st.info(as_sentence(problem))
 else:
     try:
-        one_matrix(base_model(chosen))
+        one_matrix(base_model())
     except EabError as error:
         st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):

@@ -8,13 +8,14 @@ from typing import Final
 import streamlit as st
 
 from app.state import messages, polling
-from app.state.variants import DRAFT_LENGTHS, comparison_job
+from app.state.laboratories import DRAFT_LENGTHS
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig, DrafterName
 from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, draft_length_variants
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"

@@ -28,6 +28,7 @@ from app.widgets.start_stop import start_and_stop
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
 from eab.timing import NOTHING_YET
@@ -95,7 +96,7 @@ def resume() -> None:
 def start() -> None:
     chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
     sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
-    tuning.start("sweep", chosen, asked, model_choice.name())
+    SWEEP.start(sweep_job("sweep", chosen, asked, model_choice.name()))
 
 
 def needs() -> str:

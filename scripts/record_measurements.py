@@ -22,7 +22,6 @@ import torch
 from rich.progress import Progress
 
 from app.server.workloads import CLASS, PRESETS
-from app.state.measurements import BUNDLED
 from eab import record
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -164,7 +163,7 @@ def measure_experiment(
     report, figures = bmc_results.Report(), bmc_experiments.EXPERIMENT_FIGURES[name]
     for event in watch(measure(name, model, KV_ROWS, repeats)):
         report.apply(event)
-    file = BUNDLED / f"{name}.json"
+    file = bundled_runs.BMC / f"{name}.json"
 
     def write() -> None:
         file.write_text(bmc_results.dumps(report), encoding="utf-8")

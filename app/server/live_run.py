@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 from app.server import metrics
-from app.server.job import Job, State
+from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
 from eab.events import (

@@ -8,9 +8,9 @@ import threading
 from collections import OrderedDict, deque
 from typing import Any, Final
 
-from app.server.job import State
 from app.server.live_run import LiveTask
 from app.server.packed_run import PackedRun
+from eab.engine.job import State
 from eab.errors import RecordError
 from eab.run import RunFold
 

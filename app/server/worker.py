@@ -14,7 +14,6 @@ from app.server import metrics
 from app.server.admission import Admission
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
 from app.server.free_memory import give_back
-from app.server.job import Job, JobContext, State
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
@@ -23,6 +22,7 @@ from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
 from app.server.time_slices import TimeSlices
 from eab.analysis.prefixes import PrefixesNow
+from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request
 
 if TYPE_CHECKING:

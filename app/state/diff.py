@@ -8,7 +8,6 @@ from typing import Final, Literal, cast
 import streamlit as st
 
 from app.server import rules
-from app.server.job import grown_run_job, run_job
 from app.server.live_run import LiveRun
 from app.state import history, tab
 from app.state.slot import Slot, has_ended_with_texts
@@ -16,6 +15,7 @@ from app.state.slot import note_in_url as note_parameters
 from eab import record
 from eab.analysis.diff import Budget, independent_config, same_prompt
 from eab.config import BranchingConfig
+from eab.engine.job import grown_run_job, run_job
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold
 

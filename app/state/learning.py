@@ -8,12 +8,10 @@ import streamlit as st
 
 from app.server import lesson_shelf
 from app.state import tab, what_if
-from app.state.batching import COMPARISON
+from app.state.laboratories import BATCHING, CACHES, DRAFT_LENGTHS, FORMATS
 from app.state.messages import notify
-from app.state.quantization import FORMATS
 from app.state.slot import Entry, Slot, note_in_url
 from app.state.tab import Details, OpenRun
-from app.state.variants import CACHES, DRAFT_LENGTHS
 from eab.errors import LessonError
 from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
@@ -30,7 +28,7 @@ _DATA, _GUEST = "lesson_data", "lesson_guest"
 _SLOTS: Final[dict[str, Slot[Any]]] = {
     "caches": CACHES,
     "draft lengths": DRAFT_LENGTHS,
-    "batching": COMPARISON,
+    "batching": BATCHING,
     "formats": FORMATS,
 }
 

@@ -11,13 +11,13 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import KEPT
 from app.state import polling
 from app.state.process import models, owner, worker
 from app.state.tab import OpenRun
 from eab.config import BranchingConfig
+from eab.engine.job import run_job
 from eab.errors import LimitError
 from eab.events import Message
 from eab.remote import operator

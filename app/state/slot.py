@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 import streamlit as st
 
-from app.server.job import Job, State
 from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
 from app.state.process import owner, scope, worker
+from eab.engine.job import Job, State
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,11 @@ class Slot(Generic[State]):
     @property
     def _session_key(self) -> str:
         return f"{self.name}_slot"
+
+
+def of_kind(kind: str) -> Callable[[LiveTask[Any]], bool]:
+    """What a slot accepts: the jobs of this kind."""
+    return lambda live: live.job.kind == kind
 
 
 def has_ended_with_texts(live: LiveRun) -> bool:

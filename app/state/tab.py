@@ -8,7 +8,6 @@ from typing import Final, cast
 import streamlit as st
 
 from app.server import links, rules
-from app.server.job import Job, grown_run_job, run_job
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
@@ -17,6 +16,7 @@ from app.state.slot import Entry, Slot, live_entry
 from eab import record
 from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
+from eab.engine.job import Job, grown_run_job, run_job
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Message, RunEnded, RunStarted
 from eab.formatting import counted

@@ -5,27 +5,20 @@ Its own ones, by name, or the recorded one; and the pilot and the check of a rec
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, Literal, cast
+from dataclasses import dataclass
+from typing import Final, cast
 
 import streamlit as st
 
-from app.server.job import Job, JobContext
 from app.server.live_run import LiveTask
 from app.server.sweep_store import default_sweep_store
 from app.state import messages
-from app.state.slot import Entry, Slot, note_in_url
+from app.state.slot import Entry, Slot, note_in_url, of_kind
 from eab.errors import ConfigError, StoreError
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.recommendation import Wanted
-from eab.labs.tuning.report import ReportEvent, TuningReport, loads
+from eab.labs.tuning.job import sweep_job
+from eab.labs.tuning.report import TuningReport, loads
 from eab.lessons import bundled_runs
 
-Purpose = Literal["sweep", "pilot", "check"]
 MAX_KEPT: Final = 12
 MAX_NAME: Final = 60  # characters
 RECORDED: Final = "Recorded sweep"
@@ -34,22 +27,13 @@ _RESUMED: Final = "resumed_sweep"  # the key of the last one that went on, and i
 _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
-def _is_for(purpose: Purpose, live: LiveTask[TuningReport]) -> bool:
-    return live.job.kind == purpose
-
-
 def _has_cells(live: LiveTask[TuningReport]) -> bool:
     return bool(live.state.points)
 
 
-def _slot(name: str, purpose: Purpose, recorded: Callable[[], TuningReport]) -> Slot[TuningReport]:
-    return Slot(name, TuningReport, recorded, _has_cells, partial(_is_for, purpose))
-
-
-SWEEP: Final = _slot("tuning", "sweep", bundled_runs.tuning)
-PILOT: Final = _slot("pilot", "pilot", TuningReport)
-CHECK: Final = _slot("check", "check", TuningReport)
-_SLOTS: Final[dict[Purpose, Slot[TuningReport]]] = {"sweep": SWEEP, "pilot": PILOT, "check": CHECK}
+SWEEP: Final = Slot("tuning", TuningReport, bundled_runs.tuning, _has_cells, of_kind("sweep"))
+PILOT: Final = Slot("pilot", TuningReport, TuningReport, _has_cells, of_kind("pilot"))
+CHECK: Final = Slot("check", TuningReport, TuningReport, _has_cells, of_kind("check"))
 
 
 @dataclass(frozen=True)
@@ -60,47 +44,10 @@ class KeptSweep:
     entry: Entry[TuningReport]
 
 
-def sweep_job(
-    purpose: Purpose,
-    grid: Grid,
-    prompts: Sequence[TuningPrompt],
-    model_name: str,
-    known: Sequence[Cell] = (),
-    target: tuple[Wanted, float] | None = None,
-) -> Job[TuningReport]:
-    """A sweep of settings; the known cells are not made again. With a target, it is a pilot."""
-
-    def begin(context: JobContext) -> Iterator[ReportEvent]:
-        from eab.labs.tuning.live_sweep import report_pilot, report_sweep
-
-        limited = replace(grid, base=context.requests[0].config)
-        if target is not None:
-            return report_pilot(context.model, prompts, limited, target)
-        return report_sweep(context.model, prompts, limited, known)
-
-    configs = tuple(grid.configs())
-    # A prompt that is too long for some settings fails in their cells alone.
-    base = replace(grid.base, max_new_tokens=min(config.max_new_tokens for config in configs))
-    requests = tuple(prompt.request(base) for prompt in prompts)
-    return Job(purpose, model_name, TuningReport(), begin, requests, configs)
-
-
-def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str) -> None:
-    """Start a sweep, see `sweep_job`; one of this tab with the same purpose is stopped."""
-    _SLOTS[purpose].start(sweep_job(purpose, grid, tuple(prompts), model_name))
-
-
 def displayed_model() -> str:
     """The model of the sweep on the page, as `app.server.model_cache` names it."""
     entry = SWEEP.displayed()
     return entry.live.model_name if entry.live is not None else entry.state.model_name
-
-
-def predict(
-    grid: Grid, prompts: Sequence[TuningPrompt], model_name: str, target: tuple[Wanted, float]
-) -> None:
-    """Start the pilot of a threshold for this target; one of this tab is stopped."""
-    PILOT.start(sweep_job("pilot", grid, tuple(prompts), model_name, target=target))
 
 
 def resume() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, tuning
+from app.state import messages
 from app.state.tuning import CHECK, PILOT
 from app.widgets import model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
@@ -17,6 +17,7 @@ from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.recommendation import (
@@ -109,7 +110,7 @@ def _predict() -> None:
     config = pilot_config(sweep_editor.base(), *target)
     grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
     asked = sweep_editor.prompts(sweep_editor.PILOT_SET)
-    tuning.predict(grid, asked, model_choice.name(), target)
+    PILOT.start(sweep_job("pilot", grid, asked, model_choice.name(), target=target))
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
@@ -164,4 +165,5 @@ def _check(advice: Recommendation, pilot: Sequence[Cell], model_name: str) -> No
         cell.prompt_id: TuningPrompt(cell.prompt_id, Question(cell.prompt, (), {}, cell.group))
         for cell in pilot
     }
-    tuning.start("check", Grid({}, advice.config, _CHECK_SEEDS), [*prompts.values()], model_name)
+    grid = Grid({}, advice.config, _CHECK_SEEDS)
+    CHECK.start(sweep_job("check", grid, [*prompts.values()], model_name))

@@ -7,5 +7,5 @@ Read in this order: `request` (prompt and settings), `build` (puts the parts of 
 `generation` (the state of one run), `drafting` (its draft tokens), `lookahead` (the state of one
 path), `forward_pass` (one step of several runs), `decoding` (one run as a coroutine), `scheduler`
 (which runs share which pass), `loop` (one run alone), `many_runs` (many runs, and what each took).
-`continuing` makes a run from another.
+`continuing` makes a run from another; `job` is what others ask a server to make.
 """

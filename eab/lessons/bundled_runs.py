@@ -14,6 +14,8 @@ from eab.events import Event, RunEnded, RunStarted
 from eab.formatting import quoted
 from eab.labs.batching.results import BatchingComparison, RequestEvent
 from eab.labs.batching.results import load as load_batching
+from eab.labs.bmc.results import Experiment, Report
+from eab.labs.bmc.results import load as load_experiment
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.results import load as load_formats
 from eab.labs.tuning.report import TuningReport
@@ -34,6 +36,7 @@ TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
@@ -123,6 +126,12 @@ def request_file(number: int) -> Path:
 def formats() -> FormatReport:
     """The embedded model in every weight format."""
     return load_formats(FORMATS)
+
+
+@lru_cache(maxsize=8)
+def bmc(experiment: Experiment) -> Report:
+    """The report of an experiment with spare rows."""
+    return load_experiment(BMC / f"{experiment}.json")
 
 
 @lru_cache(maxsize=1)

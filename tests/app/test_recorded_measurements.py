@@ -10,7 +10,6 @@ import pytest
 from made_runs import bundled_run
 
 from app.server.workloads import CLASS, PRESETS
-from app.state import measurements
 from app.widgets.request_editor import requests
 from eab.analysis.kv_demand import demand_of
 from eab.errors import ConfigError
@@ -89,7 +88,7 @@ def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_recorded_reports_of_bmc_are_complete(name: Experiment) -> None:
-    report = measurements.bundled(name)
+    report = bundled_runs.bmc(name)
     assert report.complete
     assert report.began.experiment == name
     table = points_table(report)
@@ -100,7 +99,7 @@ def test_the_recorded_reports_of_bmc_are_complete(name: Experiment) -> None:
 
 
 def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
-    report = measurements.bundled("growth")
+    report = bundled_runs.bmc("growth")
     found, best = overheads(report.of(RTimed)), predicted_r(report)
     assert best is not None
     assert found[1].median > 3 * found[best].median

@@ -12,12 +12,12 @@ from breaking_model import BreakingModel
 from prometheus_client import REGISTRY
 from waiting import ended
 
-from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
-from app.state.variants import comparison_job
 from eab.config import BranchingConfig
+from eab.engine.job import run_job
 from eab.errors import ModelError
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)

@@ -14,13 +14,13 @@ from saving_process import EVENTS
 from waiting import ended, wait_until
 
 from app.server.classroom import Classroom
-from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.named_store import MAX_DELETED, NamedStore
 from app.server.rules import Rules
 from app.server.store import RUNS, RunStore
 from app.server.worker import Worker
 from eab.config import BranchingConfig
+from eab.engine.job import run_job
 from eab.errors import LimitError
 
 OF_THE_DAY = {

@@ -24,7 +24,7 @@ SERVER = """
 import sys, time
 from pathlib import Path
 from app.server import unfinished
-from app.server.job import run_job
+from eab.engine.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.named_store import NamedStore
 from app.server.store import RUNS

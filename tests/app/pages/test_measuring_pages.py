@@ -10,7 +10,7 @@ from made_runs import bundled_run
 from page_walk import Tab, opened
 
 from app.server.workloads import PRESETS
-from app.state import measurements, weight_matrix
+from app.state import weight_matrix
 from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
 from eab.analysis.kv_demand import demand_of
@@ -68,7 +68,7 @@ def speculative_sentences(found: VariantRuns) -> list[str]:
 # Of the first visit: some of the sentences, how many there are, the charts, and the table's columns.
 FIRST = {
     "batching": (lambda: [headline(bundled_runs.batching())], 6, 2, [*WAYS]),
-    "bmc": (lambda: [bmc_pictures.growth_sentence(measurements.bundled("growth"))], 4, 4, None),
+    "bmc": (lambda: [bmc_pictures.growth_sentence(bundled_runs.bmc("growth"))], 4, 4, None),
     "memory": (lambda: memory_sentences(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         lambda: quantization_sentences(bundled_runs.formats()),
@@ -173,7 +173,7 @@ def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
     assert "up to 3.2 times" in page.captions, "as the abstract says"
     for name in EXPERIMENTS:
         bmc_at(name, page)
-        sentence = bmc_pictures.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name))
+        sentence = bmc_pictures.EXPERIMENT_FIGURES[name].sentence(bundled_runs.bmc(name))
         assert sentence in page.words
         assert page.button(key=f"run_{name}").label == "Measure"
 

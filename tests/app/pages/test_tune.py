@@ -16,13 +16,13 @@ from app.server import default_sweep
 from app.server.named_store import NamedStore
 from app.server.sweep_store import default_sweep_store
 from app.state.process import worker
-from app.state.tuning import sweep_job
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
 from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, bundled_prompts
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.questions import Question

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from app.server.admission import Admission
-from app.server.job import Job
 from app.server.live_run import LiveTask
 from app.server.rules import PRIVATE, PUBLIC, Rules
 from eab.config import BranchingConfig
+from eab.engine.job import Job
 from eab.errors import LimitError
 from eab.run import RunFold
 

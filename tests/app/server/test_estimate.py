@@ -5,10 +5,10 @@ from cells import cell
 from page_walk import Tab, opened
 
 from app.server import estimate
-from app.server.job import Job, run_job
 from app.server.live_run import LiveTask
 from app.widgets.starting_values import START
 from eab.config import BranchingConfig
+from eab.engine.job import Job, run_job
 from eab.engine.request import Request
 from eab.events import RunEnded
 from eab.labs.tuning.cell import Cell

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from table_model import TableModel, random_table
 
-from app.server.job import Job, run_job
 from app.server.model_cache import ModelCache
 from app.server.rules import Rules
 from app.server.worker import Worker
-from app.state.batching import serving_job
-from app.state.quantization import formats_job
-from app.state.tuning import sweep_job
-from app.state.variants import comparison_job
 from eab.config import BranchingConfig
+from eab.engine.job import Job, run_job
 from eab.errors import LimitError
+from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import Asked, Workload
+from eab.labs.quantization.job import formats_job
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)

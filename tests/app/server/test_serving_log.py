@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.serving_log import KEPT_PASSES, ServingLog
 from app.server.worker import Worker
-from app.state.batching import serving_job
 from eab.config import BranchingConfig
+from eab.engine.job import run_job
 from eab.events import StepTimed
+from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import Asked, BatchingComparison, Workload
 from eab.models.loading import load_model
 

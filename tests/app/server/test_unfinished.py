@@ -11,7 +11,6 @@ import pytest
 from waiting import wait_until
 
 from app.server import unfinished
-from app.server.job import Job, run_job
 from app.server.live_run import LiveRun, LiveTask
 from app.server.named_store import NamedStore
 from app.server.store import RUNS, RunStore
@@ -19,6 +18,7 @@ from app.server.sweep_store import SWEEPS
 from app.server.unfinished import Keeper, Unfinished
 from app.server.unfinished_kinds import RUN, SWEEP
 from eab import record
+from eab.engine.job import Job, run_job
 from eab.engine.request import Request
 from eab.events import Event, Pause, RunEnded
 from eab.labs.tuning.report import TuningReport

@@ -12,16 +12,16 @@ from waiting import ended, finished, wait_until
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
-from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
-from app.state.variants import comparison_job
 from eab.config import BranchingConfig
+from eab.engine.job import run_job
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model

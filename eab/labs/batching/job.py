@@ -1,20 +1,10 @@
-"""The comparison of ways to serve that one browser tab shows: its own, or the recorded one."""
+"""The job of serving the same requests in every way."""
 
 from collections.abc import Iterator
-from typing import Final
 
-from app.server.job import Job, JobContext
-from app.state.slot import Slot
+from eab.engine.job import Job, JobContext
 from eab.engine.request import Request
 from eab.labs.batching.results import BatchingComparison, BatchingEvent, Workload
-from eab.lessons import bundled_runs
-
-COMPARISON: Final = Slot(
-    "batching",
-    BatchingComparison,
-    bundled_runs.batching,
-    drawable=lambda live: not live.active and live.state.complete,
-)
 
 
 def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:

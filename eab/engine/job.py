@@ -1,4 +1,4 @@
-"""What the worker makes: a run, or what a laboratory asks for. The server knows no more of jobs."""
+"""A job: a run, or what a laboratory makes. A server needs to know no more. Imports no torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class Job(Generic[State]):
     """What a visitor asks the worker to make."""
 
     kind: str  # what it is, for those who look for jobs of their own kind
-    model_name: str  # as `app.server.model_cache` names it
+    model_name: str  # as `eab.models.loading` names it
     state: State  # what its events are folded into; empty at first
     # gives the request that a scheduler serves with others, or the events of what takes turns
     # of its own, each up to a Pause
