@@ -130,7 +130,7 @@ def your_run() -> None:
     explored = tab.displayed()
     with explored.locked:
         demand = demand_of(explored.run) if explored.run is not None else None
-        prompt = explored.prompt or ""
+        prompt = explored.asked.prompt
     st.header("Your run at any r")
     if demand is None:
         st.info(

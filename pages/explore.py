@@ -71,9 +71,10 @@ def turn_graft() -> None:
 def run_at(key: str, threshold: float) -> None:
     """Make the displayed run again at another threshold (nats)."""
     shown = tab.displayed()
-    if shown.config is not None and key == shown.key:
-        at = replace(shown.config, entropy_threshold=round(threshold, 2), threshold_unit="nats")
-        controls.fill_from(shown.prompt, at, shown.model, shown.messages)
+    if key == shown.key:
+        asked, nats = shown.asked, round(threshold, 2)
+        at = replace(asked.config, entropy_threshold=nats, threshold_unit="nats")
+        controls.fill_from(asked.prompt, at, shown.model, asked.messages)
         run()
         st.session_state[NOTIFIED] = bool(messages.message())
 

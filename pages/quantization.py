@@ -267,7 +267,7 @@ for widget, value in {"method": "affine", "bits": 4, "share": 32, "double": Fals
 
 current, measured = FORMATS.current(), FORMATS.displayed()
 active, quantizing = current.active, QUANTIZED.current().active
-st.session_state.setdefault("formats_prompt", tab.displayed().prompt or "Once upon a time")
+st.session_state.setdefault("formats_prompt", tab.displayed().asked.prompt or "Once upon a time")
 st.session_state.setdefault("quantized_weights", "int4")
 
 st.title("What is lost when weights are rounded?")

@@ -17,6 +17,7 @@ from eab import record
 from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
 from eab.engine.job import Job, grown_run_job, run_job
+from eab.engine.request import Request
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Message, RunEnded, RunStarted
 from eab.formatting import counted
@@ -89,32 +90,16 @@ class OpenRun(Entry[RunFold]):
         return f"It breaks off after {counted(len(self.run.steps), 'step')}."
 
     @property
-    def prompt(self) -> str | None:
-        """Its prompt, also if it never started."""
-        if self.live is not None:
-            return self.live.request.prompt
-        return self.started.prompt if self.started is not None else None
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """Its chat in the place of a prompt, also if it never started."""
-        if self.live is not None:
-            return self.live.request.messages
-        return self.started.messages if self.started is not None else ()
-
-    @property
-    def config(self) -> BranchingConfig | None:
-        """Its settings, also if it never started."""
-        if self.live is not None:
-            return self.live.request.config
-        return self.started.config if self.started is not None else None
+    def asked(self) -> Request | RunStarted:
+        """Its prompt, messages and settings, also if it never started."""
+        return self.live.request if self.live is not None else self.state.started_run().started
 
     @property
     def model(self) -> str:
         """The name of its model."""
         if self.live is not None:
             return self.live.model_name
-        return self.started.model.full_name if self.started is not None else "embedded"
+        return self.state.started_run().started.model.full_name
 
 
 def current() -> OpenRun:
@@ -146,10 +131,10 @@ def link_to(run: OpenRun) -> Link:
     place = {name: run.details.link_ids.get(name, "") for name in ("run", "saved", "example")}
     return Link(
         **place,
-        prompt=run.prompt,
-        messages=run.messages,
+        prompt=run.asked.prompt,
+        messages=run.asked.messages,
         model=run.model,
-        config=run.config,
+        config=run.asked.config,
         cursor=None,
     )
 

@@ -42,14 +42,12 @@ def ensure_defaults() -> None:
 
 
 def fill_from(
-    prompt: str | None,
-    config: BranchingConfig | None,
+    prompt: str,
+    config: BranchingConfig,
     model: str,
     messages: tuple[Message, ...] = (),
 ) -> None:
     """Set the widgets to a run's prompt, model and settings, or nearly so; keep its messages."""
-    if prompt is None or config is None:
-        return
     late_messages.set_widgets({"prompt": prompt})
     st.session_state[_FILLED] = prompt
     conversation.keep(messages)

@@ -72,10 +72,12 @@ def clear_choices(keep: str = "") -> None:
 def fill_in_first() -> None:
     """Set the widgets of a new tab: a link's settings go before those of the run it names."""
     current, link = tab.current(), tab.link()
-    prompt = current.prompt if link.prompt is None else link.prompt
-    messages = current.messages if link.prompt is None else link.messages
-    config, model = link.config or current.config, link.model or current.model
-    controls.fill_from(prompt, config, model, messages)
+    asked = current.asked
+    config, model = link.config or asked.config, link.model or current.model
+    if link.prompt is None:
+        controls.fill_from(asked.prompt, config, model, asked.messages)
+    else:
+        controls.fill_from(link.prompt, config, model, link.messages)
 
 
 def _open_recording() -> None:
@@ -108,7 +110,8 @@ def _open(act: Callable[[], None], keep: str = "") -> None:
     if keep != _SAVED.chosen:  # a saved run can be renamed or deleted next
         st.session_state[_OPEN] = False
     current = tab.current()
-    controls.fill_from(current.prompt, current.config, current.model, current.messages)
+    asked = current.asked
+    controls.fill_from(asked.prompt, asked.config, current.model, asked.messages)
 
 
 _SAVED: Final[Gallery[Sequence[Event]]] = Gallery(
