@@ -13,7 +13,7 @@ from app.widgets import controls, glossary, model_choice, request_editor, servin
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_and_stop
+from app.widgets.start_stop import start_button, stop_button
 from eab.errors import ConfigError
 from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
@@ -46,10 +46,12 @@ def bar() -> Workload | None:
         request_editor.choose_preset()
     with slots:
         request_editor.choose_slots()
-    words = "Serve these requests on this machine, in all three ways."
-    pressed = start_and_stop(
-        (measure, stop), "Measure", words, "batching", active, BATCHING.stop, here=True
-    )
+    with measure:
+        words = "Serve these requests on this machine, in all three ways."
+        missing = controls.model_missing(here=True)
+        pressed = start_button("Measure", "batching_start", missing, words, active)
+    with stop:
+        stop_button("batching_stop", BATCHING.stop, active)
     with st.expander("Edit requests, repeats and paths"):
         table = request_editor.edited()
     chosen, problem = None, ""

@@ -14,6 +14,7 @@ from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
+from app.widgets.start_stop import start_button, stop_button
 from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
 from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
@@ -180,7 +181,8 @@ def experiments() -> None:
             required=True,
             help="More rows show the effect better but take longer.",
         )
-    right.button("Stop", on_click=stop, disabled=active is None, width="stretch", key="bmc_stop")
+    with right:
+        stop_button("bmc_stop", stop, active is not None)
     polling.watch(active_experiment, active is not None)
     for problem in messages.problems(None, None):
         st.error(plain(problem))
@@ -204,19 +206,10 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
     from eab.labs.bmc.tables import points_table
 
     what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
-    missing = controls.model_missing(here=True)
     left, right = st.columns([1, 3], vertical_alignment="center")
-    left.button(
-        "Measure",
-        on_click=start,
-        args=(name,),
-        type="primary",
-        icon=":material/play_arrow:",
-        disabled=active is not None or bool(missing),
-        width="stretch",
-        key=f"run_{name}",
-        help=missing or None,
-    )
+    with left:
+        missing, is_active = controls.model_missing(here=True), active is not None
+        start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
     right.caption(what)
     origin(report.began, displayed.live is not None)
     made = bmc_experiments.EXPERIMENT_FIGURES[name]

@@ -10,6 +10,7 @@ from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
+from app.widgets.start_stop import start_button, stop_button
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
@@ -63,24 +64,11 @@ def sampling(a: Side, active: bool) -> None:
     budget = chosen_budget()
     count = independent_config(a.run, budget).max_paths
     missing = model_cache.missing(a.run.started.model.full_name)
-    left.button(
-        f"Sample {counted(count, 'text')}",
-        on_click=start,
-        args=(a, budget),
-        type="primary",
-        icon=":material/play_arrow:",
-        key="diff_run",
-        disabled=bool(missing),
-        help=missing or None,
-        width="stretch",
-    )
-    right.button(
-        "Stop sampling",
-        on_click=SAMPLES.stop,
-        disabled=not active,
-        key="diff_stop",
-        width="stretch",
-    )
+    with left:
+        label = f"Sample {counted(count, 'text')}"
+        start_button(label, "diff_run", missing, on_start=start, args=(a, budget))
+    with right:
+        stop_button("diff_stop", SAMPLES.stop, active, "Stop sampling")
 
 
 def chosen_budget() -> Budget:

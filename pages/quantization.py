@@ -13,6 +13,7 @@ from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
+from app.widgets.start_stop import start_button, stop_button
 from eab.engine.job import grown_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
@@ -25,6 +26,9 @@ from eab.labs.quantization.rounding import BITS, NF4_BITS, Grid
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
+MEASURES: Final = (
+    "Measures every format, alternating with the weights as loaded. Takes about a minute."
+)
 HOW_IT_WORKS: Final = """
 A weight is stored as the number of the nearest level of a grid. Weights that share a **scale**
 share the grid:
@@ -140,21 +144,12 @@ def measure_bar() -> None:
     """The prompt, and the button that measures, or stops."""
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     left.text_input("Prompt whose next token is compared", key="formats_prompt")
-    if active:
-        right.button("Stop", on_click=FORMATS.stop, key="formats_stop", width="stretch")
-        return
-    missing = controls.model_missing(here=True)
-    right.button(
-        "Measure",
-        on_click=start,
-        type="primary",
-        icon=":material/play_arrow:",
-        disabled=bool(missing),
-        help=missing
-        or ("Measures every format, alternating with the weights as loaded. Takes about a minute."),
-        key="formats_run",
-        width="stretch",
-    )
+    with right:
+        if active:
+            stop_button("formats_stop", FORMATS.stop)
+        else:
+            missing = controls.model_missing(here=True)
+            start_button("Measure", "formats_run", missing, MEASURES, on_start=start)
 
 
 def base_model() -> str:
@@ -179,19 +174,13 @@ def your_run() -> None:
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
     missing = model_choice.missing(run.started.model.name, here=True)
     left.selectbox("Format to compare", formats, key="quantized_weights")
-    if quantizing:
-        right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
-    else:
-        right.button(
-            "Run",
-            on_click=start_run,
-            args=(run,),
-            icon=":material/play_arrow:",
-            disabled=bool(missing),
-            help=missing or None,
-            key="quantized_run",
-            width="stretch",
-        )
+    with right:
+        if quantizing:
+            stop_button("quantized_stop", QUANTIZED.stop)
+        else:
+            start_button(
+                "Run", "quantized_run", missing, on_start=start_run, args=(run,), type="secondary"
+            )
     QUANTIZED.watch(quantizing)
     displayed = QUANTIZED.displayed()
     with displayed.locked:

@@ -24,7 +24,7 @@ from app.widgets import (
 )
 from app.widgets.charts import csv_file, downloads, origin, white_background
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_and_stop
+from app.widgets.start_stop import start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
@@ -64,8 +64,11 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
         cost = sweep_charts.choose_cost(cells)
     with gains:
         gain = sweep_charts.choose_gain(cells)
-    words = "Run every cell of this sweep."
-    start_and_stop((run, stop), "Run", words, "tune", sweeping, SWEEP.stop, start)
+    with run:
+        words = "Run every cell of this sweep."
+        start_button("Run", "tune_start", controls.model_missing(), words, sweeping, start)
+    with stop:
+        stop_button("tune_stop", SWEEP.stop, sweeping)
     for place in go_on:
         resume_button(place)
     sweep_editor.own_prompts()

@@ -7,11 +7,11 @@ import streamlit as st
 
 from app.state import messages
 from app.state.tuning import CHECK, PILOT
-from app.widgets import model_choice, sweep_cells, sweep_editor
+from app.widgets import controls, model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
-from app.widgets.start_stop import start_and_stop
+from app.widgets.start_stop import start_button, stop_button
 from eab.errors import ConfigError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell
@@ -90,8 +90,12 @@ def _bar(active: bool) -> None:
         st.segmented_control("Target", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
     with number:
         st.number_input("Per run", 1, 10_000, key=_NUMBER, **KEPT)
-    words = "Run the pilot on these prompts."
-    start_and_stop((predict, stop), "Predict", words, "tune_pilot", active, _stop, _predict)
+    with predict:
+        words = "Run the pilot on these prompts."
+        missing = controls.model_missing()
+        start_button("Predict", "tune_pilot_start", missing, words, active, _predict)
+    with stop:
+        stop_button("tune_pilot_stop", _stop, active)
 
 
 def _stop() -> None:

@@ -1,34 +1,37 @@
-"""Start and Stop buttons of a long job."""
+"""The button that starts a long job, and the one that stops it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from app.widgets import controls
+import streamlit as st
 
 
-def start_and_stop(
-    places: tuple[Any, Any],
+def start_button(
     label: str,
-    help: str,
-    stem: str,
-    active: bool,
-    on_stop: Callable[[], None],
-    on_start: Callable[[], None] | None = None,
-    here: bool = False,
+    key: str,
+    missing: str,
+    help: str = "",
+    active: bool = False,
+    on_start: Callable[..., None] | None = None,
+    args: tuple[Any, ...] = (),
+    type: Literal["primary", "secondary"] = "primary",
 ) -> bool:
-    """Draw both buttons, Start off where the model is missing; returns whether it was pressed."""
-    missing = controls.model_missing(here)
-    pressed: bool = places[0].button(
+    """Draw Start, off while it is active or where the model is missing; whether it was pressed."""
+    return st.button(
         label,
         on_click=on_start,
-        type="primary",
+        args=args,
+        type=type,
         icon=":material/play_arrow:",
-        key=f"{stem}_start",
+        key=key,
         disabled=active or bool(missing),
-        help=missing or help,
+        help=missing or help or None,
         width="stretch",
     )
-    places[1].button(
-        "Stop", on_click=on_stop, disabled=not active, key=f"{stem}_stop", width="stretch"
-    )
-    return pressed
+
+
+def stop_button(
+    key: str, on_stop: Callable[[], None], active: bool = True, label: str = "Stop"
+) -> None:
+    """Draw Stop, off while nothing is active."""
+    st.button(label, on_click=on_stop, disabled=not active, key=key, width="stretch")
