@@ -1,17 +1,17 @@
 """Reports: the results of a measurement, point by point, and their files."""
 
-import gzip
 import json
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from eab.errors import RecordError
+from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded, fields
-from eab.formatting import counted
+from eab.formatting import counted, reason_of
 from eab.record.typed_json import read
 
 
@@ -27,6 +27,8 @@ class Began:
 Beginning = TypeVar("Beginning", bound=Began)
 Point = TypeVar("Point")
 _P = TypeVar("_P")
+MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
+MAX_VALUES: Final = 2_000_000
 _GZIP: Final = b"\x1f\x8b"  # how its files begin
 
 
@@ -73,34 +75,37 @@ _R = TypeVar("_R", bound=Report[Any, Any])
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat(Generic[_R]):
-    """The file of a kind of report."""
+    """The file of a kind of report: JSON, perhaps packed by gzip."""
 
     report: type[_R]  # the kind
     name: str  # what the file says it is
     version: int  # the version that is read and written
     events: Any  # the union of its events
+    what: str = "report"  # in messages
 
     def dumps(self, report: _R) -> str:
         """The report as JSON."""
-        events = [report.began, *report.points, report.ended]
-        lines = [
-            {"event": type(event).__name__} | msgspec.to_builtins(event)
-            for event in events
-            if event is not None
-        ]
-        return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
+        return json.dumps(self.content(report), indent=1) + "\n"
 
     def load(self, path: Path) -> _R:
-        """Read a file of this project, perhaps packed by gzip; RecordError says what is wrong."""
-        head, report = self._head, self.report()
-        kinds = {kind.__name__: kind for kind in get_args(self.events)}
+        """Read a file; RecordError says what is wrong."""
+        return self.read(lambda: json.loads(unpacked(path.read_bytes())), str(path))
+
+    def loads(self, data: bytes, name: str) -> _R:
+        """Read the bytes of the file of this name; RecordError says what is wrong."""
+        return self.read(lambda: json.loads(unpacked(data)), name)
+
+    def read(self, parse: Callable[[], Any], name: str) -> _R:
+        """Read the content that is parsed of the file of this name; RecordError if it is bad."""
+        head, report = self.head, self.report()
         try:
-            data = path.read_bytes()
-            value = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
-            if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
-                raise RecordError(f"{path} is not a report of this version")
-            events = [read(line, kinds[line.pop("event")]) for line in value["events"]]
+            content = parse()
+            if not isinstance(content, dict) or {key: content.get(key) for key in head} != head:
+                raise RecordError(f"it is not a {self.what} of this version")
+            for event in self.events_in(content):
+                report.apply(event)
         except (
+            EabError,
             OSError,
             EOFError,
             zlib.error,
@@ -110,11 +115,38 @@ class ReportFormat(Generic[_R]):
             AttributeError,
             RecursionError,
         ) as error:
-            raise RecordError(f"the report {path} cannot be read: {error}") from error
-        for event in events:
-            report.apply(event)
+            said = str(error) if isinstance(error, EabError) else reason_of(error)
+            raise RecordError(f"the {self.what} {name} cannot be read: {said}") from error
         return report
 
     @property
-    def _head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, Any]:
+        """What every file of this kind and version has."""
         return {"format": self.name, "version": self.version}
+
+    def content(self, report: _R) -> dict[str, Any]:
+        """What a file has, as plain values."""
+        events = [report.began, *report.points, report.ended]
+        lines = [
+            {"event": type(event).__name__} | msgspec.to_builtins(event)
+            for event in events
+            if event is not None
+        ]
+        return self.head | {"events": lines}
+
+    def events_in(self, content: dict[str, Any]) -> Iterable[Any]:
+        """The events of such values."""
+        kinds = {kind.__name__: kind for kind in get_args(self.events)}
+        return [read(line, kinds[line.pop("event")]) for line in content["events"]]
+
+
+def unpacked(data: bytes) -> bytes:
+    """The JSON in a file, packed by gzip or not; RecordError if it is too much."""
+    if data.startswith(_GZIP):
+        unpacking = zlib.decompressobj(wbits=31)  # gzip
+        data = unpacking.decompress(data, MAX_BYTES)
+        if unpacking.unconsumed_tail:
+            raise RecordError(f"it has more than {MAX_BYTES // 2**20} MiB")
+    if data.count(b",") > MAX_VALUES:
+        raise RecordError(f"it has more than {MAX_VALUES:,} values")
+    return data

@@ -21,7 +21,8 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 from eab.labs.tuning.questions import Question
-from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, loads, plan_of
+from eab.labs.tuning.report import Began, TuningReport, dumps, loads, plan_of
+from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
