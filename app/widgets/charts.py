@@ -67,11 +67,13 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
             return
 
 
-def origin(began: Began | RunStarted | None, live: bool, more: str = "") -> None:
-    """Draw a caption that says where the results come from."""
+def origin(began: Began | RunStarted | str | None, live: bool, more: str = "") -> None:
+    """Draw a caption that says where the results come from, in words or by what they began with."""
     if began is None:
         return
-    if isinstance(began, RunStarted):
+    if isinstance(began, str):
+        where = began
+    elif isinstance(began, RunStarted):
         card, prompt = began.model, f"Prompt: “{quoted(began.prompt)}”"
         where = f"{card.full_name}, {card.dtype}, on {card.device}"
         more = f"{more} {prompt}".strip()

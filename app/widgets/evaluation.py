@@ -5,8 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.widgets.charts import downloads, draw, white_background
-from app.widgets.markdown import plain
+from app.widgets.charts import downloads, draw, origin, white_background
 from eab.lessons import bundled_runs
 
 ABOUT: Final = """
@@ -34,9 +33,9 @@ def show() -> None:
     draw("", sentence, figure, "evaluation", "recorded", white_background())
     st.table(text_table(evaluation_rows(report), ROW_HEADINGS))
     st.markdown(ABOUT)
-    st.caption(
-        f"Recorded: {plain(report['model']['name'])}, {report['facts']:,} questions with known "
-        f"answers, {report['chances']:,} with known distributions. The command eab evaluate does "
-        "this with your model and questions."
+    where = (
+        f"{report['model']['name']}, {report['facts']:,} questions with known answers, "
+        f"{report['chances']:,} with known distributions"
     )
+    origin(where, False, "The command eab evaluate does this with your model and questions.")
     downloads([("Report (JSON)", "evaluation.json", lambda: json.dumps(report, indent=1) + "\n")])
