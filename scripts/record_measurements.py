@@ -26,7 +26,7 @@ from eab import record
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
-from eab.events import Event, Progressed, RunEnded
+from eab.events import Event, Progressed
 from eab.labs.batching import results as batching
 from eab.labs.batching import sentences as batching_table
 from eab.labs.batching.measure import compare_ways
@@ -49,7 +49,6 @@ from eab.labs.variants.results import (
     cache_variants,
     draft_length_variants,
 )
-from eab.labs.variants.times import RunTimed, VariantTimes
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
@@ -95,16 +94,13 @@ def measure_variants(
 ) -> Measured:
     """A run file per variant, and the times of the repeats; RunsError if their tokens differ."""
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
-    times = VariantTimes()
-    times.apply(
+    compared.apply(
         variant_times.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
     )
     for event in events:
-        had_runs = compared.complete
+        of_run = not compared.has_all_runs
         compared.apply(event)
-        if isinstance(event, RunTimed) or (had_runs and isinstance(event, RunEnded)):
-            times.apply(event)
-        elif not isinstance(event, Progressed):
+        if of_run:
             runs[compared.current].append(event)
     if not compared.agreed:
         raise RunsError(variants_sentence(compared))
@@ -113,7 +109,7 @@ def measure_variants(
         folder.mkdir(parents=True, exist_ok=True)
         for name, own in runs.items():
             record.save(own, bundled_runs.file_of(name, folder))
-        (folder / bundled_runs.TIMES).write_text(variant_times.dumps(times), encoding="utf-8")
+        (folder / bundled_runs.TIMES).write_text(variant_times.dumps(compared), encoding="utf-8")
 
     if compared.kind == "cache":
         return Measured(caches.time_sentence(compared), step_claims(compared), write)

@@ -23,7 +23,7 @@ def _is_complete(live: LiveTask[Any]) -> bool:
 
 def _has_runs(live: LiveTask[VariantRuns]) -> bool:
     """Whether there is a run of every variant; repeats for the times may still be made."""
-    return live.state.complete
+    return live.state.has_all_runs
 
 
 def _has_ended_with_points(live: LiveTask[Report]) -> bool:

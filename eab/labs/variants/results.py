@@ -1,13 +1,14 @@
 """Runs of a prompt that differ in their KV cache or draft length, and repeats to time them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName, DrafterName
-from eab.events import Event, ModelCard, Progressed, RunEnded, RunStarted
+from eab.events import Event, ModelCard, Progressed, RunStarted
 from eab.formatting import counted
-from eab.labs.variants.times import RunTimed, run_timed
+from eab.labs.variants.times import RunTimed, VariantTimes, run_timed
+from eab.record.report import Began
 from eab.run import RunFold, RunState
 from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
@@ -20,7 +21,7 @@ PROMPT_REUSED: Final = "prompt reused"
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = MIN_REPEATS  # of each run, after the first
 Settings: TypeAlias = Mapping[str, Any]
-VariantEvent: TypeAlias = Event | RunTimed | Progressed
+VariantEvent: TypeAlias = Began | Event | RunTimed | Progressed
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 # nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
 COARSE_ROUNDING: Final = 0.2
@@ -59,61 +60,42 @@ class Agreement:
     explained: bool  # whether rounding in the model's dtype and weights explains this gap
 
 
-class VariantRuns:
+class VariantRuns(VariantTimes):
     """The runs of `variants` so far, and their repeats; `kind` ("cache") is what varies."""
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
+        super().__init__()
         self.variants, self.kind = dict(variants), kind
         self.left_out: tuple[str, ...] = ()  # variants that the model cannot have
-        self._timing = Progressed(0.0, "")  # of the repeats
         self._folds: list[RunFold] = []
-        self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
-        self._ended: RunEnded | None = None
 
     def apply(self, event: VariantEvent) -> None:
         """Fold one more event, first of the runs of all variants, then of their repeats."""
-        if isinstance(event, RunTimed):
-            self._repeats[event.variant].append(event)
-        elif isinstance(event, Progressed):
-            self._timing = event
-        elif self.complete:
-            self._ended = event if isinstance(event, RunEnded) else None
+        if isinstance(event, Progressed):  # of the repeats, which take about as long each
+            super().apply(replace(event, share=(1 + event.share * REPEATS) / (1 + REPEATS)))
+        elif isinstance(event, Began | RunTimed) or self.has_all_runs:
+            super().apply(event)
         else:
             self._apply_to_run(event)
 
     def _apply_to_run(self, event: Event) -> None:
         if not self._folds or self._folds[-1].ended is not None:
             self._folds.append(RunFold())
-        self._folds[-1].apply(event)
+        fold = self._folds[-1]
+        fold.apply(event)
         if isinstance(event, RunStarted) and self.begun == 1:
             asked, self.variants = self.variants, dict(possible(self.variants, event.model))
             self.left_out = tuple(name for name in asked if name not in self.variants)
-        ended = self._folds[-1].ended
-        self._ended = ended if ended is not None and ended.stopped else None
-
-    @property
-    def ended(self) -> RunEnded | None:
-        """The last event; None while more are to come."""
-        return self._ended
-
-    @property
-    def progress(self) -> Progressed:
-        """How far it is with the first runs and their repeats, which take about as long each."""
-        rounds = 1 + REPEATS
-        if self.complete:
-            done = (1 + self._timing.share * REPEATS) / rounds
-            return Progressed(done, self._timing.words)
-        if not self._folds:
-            return Progressed(0.0, "Starting")
-        share = (self.begun - 1 + self._folds[-1].progress.share) / len(self.variants)
+        self.ended = fold.ended if fold.ended is not None and fold.ended.stopped else None
+        share = (self.begun - 1 + fold.progress.share) / len(self.variants)
         first = f"{self.begun} of {counted(len(self.variants), 'run')}, then {REPEATS} repeats"
-        words = self._folds[-1].progress.words.lower()
-        return Progressed(share / rounds, f"{self.current} ({first}): {words}")
+        words = f"{self.current} ({first}): {fold.progress.words.lower()}"
+        self.progress = Progressed(share / (1 + REPEATS), words)
 
     @property
     def made(self) -> str:
         """How many runs and repeats it has."""
-        repeats = f", {counted(self.repeats, 'repeat')}" if self.complete else ""
+        repeats = f", {counted(self.repeats, 'repeat')}" if self.has_all_runs else ""
         return f"{len(self.pairs)} of {counted(len(self.variants), 'run')}{repeats}"
 
     @property
@@ -128,7 +110,7 @@ class VariantRuns:
         return len(run.steps) if run is not None else 0
 
     @property
-    def complete(self) -> bool:
+    def has_all_runs(self) -> bool:
         """Whether every run has ended without being stopped; repeats may follow."""
         ended = self._folds[-1].ended if self._folds else None
         return self.begun == len(self.variants) and ended is not None and not ended.stopped
@@ -137,7 +119,7 @@ class VariantRuns:
     def repeats(self) -> int:
         """How often every variant that finished was repeated."""
         finished = [name for name, run in self.pairs if _is_finished(run)]
-        return min((len(self._repeats[name]) for name in finished), default=0)
+        return min((len(self._timed(name)) for name in finished), default=0)
 
     @property
     def current(self) -> str:
@@ -167,7 +149,10 @@ class VariantRuns:
 
     def times(self, variant: str) -> Sequence[RunTimed]:
         """The times of the repeats of a variant; of its first run, as long as there are none."""
-        return self._repeats[variant] or [run_timed(variant, dict(self.pairs)[variant])]
+        return self._timed(variant) or [run_timed(variant, dict(self.pairs)[variant])]
+
+    def _timed(self, variant: str) -> list[RunTimed]:
+        return [timed for timed in self.points if timed.variant == variant]
 
     def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
         """One of these times in each repeat."""

@@ -67,9 +67,10 @@ _InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
 
 
 class VariantTimes(Report[Began, RunTimed]):
-    """The recorded repeats of a comparison; the runs themselves are in run files next to it."""
+    """The repeats of a comparison; in a recording, its runs are in run files next to them."""
 
     beginning = Began
+    point = "repeat"
 
 
 _FORMAT: Final = ReportFormat(VariantTimes, "eab-variant-times", 1, _InFile)

@@ -144,7 +144,7 @@ def test_the_repeats_take_turns(events):
 def test_stop_keeps_the_repeats_that_were_made(stopped):
     compared = stopped(lambda found: found.repeats == 2)
     assert compared.ended.stopped
-    assert compared.complete
+    assert compared.has_all_runs
     assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 5
     assert TOO_FEW in caches.time_sentence(compared)
 
@@ -234,7 +234,7 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
             assert sentence(part)
         caches.totals_figure(part), caches.held_figure(part), variant_rows(part), costs_table(part)
         variant_steps_table(part)
-        assert part.agreed == (part.complete or not length)
+        assert part.agreed == (part.has_all_runs or not length)
 
 
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(running):
