@@ -5,8 +5,7 @@ Its own ones, by name, or the recorded one; and the pilot and the check of a rec
 
 import hashlib
 import itertools
-from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import streamlit as st
 
@@ -36,14 +35,6 @@ PILOT: Final = Slot("pilot", TuningReport, TuningReport, _has_cells, of_kind("pi
 CHECK: Final = Slot("check", TuningReport, TuningReport, _has_cells, of_kind("check"))
 
 
-@dataclass(frozen=True)
-class KeptSweep:
-    """A sweep of this tab."""
-
-    name: str
-    entry: Entry[TuningReport]
-
-
 def displayed_model() -> str:
     """The model of the sweep on the page, as `app.server.model_cache` names it."""
     entry = SWEEP.displayed()
@@ -67,17 +58,14 @@ def keep_ended() -> None:
     current = SWEEP.current()
     if current.live is None or current.active or not current.state.points:
         return
-    if current.key in {sweep.entry.key for sweep in kept()}:
+    if _name_of(current.key):
         return
     resumed, name = st.session_state.get(_RESUMED, ("", ""))
-    if resumed == current.key and name in names():
-        st.session_state[_KEPT] = [
-            KeptSweep(name, current) if sweep.name == name else sweep for sweep in kept()
-        ]
+    if resumed == current.key and name in _kept():
+        _kept()[name] = current
         return
     numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
-    sweep = KeptSweep(f"Sweep {numbered}", current)
-    st.session_state[_KEPT] = [*kept(), sweep][-MAX_KEPT:]
+    _keep(f"Sweep {numbered}", current)
 
 
 def open_file(data: bytes, name: str) -> None:
@@ -114,44 +102,49 @@ def note_saved_in_url() -> None:
 
 def rename_saved(sweep_id: str, name: str) -> None:
     """Give a sweep of the store its new name in this tab, too, if it was opened here."""
-    key = _saved_key(sweep_id)
-    st.session_state[_KEPT] = [
-        KeptSweep(_free(name, sweep.name), sweep.entry) if sweep.entry.key == key else sweep
-        for sweep in kept()
-    ]
+    if own := _name_of(_saved_key(sweep_id)):
+        _rename(own, _free(name, own))
 
 
-def kept() -> list[KeptSweep]:
-    """The sweeps of this tab that have ended, the oldest first."""
-    return cast(list[KeptSweep], st.session_state.get(_KEPT, []))
+def _kept() -> dict[str, Entry[TuningReport]]:
+    """The sweeps of this tab that have ended, by name, the oldest first."""
+    kept: dict[str, Entry[TuningReport]] = st.session_state.setdefault(_KEPT, {})
+    return kept
+
+
+def _keep(name: str, entry: Entry[TuningReport]) -> str:
+    """Keep a sweep under this name, or a like one that is free; returns that."""
+    name = _free(name)
+    _kept()[name] = entry
+    if len(_kept()) > MAX_KEPT:
+        del _kept()[next(iter(_kept()))]
+    return name
+
+
+def _name_of(key: str) -> str:
+    """The name of the kept sweep with this key; empty if there is none."""
+    return next((name for name, entry in _kept().items() if entry.key == key), "")
 
 
 def names() -> list[str]:
     """The names of all sweeps that can be shown, the recorded one first."""
-    return [RECORDED, *(sweep.name for sweep in kept())]
+    return [RECORDED, *_kept()]
 
 
 def displayed_name() -> str:
     """The name of the sweep on the page; empty while it is being made."""
     key = SWEEP.displayed().key
-    if key == "recorded":
-        return RECORDED
-    return next((sweep.name for sweep in kept() if sweep.entry.key == key), "")
+    return RECORDED if key == "recorded" else _name_of(key)
 
 
 def show(name: str) -> None:
     """Show the sweep of this name."""
-    entry = next((sweep.entry for sweep in kept() if sweep.name == name), None)
     st.query_params.pop(SWEEP.name, None)
-    SWEEP.show(Entry("recorded", bundled_runs.tuning()) if entry is None else entry)
+    SWEEP.show(_kept().get(name) or Entry("recorded", bundled_runs.tuning()))
 
 
 def _open(key: str, name: str, report: TuningReport) -> None:
-    kept_as = next((sweep.name for sweep in kept() if sweep.entry.key == key), "")
-    if not kept_as:
-        kept_as = _free(name)
-        st.session_state[_KEPT] = [*kept(), KeptSweep(kept_as, Entry(key, report))][-MAX_KEPT:]
-    show(kept_as)
+    show(_name_of(key) or _keep(name, Entry(key, report)))
 
 
 def _free(name: str, own: str = "") -> str:
@@ -173,6 +166,10 @@ def rename(old: str, new: str) -> None:
         raise ConfigError(f"the name must have 1 to {MAX_NAME} visible characters")
     if new != old and new in names():
         raise ConfigError("another sweep has this name; choose a different one")
-    st.session_state[_KEPT] = [
-        KeptSweep(new, sweep.entry) if sweep.name == old else sweep for sweep in kept()
-    ]
+    _rename(old, new)
+
+
+def _rename(old: str, new: str) -> None:
+    st.session_state[_KEPT] = {
+        new if name == old else name: entry for name, entry in _kept().items()
+    }
