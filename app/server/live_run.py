@@ -19,7 +19,6 @@ from eab.events import (
     EndReason,
     Pause,
     RunEnded,
-    RunStarted,
     TokensAppended,
 )
 from eab.run import RunFold
@@ -147,7 +146,7 @@ class LiveTask(Generic[State]):
             self.seconds = time.perf_counter() - self._started_at
 
     def _apply(self, event: Any) -> None:
-        if self.job.kind == "probe" and isinstance(event, RunStarted):
+        if self.job.stops_after is not None and isinstance(event, self.job.stops_after):
             self._stop.set()
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = replace(event, reason="unwatched")
@@ -160,7 +159,7 @@ class LiveTask(Generic[State]):
             self._count_end(self.state.ended.reason)
 
     def _count_end(self, reason: str) -> None:
-        if self.job.kind != "probe":  # nobody asked for it
+        if self.job.stops_after is None:
             metrics.RUNS.labels(reason).inc()
 
     def _count_tokens(self, new: int) -> None:

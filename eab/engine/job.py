@@ -63,6 +63,8 @@ class Job(Generic[State]):
     configs: tuple[BranchingConfig, ...] = ()
     max_turns: int = 1
     needs_draft: bool = False
+    # the event after which it stops: the visitor did not ask for it, and it is not counted
+    stops_after: type[Any] | None = None
 
     @property
     def sizes(self) -> Sequence[BranchingConfig]:
@@ -83,12 +85,9 @@ def run_job(
     probe_only: bool = False,
 ) -> Job[RunFold]:
     """A run of a prompt; `probe_only` ends it after the probe of a quantile threshold."""
-    return _run(
-        Request(prompt, config, messages=messages),
-        model_name,
-        lambda context: context.requests[0],
-        "probe" if probe_only else "run",
-    )
+    asked = Request(prompt, config, messages=messages)
+    job = _run(asked, model_name, lambda context: context.requests[0])
+    return replace(job, kind="probe", stops_after=RunStarted) if probe_only else job
 
 
 def grown_run_job(
@@ -104,9 +103,9 @@ def grown_run_job(
     return _run(Request(started.prompt, config, messages=started.messages), model_name, begin)
 
 
-def _run(asked: Request, model_name: str, begin: Begin, kind: str = "run") -> Job[RunFold]:
+def _run(asked: Request, model_name: str, begin: Begin) -> Job[RunFold]:
     return Job(
-        kind,
+        "run",
         model_name,
         RunFold(),
         begin,
