@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import torch
 from rich.progress import Progress
 
-from app.server.workloads import CLASS, PRESETS
 from eab import record
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -31,6 +30,7 @@ from eab.labs.batching import results as batching
 from eab.labs.batching import sentences as batching_table
 from eab.labs.batching.measure import compare_ways
 from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
+from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc import pictures as bmc_experiments
 from eab.labs.bmc import results as bmc_results
 from eab.labs.bmc.measure import measure

@@ -11,7 +11,7 @@ import os
 import torch
 from rich.progress import Progress
 
-from app.server import default_sweep
+from eab.labs.tuning import default_sweep
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.live_sweep import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS

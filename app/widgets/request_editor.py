@@ -5,7 +5,6 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from app.server.workloads import PRESETS
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError
 from eab.labs.batching.results import (
@@ -18,6 +17,7 @@ from eab.labs.batching.results import (
     Asked,
     Workload,
 )
+from eab.labs.batching.workloads import PRESETS
 from eab.timing import MIN_REPEATS
 
 _PRESET, _SLOTS, _REPEATS, _PATHS = (

@@ -7,13 +7,14 @@ from typing import Any, Final
 import numpy as np
 import streamlit as st
 
-from app.server import default_sweep, estimate
+from app.server import estimate
 from app.state.process import worker
 from app.widgets import controls
 from app.widgets.setting_widgets import KEPT
 from eab.config import SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds
+from eab.labs.tuning import default_sweep
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from made_runs import bundled_run
 
-from app.server.workloads import CLASS, PRESETS
 from app.widgets.request_editor import requests
 from eab.analysis.kv_demand import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
 from eab.labs.batching.results import MAX_REPEATS, WAYS, Asked
+from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
 from eab.labs.bmc.results import (
     EXPERIMENTS,

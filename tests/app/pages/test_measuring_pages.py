@@ -9,7 +9,6 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.server.workloads import PRESETS
 from app.state import weight_matrix
 from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
@@ -17,6 +16,7 @@ from eab.analysis.kv_demand import demand_of
 from eab.figures.kv_allocation import allocation_sentence
 from eab.labs.batching.results import WAYS
 from eab.labs.batching.sentences import headline
+from eab.labs.batching.workloads import PRESETS
 from eab.labs.bmc import pictures as bmc_pictures
 from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence

@@ -12,13 +12,13 @@ import pytest
 from page_walk import Tab, opened
 from places import MAIN
 
-from app.server import default_sweep
 from app.server.named_store import NamedStore
 from app.server.sweep_store import default_sweep_store
 from app.state.process import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
+from eab.labs.tuning import default_sweep
 from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
