@@ -12,8 +12,7 @@ from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
-from app.widgets.markdown import plain
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
@@ -74,8 +73,7 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
 
 def three_ways() -> None:
     chosen = bar()
-    for problem in messages.problems(BATCHING.current().live, None):
-        st.error(plain(problem))
+    show_problems(BATCHING.current())
     BATCHING.watch(active)
     displayed = BATCHING.displayed()
     with displayed.locked:

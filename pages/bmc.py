@@ -14,7 +14,7 @@ from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
 from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
@@ -184,8 +184,7 @@ def experiments() -> None:
     with right:
         stop_button("bmc_stop", stop, active is not None)
     polling.watch(active_experiment, active is not None)
-    for problem in messages.problems(None, None):
-        st.error(plain(problem))
+    show_problems()
     show_interrupted()
     titles = {name: title for name, (title, _) in EXPERIMENTS.items()}
     in_url = next((titles[name] for name in titles if name == st.query_params.get(TAB)), None)

@@ -10,7 +10,7 @@ from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
@@ -145,7 +145,7 @@ for side, default in defaults.items():
     st.session_state.setdefault(f"diff_{side}", diff.source_in_url(side, default))
 choices = {side: st.session_state[f"diff_{side}"] for side in ("a", "b")}
 diff.note_in_url(choices)
-samples, active = diff.samples(), diff.active(choices.values())
+samples, active = SAMPLES.current(), diff.active(choices.values())
 
 st.title("Where do two runs diverge?")
 left, right = st.columns(2)
@@ -153,10 +153,9 @@ with left:
     a = choose("a", "A (solid line)")
 with right:
     b = choose("b", "B (dashed line)", a)
-for problem in messages.problems(samples, samples.state.ended if samples is not None else None):
-    st.error(plain(problem))
+show_problems(samples)
 if a is not None and choices["b"] == INDEPENDENT:
-    sampling(a, active is not None and active is samples)
+    sampling(a, active is not None and active is samples.live)
 polling.watch(lambda: diff.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")

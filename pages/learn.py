@@ -10,7 +10,7 @@ import streamlit as st
 from app.server import lesson_shelf
 from app.state import learning, messages, what_if
 from app.widgets import lesson as lessons_on_page
-from app.widgets.markdown import plain
+from app.widgets.start_stop import show_problems
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
 
@@ -135,8 +135,7 @@ shown = data.run.run if view is None else view.run.run
 assert shown is not None
 covered = lessons_on_page.is_covered(lesson, data)
 with left:
-    for problem in messages.problems(None, None):
-        st.error(plain(problem))
+    show_problems()
     if learning.stage() == 0:
         st.text(lesson.summary)
     if not covered:

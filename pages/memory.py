@@ -9,7 +9,7 @@ from app.state.laboratories import CACHES
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
-from app.widgets.markdown import plain
+from app.widgets.start_stop import show_problems
 from eab.config import BranchingConfig
 from eab.labs.variants.costs import (
     COST_NOTE,
@@ -114,11 +114,9 @@ controls.ensure_defaults()
 
 st.title("What does a KV cache save?")
 controls.run_bar(run, CACHES.stop, active, here=True)
-notices = st.container()
-for problem in messages.problems(current.live, None):
-    notices.error(plain(problem))
+show_problems(current)
 if not active and current.live is not None:
-    notices.caption(controls.changed_since(first))
+    st.caption(controls.changed_since(first))
 
 with st.sidebar:
     controls.sidebar(varied="cache", here=True)

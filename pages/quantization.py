@@ -13,7 +13,7 @@ from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.engine.job import grown_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
@@ -263,9 +263,7 @@ st.title("What is lost when weights are rounded?")
 with st.sidebar:
     controls.choose_model(here=True)
 FORMATS.watch(active)
-for live in (current.live, QUANTIZED.current().live):
-    for failure in messages.problems(live, None):
-        st.error(plain(failure))
+show_problems(current, QUANTIZED.current())
 with measured.locked:
     whole_model(measured)
 your_run()

@@ -12,7 +12,7 @@ from app.state.laboratories import DRAFT_LENGTHS
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.chips import chips
-from app.widgets.markdown import plain
+from app.widgets.start_stop import show_problems
 from eab.config import BranchingConfig, DrafterName
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.job import comparison_job
@@ -147,8 +147,7 @@ with right:
     )
 if st.session_state.decode_varied == ONE_TEXT:
     st.caption("One text never forks, so the settings under Branching have no effect.")
-for problem in messages.problems(current.live, None):
-    st.error(plain(problem))
+show_problems(current)
 with st.sidebar:
     controls.sidebar(varied="drafter")
 DRAFT_LENGTHS.watch(active, displayed)

@@ -24,7 +24,7 @@ from app.widgets import (
 )
 from app.widgets.charts import csv_file, downloads, origin, white_background
 from app.widgets.markdown import plain
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
@@ -118,9 +118,7 @@ def sweep() -> None:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
     cost, gain = bar(cells, can_go_on and not sweeping)
-    current = SWEEP.current()
-    for problem in messages.problems(current.live, current.state.ended):
-        st.error(plain(problem))
+    show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
         polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))

@@ -172,16 +172,11 @@ def read_file(data: bytes, name: str, side: str) -> None:
     files[side] = Side(hashlib.sha256(data).hexdigest()[:16], name, run)
 
 
-def samples() -> LiveRun | None:
-    """The independent samples of this tab, active or ended."""
-    return SAMPLES.current().live
-
-
 def active(choices: Collection[Source]) -> LiveRun | None:
     """What is still being made of what is chosen: the samples, or the run on Explore."""
     explored = tab.current().live if EXPLORE in choices else None
     cells = cell_runs() if CELL in choices else []
-    candidates = (samples(), explored, *cells)
+    candidates = (SAMPLES.current().live, explored, *cells)
     return next((live for live in candidates if live is not None and live.active), None)
 
 

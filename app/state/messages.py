@@ -6,10 +6,9 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from app.server.live_run import LiveTask
+from app.state.slot import Entry
 from eab import token_text
 from eab.errors import EabError
-from eab.events import RunEnded
 from eab.formatting import as_sentence
 
 _MESSAGE: Final = "message"
@@ -40,11 +39,10 @@ def message() -> str:
     return cast(str, st.session_state.get(_MESSAGE, ""))
 
 
-def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
-    """What went wrong with the last action or on the page, with control characters made visible."""
-    failures = (
-        live.message if live is not None else "",
-        ended.message if ended is not None else "",
-    )
+def problems(*shown: Entry[Any]) -> list[str]:
+    """What went wrong in the last action and on the page, with control characters made visible."""
+    ends = (entry.state.ended for entry in shown)
+    failures = [entry.live.message for entry in shown if entry.live is not None]
+    failures += [ended.message for ended in ends if ended is not None]
     sentences = (message(), *(f"Run failed: {why}" for why in failures if why))
     return [as_sentence(token_text.visible(problem)) for problem in sentences if problem]

@@ -9,9 +9,8 @@ from app.state import messages
 from app.state.tuning import CHECK, PILOT
 from app.widgets import controls, model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
-from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
-from app.widgets.start_stop import start_button, stop_button
+from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell
@@ -63,13 +62,9 @@ def show(piloting: bool, checking: bool) -> None:
     active = piloting or checking
     _bar(active)
     sweep_editor.own_prompts(sweep_editor.PILOT_SET)
-    failures: list[str] = []
-    for slot, going_on in ((PILOT, piloting), (CHECK, checking)):
-        current = slot.current()
-        slot.watch(going_on)
-        failures += messages.problems(current.live, current.state.ended)
-    for problem in dict.fromkeys(failures):  # both name what the last action did
-        st.error(plain(problem))
+    PILOT.watch(piloting)
+    CHECK.watch(checking)
+    show_problems(PILOT.current(), CHECK.current())
     pilot = PILOT.displayed()
     with pilot.locked:
         cells = [*pilot.state.cells]

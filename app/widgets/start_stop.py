@@ -1,9 +1,13 @@
-"""The button that starts a long job, and the one that stops it."""
+"""The buttons that start and stop a long job, and what went wrong with it."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
 import streamlit as st
+
+from app.state import messages
+from app.state.slot import Entry
+from app.widgets.markdown import plain
 
 
 def start_button(
@@ -35,3 +39,9 @@ def stop_button(
 ) -> None:
     """Draw Stop, off while nothing is active."""
     st.button(label, on_click=on_stop, disabled=not active, key=key, width="stretch")
+
+
+def show_problems(*shown: Entry[Any]) -> None:
+    """Draw what went wrong with the last action, and with what is made on the page."""
+    for problem in messages.problems(*shown):
+        st.error(plain(problem))

@@ -49,7 +49,7 @@ def draw_progress(live: LiveRun) -> None:
 def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     current = tab.current()
     offered = _suggestions(current)
-    if problems := messages.problems(current.live, current.ended):
+    if problems := messages.problems(current):
         st.error(plain(" ".join(problems)))
     elif conversation.draw_before():
         return
