@@ -1,16 +1,18 @@
 """Compare: two runs as one tree, or a run and independent samples with the same budget."""
 
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
-from app.server import model_cache, rules
+from app.server import model_cache
 from app.state import diff, messages, polling
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.upload import upload
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
@@ -31,22 +33,9 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
         label, options, format_func=lambda source: diff.title_of(source, side), key=f"diff_{side}"
     )
     if source == diff.FILE:
-        st.file_uploader(
-            f"Run file for {side.upper()}",
-            type=["eab"],
-            key=f"diff_upload_{side}",
-            on_change=open_upload,
-            args=(side,),
-            max_upload_size=rules.current().upload_mib,
-        )
+        read_file = partial(diff.read_file, side=side)
+        upload(f"Run file for {side.upper()}", "eab", f"diff_upload_{side}", read_file)
     return diff.side_of(source, side, like)
-
-
-@messages.errors_as_message()
-def open_upload(side: str) -> None:
-    upload = st.session_state[f"diff_upload_{side}"]
-    if upload is not None:
-        diff.read_file(upload.getvalue(), upload.name, side)
 
 
 @messages.errors_as_message()

@@ -11,6 +11,7 @@ from app.server import lesson_shelf
 from app.state import learning, messages, what_if
 from app.widgets import lesson as lessons_on_page
 from app.widgets.start_stop import show_problems
+from app.widgets.upload import upload
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
 
@@ -30,12 +31,8 @@ def choose() -> None:
     learning.choose(lesson_shelf.find(st.session_state.lesson_list))
 
 
-@messages.errors_as_message()
-def upload() -> None:
-    """Open the lesson file that was uploaded, or explain what is wrong with it."""
-    file = st.session_state.lesson_upload
-    if file is not None:
-        learning.choose(lesson_shelf.add(file.getvalue()))
+def open_lesson(data: bytes, _: str) -> None:
+    learning.choose(lesson_shelf.add(data))
 
 
 def choice(lesson: Lesson) -> None:
@@ -108,13 +105,7 @@ def numbers(lesson: Lesson) -> None:
 
 def own_lesson() -> None:
     with st.expander("Open a lesson file"):
-        st.file_uploader(
-            "Lesson (Markdown)",
-            type=["md"],
-            key="lesson_upload",
-            on_change=upload,
-            max_upload_size=1,
-        )
+        upload("Lesson (Markdown)", "md", "lesson_upload", open_lesson, most_mib=1)
         st.caption(
             "docs/lessons.md describes the format. While this server runs, the address of this "
             "page opens your lesson for others."

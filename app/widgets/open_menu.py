@@ -5,19 +5,18 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import rules
 from app.server.store import RUNS, default_store
 from app.state import history, messages, tab
 from app.widgets import controls
 from app.widgets.markdown import plain
 from app.widgets.saved import Gallery
+from app.widgets.upload import upload
 from eab.errors import EabError
 from eab.events import Event
 from eab.lessons import bundled_runs
 
 _OPEN: Final = "open_run"  # key of the popover
 _RECORDING: Final = "recording"  # keys of what is chosen in it
-_UPLOAD: Final = "upload"
 
 
 def draw(active: bool) -> None:
@@ -49,13 +48,7 @@ def _draw_list(active: bool) -> None:
             displayed.details.events if started else None, started.prompt if started else ""
         )
     with file:
-        st.file_uploader(
-            "Open a run file",
-            type=["eab"],
-            key=_UPLOAD,
-            on_change=_open_upload,
-            max_upload_size=rules.current().upload_mib,
-        )
+        upload("Open a run file", "eab", "upload", _open_file)
 
 
 def open_again(past: history.PastRun) -> None:
@@ -92,10 +85,8 @@ def _open_saved() -> None:
         _open(lambda: tab.open_saved(run_id), keep=_SAVED.chosen)
 
 
-def _open_upload() -> None:
-    upload = st.session_state[_UPLOAD]
-    if upload is not None:
-        _open(lambda: tab.open_file(upload.getvalue(), upload.name))
+def _open_file(data: bytes, name: str) -> None:
+    _open(lambda: tab.open_file(data, name))
 
 
 def _open(act: Callable[[], None], keep: str = "") -> None:

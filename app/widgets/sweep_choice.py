@@ -4,18 +4,18 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import rules
 from app.server.sweep_store import SWEEPS, default_sweep_store
 from app.state import messages, tuning
 from app.state.slot import Entry
 from app.widgets import sweep_editor
 from app.widgets.markdown import plain
 from app.widgets.saved import Gallery
+from app.widgets.upload import upload
 from eab import token_text
 from eab.labs.tuning.report import TuningReport
 
 _OPEN: Final = "open_sweep"  # key of the popover
-_SHOWN, _NAME, _UPLOAD = "tune_shown", "tune_name", "tune_upload"
+_SHOWN, _NAME = "tune_shown", "tune_name"
 MAX_UPLOAD_MIB: Final = 16
 
 
@@ -38,13 +38,7 @@ def draw(displayed: Entry[TuningReport]) -> None:
         with saved:
             _SAVED.draw(report if report.cells else None, tuning.displayed_name())
         with file:
-            st.file_uploader(
-                "Open a sweep file",
-                type=["gz"],
-                key=_UPLOAD,
-                on_change=_open_upload,
-                max_upload_size=min(MAX_UPLOAD_MIB, rules.current().upload_mib),
-            )
+            upload("Open a sweep file", "gz", "tune_upload", tuning.open_file, MAX_UPLOAD_MIB)
 
 
 def _of_this_tab(report: TuningReport) -> None:
@@ -72,13 +66,6 @@ def _show() -> None:
 @messages.errors_as_message()
 def _rename() -> None:
     tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
-
-
-@messages.errors_as_message()
-def _open_upload() -> None:
-    upload = st.session_state[_UPLOAD]
-    if upload is not None:
-        tuning.open_file(upload.getvalue(), upload.name)
 
 
 @messages.errors_as_message()
