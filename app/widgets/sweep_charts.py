@@ -79,8 +79,6 @@ def draw_charts(
             white,
             on_click=sweep_cells.choose if clickable else None,
         )
-        if clickable:
-            st.caption(words.pareto_details(points, cost, gain))
     return points
 
 
@@ -112,8 +110,6 @@ def _heat_map(
             white,
             on_click=clicked if points else None,
         )
-    if points and (details := tuning_words.heat_details(shown, gain)):
-        st.caption(details)
 
 
 def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:

@@ -71,45 +71,15 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
     """Which setting gains the most; `fixed` varies only outside these points."""
     if not points:
         return NOTHING_YET
-    best, worst = _ends(points, gain)
-    here = f" Shown: {setting_words(best.config, fixed)}." if fixed else ""
-    if len(points) > 1 and beats(best, worst, gain) is None:
-        return f"{gain.label}: {NO_DIFFERENCE} between these settings.{here}"
-    value = brief_words(best.gain, gain)
-    return f"{gain.label} is best at {_named(best, points)}: {value}.{here}"
-
-
-def heat_details(points: Sequence[SettingPoint], gain: Quantity) -> str:
-    """The best and the worst of these settings with their intervals, and what lies between."""
-    if len(points) < 2:
-        return ""
-    best, worst = _ends(points, gain)
-    found = f"Best: {_of(best, gain, points)}; worst: {_of(worst, gain, points)}."
-    if beats(best, worst, gain) is None:
-        return f"{found} Between these two: {NO_DIFFERENCE} within the noise of the seeds."
-    equal = sum(beats(best, other, gain) is None for other in points if other is not best)
-    if not equal:
-        return f"{found} Every other setting is measurably worse than the best."
-    verb = "is" if equal == 1 else "are"
-    return f"{found} {counted(equal, 'other setting')} {verb} not measurably worse than the best."
-
-
-def _ends(points: Sequence[SettingPoint], gain: Quantity) -> tuple[SettingPoint, SettingPoint]:
     ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
-    return ranked[0], ranked[-1]
-
-
-def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
-    equal = _equal_beside(point, points)
-    others = f" and {counted(equal, 'other')}" if equal else ""
-    return f"{_named(point, points)}{others} ({mean_words(point.gain, gain)})"
-
-
-def _equal_beside(point: SettingPoint, points: Sequence[SettingPoint]) -> int:
-    """How many settings gain the same, beside those that the name of this one includes."""
-    equal = [one for one in points if round(one.gain.value - point.gain.value, 12) == 0]
-    included = {name: getattr(point.config, name) for name in _alike(point, points)}
-    return sum(replace(one.config, **included) != point.config for one in equal)
+    best, others = ranked[0], ranked[1:]
+    here = f" Shown: {setting_words(best.config, fixed)}." if fixed else ""
+    if others and beats(best, others[-1], gain) is None:
+        return f"{gain.label}: {NO_DIFFERENCE} between these settings.{here}"
+    equal = sum(beats(best, other, gain) is None for other in others)
+    also = f" ({equal} of {len(others)} others not measurably worse)" if equal else ""
+    value = mean_words(replace(best.gain, error=None), gain)
+    return f"{gain.label} is best at {_named(best, points)}: {value}{also}.{here}"
 
 
 def _alike(point: SettingPoint, points: Sequence[SettingPoint]) -> list[str]:
@@ -150,64 +120,25 @@ def mean_words(found: Mean, of: Quantity) -> str:
     return f"{value}{margin} {unit}".strip()
 
 
-def brief_words(found: Mean, of: Quantity) -> str:
-    """A mean with its unit, without its margin."""
-    return mean_words(replace(found, error=None), of)
-
-
 def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
     """How many settings are on the front, and how many beat independent sampling."""
     if not points:
         return "No setting has run on every prompt yet."
-    front = pareto_front(points, gain)
-    are = "is" if len(front) == 1 else "are"
-    found = f"{len(front)} of {counted(len(points), 'setting')} {are} on the Pareto front."
-    if not baseline(points):
+    line = baseline(points)
+    found = f"On the Pareto front: {len(pareto_front(points, gain))} of {len(points)} settings."
+    if not line:
         return f"{found} Add the policy independent to see whether branching beats sampling."
-    better, worse, alike, _ = _against(points, gain)
-    if not (inside := better + worse + alike):
-        return f"{found} None costs as much as independent sampling, so none is compared with it."
-    beat = "beats" if better == 1 else "beat"
-    return f"{found} At equal {_cost_noun(cost)}, {better} of {inside} {beat} independent sampling."
-
-
-def pareto_details(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
-    """What the front is, and how the settings do against independent sampling."""
-    if not points:
-        return ""
-    front = "On the Pareto front: no other setting costs less and gains as much."
-    if not baseline(points):
-        return front
-    better, worse, alike, outside = _against(points, gain)
-    own = sum(point.is_baseline for point in points)
-    words = [
-        front,
-        f"{counted(own, 'setting')} {'is' if own == 1 else 'are'} independent sampling.",
-    ]
-    if better + worse + alike:
-        words.append(
-            f"Against independent sampling at equal {_cost_noun(cost)}: {better} better, "
-            f"{worse} worse; for {alike}, {NO_DIFFERENCE}."
-        )
-    if outside:
-        costs, it = ("costs", "it") if outside == 1 else ("cost", "them")
-        words.append(
-            f"{outside} {costs} less or more than any run of independent sampling, so there is "
-            f"nothing to compare {it} with; more path limits add such runs."
-        )
-    return " ".join(words)
-
-
-def _against(points: Sequence[SettingPoint], gain: Quantity) -> tuple[int, int, int, int]:
-    """How many settings do better, worse and alike at the cost of the baseline; how many have a
-    cost outside of its range.
-    """
-    sign, line = 1 if gain.more_is_better else -1, baseline(points)
     differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
     inside = [difference for difference in differences if difference is not None]
-    better = sum(difference.excludes_zero and sign * difference.value > 0 for difference in inside)
-    worse = sum(difference.excludes_zero and sign * difference.value < 0 for difference in inside)
-    return better, worse, len(inside) - better - worse, len(differences) - len(inside)
+    if not inside:
+        return f"{found} None costs as much as independent sampling, so none is compared with it."
+    sign = 1 if gain.more_is_better else -1
+    signs = [sign * difference.value > 0 for difference in inside if difference.excludes_zero]
+    better, alike = sum(signs), len(inside) - len(signs)
+    return (
+        f"{found} At equal {_cost_noun(cost)}, against independent sampling: {better} better, "
+        f"{len(signs) - better} worse, {alike} with {NO_DIFFERENCE}."
+    )
 
 
 def _cost_noun(cost: Quantity) -> str:

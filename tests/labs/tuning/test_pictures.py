@@ -71,54 +71,29 @@ def test_a_heat_map_of_one_setting_has_one_row_and_dark_tiles_are_the_good_ones(
     assert less_is_better.reversescale
 
 
-def test_the_sentence_of_the_heat_map_names_best_and_worst() -> None:
+def test_the_sentence_of_the_heat_map_names_the_best() -> None:
     words = tuning_words.heat_sentence(fair(), ANSWERS)
     assert words == "Distinct answers is best at entropy threshold 0.5, max paths 16: 8 answers."
-    more = tuning_words.heat_details(fair(), ANSWERS)
-    assert "Best: entropy threshold 0.5, max paths 16 (8 ± 0.25 answers)" in more
-    assert "worst: entropy threshold 1, max paths 8 (2 ± 0.25 answers)" in more
-    assert more.endswith("measurably worse than the best.")
     some = [point for point in fair() if point.config.max_paths == 8]
     words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
     assert words.endswith("threshold 0.5: 5 answers. Shown: max paths 8, policy fair.")
-    assert tuning_words.heat_details(some[:1], ANSWERS) == ""
 
 
-def test_settings_that_gain_the_same_are_told_as_one() -> None:
-    found = [
-        cell(
-            threshold,
-            seed,
-            settings={"max_paths": limit},
-            distinct_answers=4 if threshold == 0.5 else 1,
-        )
-        for threshold in (0.5, 1.0)
-        for limit in (8, 16)
-        for seed in range(8)
-    ]
-    words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert "best at entropy threshold 0.5, any max paths: 4 answers" in words
-    more = tuning_words.heat_details(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert "worst: entropy threshold 1, any max paths (1" in more
-
-
-def test_others_that_are_as_good_as_the_best_or_as_bad_as_the_worst_are_counted() -> None:
-    gains = {(0.5, 8): 4, (0.5, 16): 2, (1.0, 8): 1, (1.0, 16): 4, (1.5, 8): 1, (1.5, 16): 1}
+def test_a_setting_whose_value_makes_no_difference_is_not_told() -> None:
+    gains = {(0.5, 8): 4, (0.5, 16): 4, (1.0, 8): 1, (1.0, 16): 1, (1.5, 8): 1, (1.5, 16): 4}
     found = [
         cell(threshold, seed, settings={"max_paths": limit}, distinct_answers=gain)
         for (threshold, limit), gain in gains.items()
         for seed in range(8)
     ]
-    more = tuning_words.heat_details(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert "Best: entropy threshold 0.5, max paths 8 and 1 other (4" in more
-    assert "worst: entropy threshold 1.5, any max paths and 1 other (1" in more
+    words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    assert "best at entropy threshold 0.5, any max paths: 4 answers" in words
+    assert "(2 of 5 others not measurably worse)" in words
 
 
 def test_inside_of_the_error_there_is_no_difference() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
     assert words == "Distinct answers: no difference measured between these settings."
-    more = tuning_words.heat_details(fair(spread=20.0), ANSWERS)
-    assert more.endswith("no difference measured within the noise of the seeds.")
     assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
     single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
     assert "no difference measured" in tuning_words.heat_sentence(single, ANSWERS)
@@ -147,22 +122,15 @@ def test_bytes_have_a_unit_that_reads_well() -> None:
 def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> None:
     found = points()
     words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
-    assert words.startswith(f"{len(pareto_front(found, ANSWERS))} of 6 settings are on the Pareto")
-    assert words.endswith("At equal tokens, 3 of 4 beat independent sampling.")
-    more = tuning_words.pareto_details(found, TOKENS, ANSWERS)
-    assert "at equal tokens: 3 better, 1 worse; for 0, no difference measured." in more
+    assert f"{len(pareto_front(found, ANSWERS))} of 6 settings" in words
+    assert "At equal tokens" in words
+    assert "3 better, 1 worse, 0 with no difference measured" in words
+    noisy = tuning_words.pareto_sentence(points(spread=20.0), TOKENS, ANSWERS)
+    assert "0 better, 0 worse, 4 with no difference measured" in noisy
     assert tuning_words.pareto_sentence([], TOKENS, ANSWERS).startswith("No setting has run")
     assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
-    assert "other setting" in tuning_words.pareto_details(fair(), TOKENS, ANSWERS)
     costly = [*fair(), replace(found[-1], costs={1: 9000.0, 2: 9000.0, 3: 9000.0})]
     assert "so none is compared" in tuning_words.pareto_sentence(costly, TOKENS, ANSWERS)
-    more = tuning_words.pareto_details(costly, TOKENS, ANSWERS)
-    assert "equal tokens" not in more
-    assert "4 cost less or more than any run of independent sampling, so there is nothing" in more
-    noisy = points(spread=20.0)
-    assert "0 of 4 beat" in tuning_words.pareto_sentence(noisy, TOKENS, ANSWERS)
-    more = tuning_words.pareto_details(noisy, TOKENS, ANSWERS)
-    assert "0 better, 0 worse; for 4, no difference measured." in more
 
 
 def test_sentences_above_a_picture_are_two_at_most_and_short() -> None:

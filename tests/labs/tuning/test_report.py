@@ -203,8 +203,6 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
         tuning_words.settings_table(points, cost, gain).to_csv()
         tuning_words.pareto_sentence(points, cost, gain).encode()
         tuning_words.heat_sentence(points, gain).encode()
-        tuning_words.heat_details(points, gain).encode()
-        tuning_words.pareto_details(points, cost, gain).encode()
     tuning_words.saving_sentence(found.cells).encode()
     tuning_words.over_words(points).encode()
     cells_table(found.cells).to_parquet(None)
