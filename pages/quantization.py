@@ -109,7 +109,7 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     from eab.labs.quantization import pictures
 
     report, key = displayed.state, displayed.key
-    st.text(f"{pictures.formats_sentence(report)} {forks_moved()}".strip())
+    st.text(pictures.formats_sentence(report))
     draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
     measure_bar()
     prompt = report.began.prompt if report.began is not None else ""
@@ -125,19 +125,6 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
             ("Report (JSON)", "formats.json", lambda: dumps(report)),
         ]
     )
-
-
-def forks_moved() -> str:
-    """How many forks of the run on Explore move in fewer bits; empty where it was not run so."""
-    from eab.labs.quantization.fork_diff_picture import share_sentence
-
-    run, other = tab.displayed().run, QUANTIZED.displayed().state.run
-    if tab.displayed().active or quantizing or run is None or other is None:
-        return ""
-    if not same_request(run, other):
-        return ""
-    forks = sum(path.fork_entropy is not None for path in run.paths)
-    return share_sentence(moved(run, other), forks, other.started.model.weights)
 
 
 def measure_bar() -> None:
@@ -224,7 +211,7 @@ def roofline(displayed: Entry[FormatReport]) -> None:
     report, point = displayed.state, own_point(displayed.state)
     draw(
         "What limits the time of a step",
-        bounds.roofline_sentence(report, point),
+        bounds.roofline_sentence(report),
         bounds.roofline_figure(report, point),
         "roofline",
         f"{displayed.key} {point}",

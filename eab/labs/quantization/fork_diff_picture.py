@@ -11,16 +11,6 @@ SHOWN: Final = 12  # rows of the table on the page
 _LENGTH: Final = 60  # characters of the text before a fork
 
 
-def share_sentence(moved: Moved, forks: int, name: str) -> str:
-    """How many of the forks of the run on Explore vanish, and how many others appear."""
-    others = counted(len(moved.appeared), "other") if moved.appeared else "no others"
-    return (
-        f"With {name}, {len(moved.vanished)} of {counted(forks, 'fork')} of the run on Explore "
-        f"{_verb(moved.vanished, 'vanish')}, and {others} "
-        f"{_verb(moved.appeared, 'appear')}."
-    )
-
-
 def moved_sentence(moved: Moved, name: str) -> str:
     """Where the first token changes, which forks appear or vanish, how much weight moves."""
     if moved.first is None:
@@ -30,22 +20,10 @@ def moved_sentence(moved: Moved, name: str) -> str:
             "moves between its texts."
         )
     return (
-        f"With {name}, the trees differ from token {moved.first:,} on. "
-        f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, and "
+        f"With {name}, the trees differ from token {moved.first:,} on: "
+        f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, "
         f"{counted(len(moved.appeared), 'fork')} of B {_verb(moved.appeared, 'appear')}. "
-        f"{moved.weight:.1%} of the weight is on other texts.{_cause(moved)}"
-    )
-
-
-def _cause(moved: Moved) -> str:
-    changes = (*moved.vanished, *moved.appeared)
-    known = [change for change in changes if change.a is not None and change.b is not None]
-    if not known:
-        return ""
-    first = min(known, key=lambda change: len(change.text))
-    return (
-        f" The first such fork, after “{_end(first.text)}”: the entropy is {first.a:.4f} nats in A "
-        f"and {first.b:.4f} in B."
+        f"{moved.weight:.1%} of the weight is on other texts."
     )
 
 

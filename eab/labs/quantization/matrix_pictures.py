@@ -8,7 +8,7 @@ import pandas as pd
 
 from eab.figures.charts import BLUE, GREEN, ORANGE, PURPLE, add_line, laid_out, line_style, log_axis
 from eab.figures.drawing import go, make_subplots
-from eab.formatting import counted, human_bytes, times
+from eab.formatting import human_bytes, times
 from eab.labs.quantization.rounding import (
     BITS,
     MATRIX,
@@ -25,7 +25,6 @@ from eab.labs.quantization.rounding import (
 SHARES: Final[tuple[Share, ...]] = (MATRIX, ROW, 128, 64, 32)
 METHODS: Final[dict[Method, str]] = {"absmax": "absmax", "affine": "affine", "nf4": "NF4"}
 _BINS: Final = 121
-_UNUSED: Final = 0.05  # of the deviation of all weights: an input with less is hardly used
 _FLOAT32: Final = 4  # bytes
 
 Errors = Sequence[tuple[Grid, float, float]]  # grid, bytes per weight, error
@@ -47,9 +46,8 @@ def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
     """What the rounding costs and what it saves."""
     grid, per_weight = rounding.grid, rounding.bytes_per_weight
     size = shape[0] * shape[1]
-    shared = "a scale for the whole matrix" if grid.share == MATRIX else _scales(grid.share)
     return (
-        f"Rounded to {len(grid.unit)} levels with {shared}, a weight is off by "
+        f"Rounded to {len(grid.unit)} levels with {_scales(grid.share)}, a weight is off by "
         f"{rounding.error:.1%} of its typical size (root mean square). A weight takes "
         f"{per_weight:.3f} bytes including its share of the scales, so the matrix shrinks "
         f"from {human_bytes(size * _FLOAT32)} in float32 to {human_bytes(size * per_weight)}, "
@@ -58,29 +56,24 @@ def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
 
 
 def _scales(share: Share) -> str:
-    return "a scale per row" if share == ROW else f"a scale per {share} weights"
+    whole = {MATRIX: "one scale", ROW: "a scale per row"}
+    return whole[share] if isinstance(share, str) else f"a scale per {share} weights"
 
 
 def grid_sentence(rounding: Rounding) -> str:
-    """How well the grid fits the weights: outliers, empty levels, weights that become 0."""
-    outliers = counted(rounding.outliers, "weight")
-    verb = "is" if rounding.outliers == 1 else "are"
+    """How many outliers there are, and which grids they stretch."""
     words = (
-        f"{outliers} of {rounding.weight.size:,} {verb} outliers: more than {OUTLIER:g} standard "
-        f"deviations from the mean, at most {rounding.largest_deviation:.1f}."
+        f"Outliers, more than {OUTLIER:g} standard deviations from the mean: "
+        f"{rounding.outliers:,} of {rounding.weight.size:,} weights."
     )
-    if unused := int((rounding.weight.std(axis=0) < _UNUSED * rounding.weight.std()).sum()):
-        words += f" The bar at 0 has the weights of {counted(unused, 'input')} hardly used."
-    if rounding.grid.method != "affine":  # whose grids need not have the level 0
-        words += f" {rounding.zeroed:.1%} of the weights become 0."
     if len(rounding.scale) == 1:
         return f"{words} The outermost weight stretches the grid of all others."
     widest, typical = (rounding.scale[rounding.group_at(at)] for at in (1.0, 0.5))
     if widest <= typical:
         return f"{words} All grids have the same step size."
     return (
-        f"{words} The coarsest grid has steps {times(float(widest / typical))} as wide as those of "
-        "a typical one: an outlier stretches only the grid that it shares."
+        f"{words} An outlier stretches only the grid that it shares: the coarsest has steps "
+        f"{times(float(widest / typical))} as wide as those of a typical one."
     )
 
 
@@ -162,30 +155,25 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
 
 
 def error_sentence(errors: Errors, chosen: Rounding) -> str:
-    """What smaller groups buy at the chosen number of bits."""
+    """What smaller groups buy at the chosen number of bits, and whether another grid is better."""
     same = {
         grid.share: (size, error)
         for grid, size, error in errors
         if (grid.bits, grid.double) == (chosen.grid.bits, chosen.grid.double)
     }
     (coarse_size, coarse), (fine_size, fine) = same[MATRIX], same[SHARES[-1]]
-    return (
-        f"At {chosen.grid.bits} bits, one scale for the whole matrix gives an error of "
-        f"{coarse:.1%} at {coarse_size:.3f} bytes per weight; a scale per {SHARES[-1]} weights "
-        f"gives {fine:.1%} at {fine_size:.3f} bytes. {_best_sentence(errors, chosen)} All computed "
-        "from this matrix."
+    words = (
+        f"At {chosen.grid.bits} bits, the error is {coarse:.1%} with one scale "
+        f"({coarse_size:.3f} bytes per weight) and {fine:.1%} with a scale per {SHARES[-1]} "
+        f"weights ({fine_size:.3f} bytes)."
     )
-
-
-def _best_sentence(errors: Errors, chosen: Rounding) -> str:
     fitting = [point for point in errors if point[1] <= chosen.bytes_per_weight]
     grid, size, error = min(fitting, key=lambda point: point[2])
     if error >= chosen.error:
-        return "No grid of this method has a smaller error with the same number of bytes."
+        return f"{words} No grid of this method has a smaller error in the same number of bytes."
     return (
-        f"With no more bytes than the chosen grid, {grid.bits} bits and "
-        f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} have a smaller error: "
-        f"{error:.1%} at {size:.3f} bytes."
+        f"{words} In no more bytes than the chosen grid, {grid.bits} bits and "
+        f"{_scales(grid.share)} have a smaller error: {error:.1%} at {size:.3f} bytes."
     )
 
 

@@ -37,8 +37,8 @@ NOTE: Final = (
     "divergence of the next-token distribution from the model as loaded, in nats, over a "
     "held-out text and after the prompt. Forks that flip: tokens of that text at which only one "
     "of the two models would fork. Entropy error: mean distance from the known entropies, in "
-    "bits. The held-out text is 24 of Aesop's Fables, older in style than the embedded model's "
-    "training data."
+    "bits. Embeddings stay as loaded. The held-out text is 24 of Aesop's Fables, older in style "
+    "than the embedded model's training data."
 )
 _PATTERNS: Final = ("", "/", ".", "x")
 
@@ -62,27 +62,20 @@ def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
 
 
 def formats_sentence(report: FormatReport) -> str:
-    """What the smallest format saves and changes, and which format is faster here."""
-    if not report.formats:
+    """How often the smallest format changes a fork, and which format is faster here."""
+    if report.began is None or not report.formats:
         return NOTHING_YET
-    full, small = report.formats[0], min(report.formats, key=lambda measured: measured.total_bytes)
+    small = min(report.formats, key=lambda measured: measured.total_bytes)
+    best = max(report.formats, key=_gain)
+    faster = (
+        f"{best.weights} is fastest: {_against(best.steps[0])}"
+        if _gain(best) > 1
+        else "no format is measurably faster than the weights as loaded"
+    )
     return (
         f"With {small.weights}, {small.flipped:.2%} of the tokens of a held-out text change sides "
-        f"of the fork threshold ({_threshold(report)} nats). The weights take "
-        f"{human_bytes(small.total_bytes)} instead of {human_bytes(full.total_bytes)} (embeddings "
-        f"stay as loaded). {_faster_sentence(report)}"
+        f"of the fork threshold ({report.began.threshold:g} nats). With one row, {faster}."
     )
-
-
-def _threshold(report: FormatReport) -> str:
-    return f"{report.began.threshold:g}" if report.began is not None else "?"
-
-
-def _faster_sentence(report: FormatReport) -> str:
-    best = max(report.formats, key=_gain)
-    if _gain(best) <= 1:
-        return "With one row, no format is measurably faster than the weights as loaded."
-    return f"With one row, {best.weights} is fastest: {_against(best.steps[0])}."
 
 
 def _gain(measured: FormatMeasured) -> float:

@@ -1,10 +1,10 @@
 """What bounds a decode step, as a chart and a sentence."""
 
-from statistics import median
 from typing import Final
 
 from eab.figures.charts import PURPLE, LineStyle, add_line, laid_out, line_style, log_axis
 from eab.figures.drawing import go
+from eab.figures.timings import in_ms
 from eab.formatting import counted, human_bytes, times
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.roofline import RunPoint, bound, ridge
@@ -13,7 +13,6 @@ from eab.weight_formats import AS_LOADED
 
 _DRAWN: Final = (AS_LOADED, "bfloat16", "int8", "int4")
 _ROWS: Final = tuple(2**power for power in range(9))
-_MUCH: Final = 3.0  # times the bound
 
 
 def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Figure:
@@ -57,26 +56,16 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
     return laid_out(figure, 420)
 
 
-def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
+def roofline_sentence(report: FormatReport) -> str:
     """Up to how many rows reading the weights is the limit, and how far the machine is from it."""
     machine = report.machine
-    if report.began is None or machine is None or not report.formats:
+    if machine is None or not report.formats:
         return NOTHING_YET
     full = report.formats[0]
-    words = (
-        f"This machine reads {median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
-        f"{median(machine.operations_per_second) / 1e9:.0f} billion {report.began.dtype} "
-        f"operations per second. So up to {ridge(full, machine):.0f} rows, a step is limited by "
-        f"reading the weights as loaded ({human_bytes(full.read_bytes)}), and additional rows cost "
-        "little."
+    step = full.steps[0]
+    over = step.timing.median / bound(full, machine, step.rows)
+    return (
+        f"Up to {ridge(full, machine):.0f} rows, a step is limited by reading the weights as "
+        f"loaded ({human_bytes(full.read_bytes)}), and additional rows cost little. Measured, a "
+        f"step of {counted(step.rows, 'row')} takes {in_ms(step.timing)}, {times(over)} the bound."
     )
-    first = full.steps[0]
-    over = first.timing.median / bound(full, machine, first.rows)
-    words += f" Measured, a step of {counted(first.rows, 'row')} takes {times(over)} the bound." + (
-        " In so small a model, the work around the products takes most of the time."
-        if over > 3
-        else ""
-    )
-    if run is not None:
-        words += f" Your run: {run.rows:.1f} tokens per step, {1000 * run.seconds:.1f} ms."
-    return words

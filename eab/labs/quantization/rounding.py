@@ -102,25 +102,10 @@ class Rounding:
         return self.grid.bits / 8 + self.scale_bytes / self.weight.size
 
     @cached_property
-    def zeroed(self) -> float:
-        """Share of the weights that are 0 afterwards and were not before."""
-        return float(np.mean((self.rounded == 0) & (self.weight != 0)))
-
-    @cached_property
     def outliers(self) -> int:
         """Weights that are more than 4 standard deviations from the mean."""
-        return int(np.sum(self._deviations > OUTLIER))
-
-    @cached_property
-    def largest_deviation(self) -> float:
-        """The weight farthest from the mean, in standard deviations."""
-        return float(self._deviations.max())
-
-    @property
-    def _deviations(self) -> Floats:
-        spread = max(float(self.weight.std()), _TINY)
-        distances: Floats = np.abs(self.weight - self.weight.mean()) / np.float32(spread)
-        return distances
+        distances = np.abs(self.weight - self.weight.mean())
+        return int(np.sum(distances > OUTLIER * max(float(self.weight.std()), _TINY)))
 
     def levels(self, group: int) -> Floats:
         """The values to which the weights of this group are rounded, ascending."""

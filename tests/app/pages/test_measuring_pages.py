@@ -54,7 +54,7 @@ def quantization_sentences(found: FormatReport) -> list[str]:
     in_int4 = bundled_runs.quantized().run
     assert in_int4 is not None
     return [
-        f"{weight_formats.formats_sentence(found)} With int4, 2 of 7 forks ",
+        weight_formats.formats_sentence(found),
         weight_formats.quality_sentence(found),
         moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
         roofline_picture.roofline_sentence(found),
@@ -297,7 +297,7 @@ def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.Monkey
 def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None:
     page = opened().generate(prompt=CAT, set_max_new_tokens=6).go_to("quantization")
     assert "This prompt has no run in fewer bits yet." in page.said
-    assert "Your run:" in page.said
+    assert "to see your run as a point" not in page.captions, "the chart has it"
     page.press("quantized_run", quantized_weights="nf4").run_to_its_end("quantized_stop")
     assert not page.error
     assert "With nf4, " in page.said

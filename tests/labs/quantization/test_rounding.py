@@ -35,7 +35,6 @@ def test_absmax_by_hand():
     assert found.levels(1).tolist() == [-6, -4, -2, 0, 2, 4, 6]
     whole = round_to_grid(weight, Grid("absmax", 3, MATRIX))
     assert whole.rounded.tolist() == [[0, 0, 0], [0, 4, 6]]
-    assert whole.zeroed == 3 / 6
 
 
 def test_affine_by_hand():
@@ -119,7 +118,6 @@ def test_more_bits_and_smaller_groups_err_less():
     found = round_to_grid(weight, Grid("absmax", 4, ROW))
     assert found.outliers >= 1
     assert found.group_at(1) == 3
-    assert found.largest_deviation > 30
 
 
 @pytest.mark.parametrize(
