@@ -143,7 +143,7 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
 
     st.subheader("Uncertainty and the forks that cause it")
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
-    st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, answers, forks)}")
+    st.text(f"{uncertainty_sentence(scores, answers)} {forks_sentence(run, answers, forks)}")
     table, shares = uncertainty_table(scores), forks_table(run, forks)
     if forks and run.started.config.policy != "independent":
         _data(shares)

@@ -27,11 +27,6 @@ def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
     return bytes_of_texts(started.model, lengths) + own
 
 
-def separate_bytes_used(started: RunStarted, kv: KVUsage) -> int:
-    """The part of them that is not reserved (computed)."""
-    return bytes_of_texts(started.model, path_lengths(kv)) + sum(kv.own_bytes)
-
-
 def bytes_of_texts(card: ModelCard, lengths: Sequence[int]) -> int:
     """Bytes of the rows that texts of these lengths need, each in a cache of its own."""
     everywhere = card.row_bytes - sum(row_bytes for _, row_bytes in card.window_rows)

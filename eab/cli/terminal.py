@@ -170,7 +170,7 @@ def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) ->
     return Group(
         Text(answers_sentence(answers, run.started.config.policy)),
         table,
-        Text(uncertainty_sentence(uncertainty(run, answers))),
+        Text(uncertainty_sentence(uncertainty(run, answers), answers)),
         Text(forks_sentence(run, answers, attribute_to_forks(run, answers))),
     )
 

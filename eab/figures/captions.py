@@ -9,8 +9,8 @@ from eab import token_text
 from eab.analysis.answers import Answers
 from eab.config import OWN
 from eab.events import EndReason
-from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
-from eab.formatting import apart, counted, human_bytes, shortened
+from eab.figures.memory_captions import memory_sentence, words_by_step
+from eab.formatting import apart, counted, shortened
 from eab.run import RunState, Sample, Token
 from eab.speculation.stats import speculation_stats
 
@@ -162,7 +162,7 @@ def _entropy_words(run: RunState, highest: Token | None) -> str:
     if highest is None:
         return "No entropy measured yet."
     return (
-        f"Highest entropy {highest.entropy:.2f} nats, {_options(highest.entropy, 'option')}, at "
+        f"Highest entropy {highest.entropy:.2f} nats, {_options(highest.entropy)}, at "
         f"step {highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
         f"{_whole_words(highest)}"
     )
@@ -178,11 +178,11 @@ def _whole_words(highest: Token) -> str:
     )
 
 
-def _options(entropy: float, thing: str) -> str:
+def _options(entropy: float) -> str:
     number = math.exp(entropy)
     if number < 1.05:
-        return f"like a single {thing}"
-    return f"like {number:.{1 if number < 10 else 0}f} equally likely {thing}s"
+        return "like a single option"
+    return f"like {number:.{1 if number < 10 else 0}f} equally likely options"
 
 
 def cost_sentence(run: RunState) -> str:
@@ -191,11 +191,8 @@ def cost_sentence(run: RunState) -> str:
     time = "" if seconds is None else f" in {seconds:.1f} s"
     message = token_text.visible(run.ended.message) if run.ended else ""
     return (
-        f"{counted(run.tokens_through_model(), 'token')} through the model{time}."
-        f"{_reuse(run)}"
-        f"{speculation_sentence(run)} {memory_sentence(run)}{memory_detail(run)}"
-        f"{traffic_sentence(run)}"
-        f"{_ending(run)}{message}"
+        f"{counted(run.tokens_through_model(), 'token')} through the model{time}{_reuse(run)}"
+        f"{_drafted(run)}. {memory_sentence(run)}{_ending(run)}{message}"
     )
 
 
@@ -203,7 +200,7 @@ def _reuse(run: RunState) -> str:
     if not run.tokens_reused:
         return ""
     by = ", by the probe of its threshold or an earlier run" if run.probe else ""
-    return f" {counted(run.tokens_reused, 'token')} of the prompt had been computed before{by}."
+    return f"; {counted(run.tokens_reused, 'token')} of the prompt had been computed before{by}"
 
 
 def _ending(run: RunState) -> str:
@@ -214,71 +211,36 @@ def _ending(run: RunState) -> str:
     return " Failed: " if run.ended.reason == "failed" else ""
 
 
-def speculation_sentence(run: RunState) -> str:
-    """How many draft tokens were accepted, and what that saved; empty without a drafter."""
+def _drafted(run: RunState) -> str:
     found = speculation_stats(run)
     if run.started.config.drafter == "none" or found.steps_per_pass is None:
         return ""
     return (
-        f" Drafter {run.started.config.drafter}: {found.accepted} of "
-        f"{counted(found.draft_tokens, 'draft token')} accepted; {counted(found.steps, 'step')} in "
-        f"{counted(found.forward_passes, 'forward pass')}, {found.steps_per_pass:.2f} per pass "
-        "(measured)."
-    )
-
-
-def cache_name(run: RunState) -> str:
-    """Its name in the settings, unless the model brings its own."""
-    return run.started.config.cache if run.started.model.shares_rows else "of the model itself"
-
-
-def traffic_sentence(run: RunState) -> str:
-    """What the cache copied, and its peak; empty for runs recorded before that was measured."""
-    kv = run.last_kv()
-    if kv is None or not kv.peak_bytes or kv.block_size:
-        return ""  # a server says nothing of its copies
-    if run.is_what_if and kv.own_bytes:
-        return ""  # nor is it known without the model how often states are copied
-    return (
-        f" Cache {cache_name(run)}: {human_bytes(kv.bytes_copied)} copied in "
-        f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
-        f"({source(run)})."
+        f"; {found.accepted} of {counted(found.draft_tokens, 'draft token')} accepted, "
+        f"{found.steps_per_pass:.2f} steps per forward pass (measured)"
     )
 
 
 def answers_sentence(answers: Answers, policy: str) -> str:
     """What the answers come to, and how much of it is certain."""
     undecided = (
-        f" {counted(len(answers.undecided), 'path')} had no answer yet."
-        if answers.undecided
-        else ""
+        f" ({counted(len(answers.undecided), 'path')} without one yet)" if answers.undecided else ""
     )
     if not answers.ranked:
-        return f"No answer yet.{undecided}"
+        return f"No answer yet{undecided}."
     first, winner = answers.ranked[0], answers.winner
     first_is, share = "most likely", "estimated"
     if policy == "original":
         first_is, share = "most frequent", "of the paths"
-    count = counted(len(answers.ranked), "answer")
     certain = (
         f" No other answer can be more likely than “{_quoted(winner.text)}”."
         if winner is not None
         else ""
     )
     return (
-        f"{count}. The {first_is}, “{_quoted(first.text)}”, has {first.weight:.1%} ({share}). "
-        f"The texts seen have {answers.explored:.1%} of all probability, so its probability is "
-        f"certain to be from {first.low:.1%} to {first.high:.1%}.{certain} "
-        f"{_answer_entropy_sentence(answers)}{undecided}"
-    )
-
-
-def _answer_entropy_sentence(answers: Answers) -> str:
-    low, high = answers.entropy_bounds
-    return (
-        f"Semantic entropy, over the answers: {answers.entropy:.2f} nats, "
-        f"{_options(answers.entropy, 'answer')} (certain bounds: {low:.2f} to {high:.2f} nats, "
-        "if all unseen answers count as one)."
+        f"{counted(len(answers.ranked), 'answer')}{undecided}: the {first_is}, "
+        f"“{_quoted(first.text)}”, has {first.weight:.1%} ({share}), certainly from "
+        f"{first.low:.1%} to {first.high:.1%}.{certain}"
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from eab.analysis.separate_caches import path_lengths, separate_bytes, separate_bytes_used
+from eab.analysis.separate_caches import path_lengths, separate_bytes
 from eab.config import AUTO
 from eab.events import KVUsage
 from eab.formatting import counted, human_bytes
@@ -12,7 +12,9 @@ from eab.run import RunState
 
 def memory_sentence(run: RunState) -> str:
     """What the KV bars show, at the step with the most rows in use."""
-    return memory_words(run, run.peak_kv(), "At the peak, ")
+    kv = run.peak_kv()
+    on_server = kv is not None and kv.block_size > 0  # its bytes are said to be computed
+    return memory_words(run, kv, "At the peak, " if on_server else f"At the peak ({source(run)}), ")
 
 
 def words_by_step(run: RunState, steps: Sequence[int]) -> list[str]:
@@ -111,28 +113,6 @@ def _reason(run: RunState, kv: KVUsage) -> str:
     if any(step.kv is not None and len(step.kv.paths) > len(kv.paths) for step in before):
         return "The rows of paths that ended stay reserved."
     return "A short text needs few of the reserved rows."
-
-
-def memory_detail(run: RunState) -> str:
-    """Rows used, reserved and held at the step with the most rows in use; empty without rows."""
-    kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
-    if kv is None or not kv.bytes_held:
-        return ""
-    if not run.started.model.shares_rows:
-        _, private, spare = kv.bytes_by_use(row)
-        ended = f" and {human_bytes(spare)} of paths that ended" if spare else ""
-        return f" {human_bytes(private)} of live paths{ended} ({source(run)})."
-    shared, private, spare = kv.bytes_by_use(row)
-    used, states = human_bytes(shared + private), sum(kv.own_bytes)
-    of_it = f", {human_bytes(states)} of it states of paths," if states else ""
-    own_r = config.cache == "tree" and not kv.block_size
-    grows = f", each growing by the same r = {config.r}" if own_r else ""
-    return (
-        f" {used} used{of_it} + {human_bytes(spare)} reserved = "
-        f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
-        f"{human_bytes(separate_bytes_used(run.started, kv))} used, "
-        f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
-    )
 
 
 def source(run: RunState) -> str:

@@ -15,12 +15,14 @@ _NOTHING: Final = 0.0005  # nats; less is not visible in three digits
 _CLEARLY: Final = 0.95  # of the largest possible information
 
 
-def uncertainty_sentence(scores: Uncertainty) -> str:
-    """Semantic entropy with its standard error, and the predictive entropy."""
+def uncertainty_sentence(scores: Uncertainty, answers: Answers) -> str:
+    """Semantic entropy with its standard error and certain bounds, and the predictive entropy."""
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
+    low, high = answers.entropy_bounds
     return (
-        f"Semantic entropy {scores.semantic:.2f}{error} nats; predictive entropy, the mean of "
-        f"-ln p of the texts, {scores.predictive:.2f} nats."
+        f"Semantic entropy {scores.semantic:.2f}{error} nats (certain bounds: {low:.2f} to "
+        f"{high:.2f}, if all unseen answers count as one); predictive entropy, the mean of -ln p "
+        f"of the texts, {scores.predictive:.2f} nats."
     )
 
 

@@ -14,7 +14,6 @@ from eab.analysis.separate_caches import (
     bytes_of_texts,
     path_lengths,
     separate_bytes,
-    separate_bytes_used,
 )
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
@@ -102,7 +101,6 @@ def test_in_layers_with_a_window_a_separate_cache_keeps_only_the_last_rows() -> 
     run = replace(started(10, "deep-copy", max_new_tokens=7), model=card)
     expected = (row - row // 4 - row // 2) * (12 + 30) + row // 4 * 8 + row // 2 * (12 + 20)
     assert separate_bytes(run, usage(12, 30)) == expected
-    assert separate_bytes_used(run, usage(12, 30)) == expected
     damaged = replace(run, model=replace(card, window_rows=(WindowRows(4, 2 * row),)))
     assert separate_bytes(damaged, usage(12, 30)) == 2 * row * 8
 

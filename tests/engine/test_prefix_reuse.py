@@ -342,5 +342,5 @@ def test_the_picture_shows_what_other_runs_read_too(twins):
     words = memory_words(run, run.steps[1].kv)
     assert words.endswith("is in the prefix cache, read by 1 other run, too.")
     assert "nothing to share" not in words
-    assert f" {rows} tokens of the prompt had been computed before." in cost_sentence(run)
+    assert f" {rows} tokens of the prompt had been computed before" in cost_sentence(run)
     assert "before" not in cost_sentence(first)

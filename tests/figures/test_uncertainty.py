@@ -51,5 +51,8 @@ def test_tables_and_sentences_agree(number: int) -> None:
         assert table["after"][0] in forks_sentence(run, answers, forks)
     values = uncertainty_table(scores).set_index("score")["nats"]
     assert values["semantic entropy, weighted"] == scores.semantic
-    assert f"{scores.semantic:.2f}" in uncertainty_sentence(scores)
+    words = uncertainty_sentence(scores, answers)
+    low, high = answers.entropy_bounds
+    assert f"{scores.semantic:.2f}" in words
+    assert f"certain bounds: {low:.2f} to {high:.2f}" in words
     assert all(math.isfinite(value) and value >= 0 for value in values)

@@ -144,21 +144,21 @@ def test_a_run_is_exported_in_many_forms(page: Tab) -> None:
 def test_the_answers_follow_what_an_answer_is(page: Tab) -> None:
     page.open_example("capital").remember(results="Answers")
     assert "Answers (CSV)" in {button.proto.label for button in page.get("download_button")}
-    assert "1 answer." in page.said
+    assert "1 answer:" in page.said
     whole = len(group_answers(bundled_run("capital"), "text").ranked)
     assert whole > 1
-    assert f"{whole} answers." in page.put(answer_part="Whole text").said
+    assert f"{whole} answers:" in page.put(answer_part="Whole text").said
     page.put(answer_part="Pattern")
     assert "(no answer)" in page.said, "the pattern that stands there"
     page.put(answer_pattern=r"(\w+)\.")
-    assert any("1 answer." in text and "Paris" in text for text in page.words)
+    assert any("1 answer:" in text and "Paris" in text for text in page.words)
     page.put(answer_pattern="(")
     assert any("not a regular expression" in error for error in page.errors)
 
 
 def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: Tab) -> None:
     page.open_example("wording").remember(results="Answers")
-    assert "nats) and decides the answer." in page.said
+    assert "nats) and decides the answer" in page.said
     page.put(same_answer="content")
     assert "All texts give one answer" in page.said
 
