@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 NOTHING_YET: Final = "Nothing measured yet."
 NO_DIFFERENCE: Final = "no difference measured"
@@ -21,8 +21,6 @@ TOO_FEW: Final = "too few repeats to compare"
 MIN_REPEATS: Final = 7  # before anything is concluded
 # A spread of this share of the median: more repeats would hardly narrow it.
 NARROW: Final = 0.05
-# A spread of more than this share of the median: something disturbed the machine.
-DISTURBED: Final = 0.3
 
 Key = TypeVar("Key", bound=Hashable)
 Measure: TypeAlias = Callable[[], float]  # does the work once -> its seconds
@@ -146,35 +144,6 @@ def comparison(a: Timing, b: Timing) -> str:
 def no_comparison(a: Timing, b: Timing) -> str:
     """Why there is no comparison: no difference was measured, or there are too few repeats."""
     return TOO_FEW if are_too_few(a, b) else NO_DIFFERENCE
-
-
-class Claim(NamedTuple):
-    """Two timings that a page compares in a sentence."""
-
-    what: str
-    a: Timing
-    b: Timing
-
-
-def objections(claims: Iterable[Claim]) -> list[str]:
-    """Why these timings should not be published, a sentence each.
-
-    There must be enough repeats. A difference that is claimed is larger than both spreads by
-    definition (`differs`); one that is denied must not be hidden by a disturbed machine.
-    """
-    problems = []
-    for what, a, b in claims:
-        disturbed = any(timing.width > DISTURBED * timing.median for timing in (a, b))
-        if are_too_few(a, b):
-            count = min(len(a.seconds), len(b.seconds))
-            problems.append(f"{what}: {count} of at least {MIN_REPEATS} repeats")
-        elif not differs(a, b) and disturbed:
-            width = max(a.width, b.width)
-            problems.append(
-                f"{what}: the spread ({1000 * width:.3g} ms) is more than {DISTURBED:.0%} of the "
-                "median, too wide to show that there is no difference"
-            )
-    return problems
 
 
 def _round(alternatives: Mapping[str, Measure]) -> dict[str, float]:

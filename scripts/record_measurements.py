@@ -4,7 +4,7 @@
 
 They are made as in the app: with the embedded model, and one core left free for the page. Nothing
 else should run on the machine. Before anything is written, the comparisons of the page's sentences
-are checked (`eab.timing.objections`): where there are too few repeats, or the machine was too
+are checked (`scripts.claims.objections`): where there are too few repeats, or the machine was too
 disturbed to find a difference, the old recording stays, and the script says why and ends with exit
 code 1.
 """
@@ -41,7 +41,7 @@ from eab.labs.quantization.measure import measure_formats
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants import times as variant_times
-from eab.labs.variants.costs import step_claims, variants_sentence
+from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     VariantEvent,
@@ -54,8 +54,9 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.machine import describe_machine
 from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
-from eab.timing import Claim, objections
 from eab.weight_formats import AS_LOADED
+from scripts import claims
+from scripts.claims import Claim, objections
 from scripts.record_runs import BALL, COMMON
 
 REPEATS: Final = 9
@@ -112,9 +113,9 @@ def measure_variants(
         (folder / bundled_runs.TIMES).write_text(variant_times.dumps(compared), encoding="utf-8")
 
     if compared.kind == "cache":
-        return Measured(caches.time_sentence(compared), step_claims(compared), write)
+        return Measured(caches.time_sentence(compared), claims.of_caches(compared), write)
     return Measured(
-        speculation_speed.speed_sentence(compared), speculation_speed.speed_claims(compared), write
+        speculation_speed.speed_sentence(compared), claims.of_draft_lengths(compared), write
     )
 
 
@@ -148,8 +149,7 @@ def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Mea
             record.save(own, bundled_runs.request_file(number))
         bundled_runs.BATCHING_FILE.write_bytes(batching.dumps(comparison))
 
-    sentence, claims = batching_table.headline(comparison), batching_table.claims(comparison)
-    return Measured(sentence, claims, write)
+    return Measured(batching_table.headline(comparison), claims.of_batching(comparison), write)
 
 
 def measure_experiment(
@@ -164,7 +164,7 @@ def measure_experiment(
     def write() -> None:
         file.write_text(bmc_results.dumps(report), encoding="utf-8")
 
-    return Measured(figures.sentence(report), figures.claims(report), write)
+    return Measured(figures.sentence(report), claims.OF_EXPERIMENTS[name](report), write)
 
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
@@ -181,8 +181,7 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
     def write() -> None:
         bundled_runs.FORMATS.write_text(format_results.dumps(report), encoding="utf-8")
 
-    sentence, claims = weight_formats.formats_sentence(report), weight_formats.claims(report)
-    return Measured(sentence, claims, write)
+    return Measured(weight_formats.formats_sentence(report), claims.of_formats(report), write)
 
 
 MEASUREMENTS: Final[Mapping[str, Measurement]] = {

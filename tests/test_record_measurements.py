@@ -19,7 +19,8 @@ from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import PROMPT_REUSED, REPEATS, cache_variants
 from eab.labs.variants.times import RunTimed
 from eab.lessons import bundled_runs
-from eab.timing import Claim, Timing
+from eab.timing import Timing
+from scripts.claims import Claim, objections
 from scripts.record_measurements import MEASUREMENTS, Measured, measure_variants, publish
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=4, max_new_tokens=4, seed=2)
@@ -95,3 +96,20 @@ def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path)
     with pytest.raises(RunsError, match="gives other results"):
         measure_variants(compared, tmp_path / "caches", model, broken)
     assert not (tmp_path / "caches").exists()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "objection"),
+    [
+        (SLOWER, QUIET, None),
+        (QUIET, QUIET, None),  # a quiet tie
+        (NOISY, QUIET, "the spread (2e+03 ms) is more than 30% of"),
+        (Timing((1.0,)), QUIET, "1 of at least 7 repeats"),
+    ],
+)
+def test_a_claim_is_published_unless_the_machine_was_disturbed_or_repeats_are_few(
+    a: Timing, b: Timing, objection: str | None
+) -> None:
+    found = objections([Claim("a against b", a, b)])
+    assert len(found) == (objection is not None)
+    assert all(words.startswith(f"a against b: {objection}") for words in found)

@@ -11,13 +11,11 @@ from eab.timing import (
     MIN_REPEATS,
     NO_DIFFERENCE,
     TOO_FEW,
-    Claim,
     Timing,
     comparison,
     differs,
     fastest,
     is_settled,
-    objections,
     take_turns,
     take_turns_until_settled,
     timed,
@@ -107,23 +105,6 @@ def around(median: float, spread: float) -> Timing:
     """Nine repeats whose middle half is this wide."""
     offsets = (-0.9, -0.8, -0.5, -0.1, 0.0, 0.1, 0.5, 0.8, 0.9)
     return Timing(tuple(median + spread * offset for offset in offsets))
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "objection"),
-    [
-        (around(2.0, 0.1), around(1.0, 0.1), None),
-        (around(1.0, 0.1), around(1.01, 0.1), None),  # a quiet tie
-        (around(1.0, 0.5), around(1.1, 0.1), "the spread (500 ms) is more than 30% of"),
-        (Timing((1.0,)), around(2.0, 0.1), "1 of at least 7 repeats"),
-    ],
-)
-def test_a_claim_is_published_unless_the_machine_was_disturbed_or_repeats_are_few(
-    a: Timing, b: Timing, objection: str | None
-) -> None:
-    found = objections([Claim("a against b", a, b)])
-    assert len(found) == (objection is not None)
-    assert all(words.startswith(f"a against b: {objection}") for words in found)
 
 
 def test_a_difference_smaller_than_a_spread_is_none() -> None:

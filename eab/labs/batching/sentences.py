@@ -9,7 +9,7 @@ from eab.analysis.schedule import Schedule, percentile
 from eab.figures.timings import as_long, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.batching.results import TITLES, BatchingComparison, Way
-from eab.timing import MIN_REPEATS, NOTHING_YET, Claim, Timing, are_too_few, differs
+from eab.timing import MIN_REPEATS, NOTHING_YET, Timing, are_too_few, differs
 
 
 class Measure(NamedTuple):
@@ -109,16 +109,6 @@ def _waiting(comparison: BatchingComparison) -> str:
         f"{answer} the last request got its first token after {ours.median:.2f} s with "
         f"continuous batching, and after {theirs.median:.2f} s with static batches."
     )
-
-
-def claims(comparison: BatchingComparison) -> list[Claim]:
-    """The comparisons of `headline`."""
-    taken = {way: comparison.timing(way, _seconds) for way in comparison.shown()}
-    return [
-        Claim(f"{way} against continuous", timing, taken["continuous"])
-        for way, timing in taken.items()
-        if way != "continuous"
-    ]
 
 
 def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:

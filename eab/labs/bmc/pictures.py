@@ -30,8 +30,8 @@ from eab.labs.bmc.results import (
     prediction_errors,
 )
 from eab.labs.bmc.run_pictures import R_AXIS, mark_r
-from eab.labs.bmc.size_pictures import size_claims, sizes_figure, sizes_sentence
-from eab.timing import NOTHING_YET, Claim, Timing, are_too_few, differs, fastest, timings_by
+from eab.labs.bmc.size_pictures import sizes_figure, sizes_sentence
+from eab.timing import NOTHING_YET, Timing, are_too_few, differs, fastest, timings_by
 
 _MEASURED: Final = LineStyle(BLUE, "solid", "circle")
 _PREDICTED: Final = LineStyle(ORANGE, "dash", "square")
@@ -43,7 +43,6 @@ class ExperimentFigure(NamedTuple):
 
     sentence: Callable[[Report], str]
     figure: Callable[[Report], go.Figure]
-    claims: Callable[[Report], list[Claim]]  # the comparisons in the sentence
 
 
 def growth_figure(report: Report) -> go.Figure:
@@ -71,7 +70,7 @@ def growth_sentence(report: Report) -> str:
     if best is None or not measured or measured[best].median <= 0:
         return NOTHING_YET
     rows = report.of(RTimed)[0].work.rows
-    compared = [_beside(r, measured[r], measured[best]) for r in _others(measured, best)]
+    compared = [_beside(r, measured[r], measured[best]) for r in compared_r(measured, best)]
     return (
         f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
         f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(compared)} "
@@ -90,18 +89,7 @@ def _error_words(report: Report) -> str:
     )
 
 
-def growth_claims(report: Report) -> list[Claim]:
-    """The comparisons of `growth_sentence`."""
-    measured, best = overheads(report.of(RTimed)), predicted_r(report)
-    if best is None:
-        return []
-    return [
-        Claim(f"overhead at r = {r} against r* = {best}", measured[r], measured[best])
-        for r in _others(measured, best)
-    ]
-
-
-def _others(measured: Mapping[int, Timing], best: int) -> list[int]:
+def compared_r(measured: Mapping[int, Timing], best: int) -> list[int]:
     """The r to compare r* with: the best one measured, and the two ends."""
     chosen = dict.fromkeys((fastest(measured), min(measured), max(measured)))
     return [r for r in chosen if r != best]
@@ -119,7 +107,7 @@ def _beside(r: int, timing: Timing, ours: Timing) -> str:
 
 def lengths_figure(report: Report) -> go.Figure:
     """Experiment 1: what one step takes at r = 1, by length."""
-    figure, parts = go.Figure(), _length_timings(report)
+    figure, parts = go.Figure(), length_timings(report)
     for index, (name, timings) in enumerate(parts.items()):
         add_timings(figure, name, timings, line_style(index), "%{x} rows: %{y:.2f} ms")
     lengths = list(next(iter(parts.values())))
@@ -127,7 +115,8 @@ def lengths_figure(report: Report) -> go.Figure:
     return laid_out(figure, y=log_axis("ms per step at r = 1, measured"))
 
 
-def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
+def length_timings(report: Report) -> dict[str, dict[int, Timing]]:
+    """Seconds per step by length, of each part of a step at r = 1."""
     timed = report.of(LengthTimed)
     return {
         "allocate and copy": timings_by((point.rows, point.growth) for point in timed),
@@ -140,7 +129,7 @@ def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
 
 def lengths_sentence(report: Report) -> str:
     """How the times for copying and for attention grow."""
-    growth, attention, step = _length_timings(report).values()
+    growth, attention, step = length_timings(report).values()
     if not growth:
         return NOTHING_YET
     first, last, whole = min(growth), max(growth), max(step, default=0)
@@ -156,16 +145,6 @@ def lengths_sentence(report: Report) -> str:
         f"{in_ms(growth[last])} and {in_ms(attention[last])} "
         f"({repeats_words(growth.values())}).{context}"
     )
-
-
-def length_claims(report: Report) -> list[Claim]:
-    """The growth from the shortest to the longest length, which `lengths_sentence` shows."""
-    growth, attention, _ = _length_timings(report).values()
-    first, last = min(growth), max(growth)
-    return [
-        Claim(f"{what} at {last} rows against {first}", found[last], found[first])
-        for what, found in (("growth", growth), ("attention", attention))
-    ]
 
 
 def rejection_figure(report: Report) -> go.Figure:
@@ -195,7 +174,7 @@ def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
 
 def rejection_sentence(report: Report) -> str:
     """r* compared with concatenation, over all rejection rates."""
-    pairs = _rejection_pairs(report)
+    pairs = rejection_pairs(report)
     if not pairs:
         return NOTHING_YET
     drafts = max(point.drafts for point in report.of(RejectionTimed))
@@ -211,18 +190,7 @@ def rejection_sentence(report: Report) -> str:
     )
 
 
-def rejection_claims(report: Report) -> list[Claim]:
-    """The comparisons of `rejection_sentence`, in seconds per token."""
-    return [
-        Claim(
-            f"r* against concatenating at {rejection:.0%} rejected",
-            *(Timing(tuple(1 / rate for rate in rates.seconds)) for rates in pair),
-        )
-        for rejection, pair in _rejection_pairs(report).items()
-    ]
-
-
-def _rejection_pairs(report: Report) -> dict[float, tuple[Timing, Timing]]:
+def rejection_pairs(report: Report) -> dict[float, tuple[Timing, Timing]]:
     """By share of rejected draft tokens: the rates of r*, and of concatenating."""
     by_way = _rates_by_way(report)
     ours, theirs = by_way.get("r*", {}), by_way.get("concatenate and crop", {})
@@ -295,11 +263,11 @@ def fit_figure(report: Report) -> go.Figure:
 
 
 EXPERIMENT_FIGURES: Final[Mapping[Experiment, ExperimentFigure]] = {
-    "lengths": ExperimentFigure(lengths_sentence, lengths_figure, length_claims),
-    "growth": ExperimentFigure(growth_sentence, growth_figure, growth_claims),
-    "rejection": ExperimentFigure(rejection_sentence, rejection_figure, rejection_claims),
-    "sizes": ExperimentFigure(sizes_sentence, sizes_figure, size_claims),
-    "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure, lambda report: []),
+    "lengths": ExperimentFigure(lengths_sentence, lengths_figure),
+    "growth": ExperimentFigure(growth_sentence, growth_figure),
+    "rejection": ExperimentFigure(rejection_sentence, rejection_figure),
+    "sizes": ExperimentFigure(sizes_sentence, sizes_figure),
+    "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure),
 }
 
 

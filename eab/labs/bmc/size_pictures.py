@@ -8,7 +8,7 @@ from eab.figures.drawing import go
 from eab.figures.timings import as_long, repeats_words
 from eab.formatting import listed
 from eab.labs.bmc.results import Report, SizeTimed
-from eab.timing import NOTHING_YET, Claim, Timing, fastest, timings_by
+from eab.timing import NOTHING_YET, Timing, fastest, timings_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,3 @@ def _predicted_words(result: SizeResult) -> str:
     if result.predicted == result.best:
         return "r* is the best"
     return as_long(result.overheads[result.predicted], result.overheads[result.best])
-
-
-def size_claims(report: Report) -> list[Claim]:
-    """The comparisons of `sizes_sentence`."""
-    return [
-        Claim(
-            f"{result.name}, r* = {result.predicted} against r = {result.best}",
-            result.overheads[result.predicted],
-            result.overheads[result.best],
-        )
-        for result in size_results(report)
-        if result.comparable and result.predicted != result.best
-    ]

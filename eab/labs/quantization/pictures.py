@@ -18,7 +18,7 @@ from eab.figures.drawing import go
 from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.labs.quantization.results import FormatMeasured, FormatMissing, FormatReport, StepTimed
-from eab.timing import NO_DIFFERENCE, NOTHING_YET, Claim, comparison, differs
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, comparison, differs
 from eab.weight_formats import AS_LOADED
 
 HEADINGS: Final = (
@@ -86,20 +86,6 @@ def _gain(measured: FormatMeasured) -> float:
 
 def _against(step: StepTimed) -> str:
     return comparison(step.timing, step.loaded)
-
-
-def claims(report: FormatReport) -> list[Claim]:
-    """The comparisons of `formats_sentence` and `steps_sentence`."""
-    return [
-        Claim(
-            f"{measured.weights} with {counted(step.rows, 'row')} against as-loaded",
-            step.timing,
-            step.loaded,
-        )
-        for measured in report.formats
-        for step in measured.steps
-        if measured.weights != AS_LOADED
-    ]
 
 
 def missing_sentence(report: FormatReport) -> str:

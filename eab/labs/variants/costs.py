@@ -8,7 +8,7 @@ from eab.analysis.separate_caches import separate_bytes
 from eab.figures.timings import as_long, in_ms, ms, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.labs.variants.results import PROMPT_REUSED, Agreement, RunCost, VariantRuns
-from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
+from eab.timing import NO_DIFFERENCE, Timing, are_too_few, differs
 
 
 class VariantRow(NamedTuple):
@@ -56,19 +56,6 @@ def step_words(costs: Sequence[RunCost]) -> str:
     words = [f"{listed(longer)} as long as {first.variant}"] if longer else []
     words += [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
     return f"{'; '.join(words)} ({repeats_words(timings)})"
-
-
-def step_claims(compared: VariantRuns) -> list[Claim]:
-    """The comparisons of `step_words`."""
-    first, *others = compared.costs()
-    return [
-        Claim(
-            f"time per step, {cost.variant} against {first.variant}",
-            cost.step_seconds,
-            first.step_seconds,
-        )
-        for cost in others
-    ]
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:

@@ -23,7 +23,7 @@ from eab.labs.variants.results import VariantRuns
 from eab.labs.variants.times import RunTimed
 from eab.speculation.formulas import best_length, speed_up
 from eab.speculation.stats import fit_pass_seconds
-from eab.timing import NO_DIFFERENCE, NOTHING_YET, Claim, Timing, are_too_few, comparison, differs
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, comparison, differs
 
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05
@@ -156,16 +156,6 @@ def speed_sentence(compared: VariantRuns) -> str:
     told += [f"slower: {listed(slower)}"] if slower else []
     told += [f"{NO_DIFFERENCE}: {listed(alike)}"] if alike else []
     return f"{beginning} for all decode steps; {'; '.join(told)} ({repeats_words(timings)})."
-
-
-def speed_claims(compared: VariantRuns) -> list[Claim]:
-    """The comparisons of `speed_sentence`."""
-    plain, drafted = plain_and_drafted(draft_length_results(compared))
-    return [
-        Claim(f"decode steps, {result.name} against plain", result.seconds, plain.seconds)
-        for result in drafted
-        if plain is not None
-    ]
 
 
 def surface_figure(compared: VariantRuns) -> go.Figure:

@@ -16,7 +16,8 @@ from eab.labs.bmc.results import (
     predicted_r,
     prediction_errors,
 )
-from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
+from eab.timing import NO_DIFFERENCE, TOO_FEW
+from scripts import claims
 
 WORK = Workload(64)
 FITTED = Calibration(CostModel(copy_row=2e-4, allocation=0.0, spare_row=2e-4), (), ())
@@ -50,7 +51,7 @@ def test_what_is_measurably_better_or_worse_than_r_star_is_told_with_its_spread(
         "0.90 to 2.30 times the measured",
     ):
         assert part in words
-    assert objections(figures.growth_claims(report)) == []
+    assert claims.objections(claims.of_growth(report)) == []
 
 
 def test_the_last_calibration_is_compared_and_what_noise_hides_is_not():
@@ -103,10 +104,10 @@ def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Re
 def test_rejected_drafts_are_compared_where_a_difference_was_measured():
     report = rejection_report(1.0, 1.5, AROUND)
     assert "1.5× at 50% rejected" in figures.rejection_sentence(report)
-    assert objections(figures.rejection_claims(report)) == []
+    assert claims.objections(claims.of_rejection(report)) == []
     same = rejection_report(1.0, 1.005, AROUND)
     assert f"{NO_DIFFERENCE} at 50% rejected" in figures.rejection_sentence(same)
-    assert objections(figures.rejection_claims(rejection_report(1.0, 1.1, WIDE)))
+    assert claims.objections(claims.of_rejection(rejection_report(1.0, 1.1, WIDE)))
 
 
 def test_other_shapes_are_compared_where_a_difference_was_measured():
@@ -117,5 +118,5 @@ def test_other_shapes_are_compared_where_a_difference_was_measured():
             report.apply(SizeTimed(name, 8, 64, 8, pairs))
     words = sizes.sizes_sentence(report)
     assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 7" in words
-    assert objections(sizes.size_claims(report)) == []
+    assert claims.objections(claims.of_sizes(report)) == []
     assert len(sizes.sizes_figure(report).data) == 3

@@ -23,7 +23,8 @@ from eab.labs.variants.results import (
 from eab.labs.variants.times import RunTimed
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import fit_pass_seconds, speculation_stats
-from eab.timing import NO_DIFFERENCE, objections
+from eab.timing import NO_DIFFERENCE
+from scripts import claims
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,7 @@ def test_a_faster_draft_length_is_told_with_its_spread(first_runs):
     assert "1 draft token: 1.05 times as fast and 2 draft tokens: 2.00 times as fast;" in words
     assert "slower: 8 draft tokens;" in words
     assert f"{NO_DIFFERENCE}: 4 draft tokens and adaptive (medians of 7" in words
-    assert objections(speculation_speed.speed_claims(made)) == []
+    assert claims.objections(claims.of_draft_lengths(made)) == []
     answer = speculation_speed.answer_sentence(made)
     assert (
         f"{speculation.acceptance_rate(made):.0%} of the verified draft tokens were accepted"

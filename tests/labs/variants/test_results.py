@@ -32,7 +32,6 @@ from eab.figures.memory_captions import memory_sentence
 from eab.formatting import times
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import (
-    step_claims,
     variant_rows,
     variants_sentence,
 )
@@ -50,7 +49,8 @@ from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.labs.variants.times import RunTimed
 from eab.models.loading import wrap_model
 from eab.run import RunState
-from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
+from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing
+from scripts import claims
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
 PROMPT = "w5 w9 w33 w2"
@@ -192,7 +192,7 @@ def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
     assert rows["ms per step"][0] == "13.0 (11.5–14.5)"
     beside = ("–", NO_DIFFERENCE, "1.77×", "4.08×", NO_DIFFERENCE)
     assert rows["ms per step, times as long"] == beside
-    assert objections(step_claims(compared)) == []
+    assert claims.objections(claims.of_caches(compared)) == []
     answer = caches.answer_sentence(compared)
     assert answer.startswith("Without a KV cache, a step takes 4.08× as long as with the tree.")
     tree, copies = compared.costs()[0].most_held_bytes, compared.costs()[2].most_held_bytes

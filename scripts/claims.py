@@ -1,0 +1,150 @@
+"""The comparisons that the sentences of a measurement make, and whether they may be published."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from eab.formatting import counted
+from eab.labs.batching.results import BatchingComparison
+from eab.labs.bmc.pictures import compared_r, length_timings, rejection_pairs
+from eab.labs.bmc.results import Experiment, Report, RTimed, overheads, predicted_r
+from eab.labs.bmc.size_pictures import size_results
+from eab.labs.quantization.results import FormatReport
+from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
+from eab.labs.variants.results import VariantRuns
+from eab.timing import MIN_REPEATS, Timing, are_too_few, differs
+from eab.weight_formats import AS_LOADED
+
+# A spread of more than this share of the median: something disturbed the machine.
+DISTURBED: Final = 0.3
+
+
+class Claim(NamedTuple):
+    """Two timings that a page compares in a sentence."""
+
+    what: str
+    a: Timing
+    b: Timing
+
+
+def objections(claims: Iterable[Claim]) -> list[str]:
+    """Why these timings should not be published, a sentence each.
+
+    There must be enough repeats. A difference that is claimed is larger than both spreads by
+    definition (`differs`); one that is denied must not be hidden by a disturbed machine.
+    """
+    problems = []
+    for what, a, b in claims:
+        disturbed = any(timing.width > DISTURBED * timing.median for timing in (a, b))
+        if are_too_few(a, b):
+            count = min(len(a.seconds), len(b.seconds))
+            problems.append(f"{what}: {count} of at least {MIN_REPEATS} repeats")
+        elif not differs(a, b) and disturbed:
+            width = max(a.width, b.width)
+            problems.append(
+                f"{what}: the spread ({1000 * width:.3g} ms) is more than {DISTURBED:.0%} of the "
+                "median, too wide to show that there is no difference"
+            )
+    return problems
+
+
+def of_caches(compared: VariantRuns) -> list[Claim]:
+    """Each cache against the first."""
+    first, *others = compared.costs()
+    return [
+        Claim(
+            f"time per step, {cost.variant} against {first.variant}",
+            cost.step_seconds,
+            first.step_seconds,
+        )
+        for cost in others
+    ]
+
+
+def of_draft_lengths(compared: VariantRuns) -> list[Claim]:
+    """Each draft length against plain decoding."""
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    return [
+        Claim(f"decode steps, {result.name} against plain", result.seconds, plain.seconds)
+        for result in drafted
+        if plain is not None
+    ]
+
+
+def of_batching(comparison: BatchingComparison) -> list[Claim]:
+    """The other ways against continuous batching."""
+    taken = {
+        way: comparison.timing(way, lambda schedule: schedule.seconds) for way in comparison.shown()
+    }
+    return [
+        Claim(f"{way} against continuous", timing, taken["continuous"])
+        for way, timing in taken.items()
+        if way != "continuous"
+    ]
+
+
+def of_formats(report: FormatReport) -> list[Claim]:
+    """Each weight format against the weights as loaded."""
+    return [
+        Claim(
+            f"{measured.weights} with {counted(step.rows, 'row')} against as-loaded",
+            step.timing,
+            step.loaded,
+        )
+        for measured in report.formats
+        for step in measured.steps
+        if measured.weights != AS_LOADED
+    ]
+
+
+def of_growth(report: Report) -> list[Claim]:
+    """The r that the sentence names against r*."""
+    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    if best is None:
+        return []
+    return [
+        Claim(f"overhead at r = {r} against r* = {best}", measured[r], measured[best])
+        for r in compared_r(measured, best)
+    ]
+
+
+def of_lengths(report: Report) -> list[Claim]:
+    """The longest length against the shortest."""
+    growth, attention, _ = length_timings(report).values()
+    first, last = min(growth), max(growth)
+    return [
+        Claim(f"{what} at {last} rows against {first}", found[last], found[first])
+        for what, found in (("growth", growth), ("attention", attention))
+    ]
+
+
+def of_rejection(report: Report) -> list[Claim]:
+    """r* against concatenation, in seconds per token."""
+    return [
+        Claim(
+            f"r* against concatenating at {rejection:.0%} rejected",
+            *(Timing(tuple(1 / rate for rate in rates.seconds)) for rates in pair),
+        )
+        for rejection, pair in rejection_pairs(report).items()
+    ]
+
+
+def of_sizes(report: Report) -> list[Claim]:
+    """The predicted r* against the best r that was tried."""
+    return [
+        Claim(
+            f"{result.name}, r* = {result.predicted} against r = {result.best}",
+            result.overheads[result.predicted],
+            result.overheads[result.best],
+        )
+        for result in size_results(report)
+        if result.comparable and result.predicted != result.best
+    ]
+
+
+OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[Report], list[Claim]]]] = {
+    "lengths": of_lengths,
+    "growth": of_growth,
+    "rejection": of_rejection,
+    "sizes": of_sizes,
+    "memory": lambda report: [],
+}
