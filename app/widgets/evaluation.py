@@ -1,6 +1,5 @@
 """Whether scores of uncertainty find wrong answers: a recorded `eab evaluate`."""
 
-import json
 from typing import Final
 
 import streamlit as st
@@ -21,21 +20,17 @@ questions.
 def show() -> None:
     """Draw the chart, the table, and where they come from."""
     from eab.figures.tables import text_table
-    from eab.labs.tuning.evaluation_pictures import (
-        ROW_HEADINGS,
-        evaluation_figure,
-        evaluation_rows,
-        evaluation_sentence,
-    )
+    from eab.labs.tuning.evaluation_pictures import evaluation_figure
+    from eab.labs.tuning.evaluation_report import ROW_HEADINGS, report_rows, verdict
 
-    report = bundled_runs.evaluation()
-    sentence, figure = evaluation_sentence(report), evaluation_figure(report)
-    draw("", sentence, figure, "evaluation", "recorded", white_background())
-    st.table(text_table(evaluation_rows(report), ROW_HEADINGS))
+    found = bundled_runs.evaluation()
+    white = white_background()
+    draw("", verdict(found), evaluation_figure(found), "evaluation", "recorded", white)
+    st.table(text_table(report_rows(found), ROW_HEADINGS))
     st.markdown(ABOUT)
     where = (
-        f"{report['model']['name']}, {report['facts']:,} questions with known answers, "
-        f"{report['chances']:,} with known distributions"
+        f"embedded, {found.facts:,} questions with known answers, {found.chances:,} with known "
+        "distributions"
     )
     origin(where, False, "The command eab evaluate does this with your model and questions.")
-    downloads([("Report (JSON)", "evaluation.json", lambda: json.dumps(report, indent=1) + "\n")])
+    downloads([("Report (JSON)", "evaluation.json", bundled_runs.EVALUATION.read_bytes)])

@@ -12,10 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from eab.cli.progress import bar_console
+from eab.formatting import listed
 from eab.labs.tuning.answering import Answering, Way
-from eab.labs.tuning.evaluation import Report, verdict
+from eab.labs.tuning.evaluation_report import (
+    ROW_HEADINGS,
+    Report,
+    report_rows,
+    verdict,
+    written,
+)
 from eab.labs.tuning.questions import Question
-from eab.labs.tuning.scores import Interval
 from eab.record.whole_file import write_table
 
 
@@ -38,24 +44,27 @@ def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Way]
 
 def report_table(found: Report) -> RenderableType:
     """The report for a terminal; intervals hold 95 % of the bootstrap resamples."""
-    scores = Table("sampling", "score", "AUROC", "AURAC")
-    for row in found.rows:
-        scores.add_row(row.way, row.score, _written(row.auroc), _written(row.aurac))
-    errors = Table("sampling", "bias (nats)", "mean absolute error (nats)")
-    for error in found.errors:
-        errors.add_row(error.way, _written(error.bias), _written(error.absolute))
     parts: list[RenderableType] = []
     if found.rows:
         parts += [
             Text(f"{found.facts} questions with known answers, {found.wrong} answered wrongly:"),
-            scores,
+            _table(ROW_HEADINGS, report_rows(found)),
         ]
     if found.errors:
+        rows = [(error.way, written(error.bias), written(error.absolute)) for error in found.errors]
         parts += [
             Text(f"Semantic entropy at {found.chances} questions with known distributions:"),
-            errors,
+            _table(("Texts from", "Bias (nats)", "Mean absolute error (nats)"), rows),
         ]
-    return Group(*parts, Text(verdict(found)))
+    spent = listed([f"{way} {tokens:,}" for way, tokens in found.tokens.items()])
+    return Group(*parts, Text(f"Tokens: {spent}. {verdict(found)}"))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def report_json(found: Report, answering: Answering) -> dict[str, Any]:
@@ -85,7 +94,3 @@ def write_readings(questions: Sequence[Question], ways: Sequence[Way], file: Pat
         for question, reading in zip(questions, way.readings, strict=True)
     ]
     write_table(file, pd.DataFrame(rows))
-
-
-def _written(interval: Interval) -> str:
-    return f"{interval.value:.3f}  [{interval.low:.3f}, {interval.high:.3f}]"

@@ -1,11 +1,10 @@
 """The recorded runs, comparisons and measurements that come with the project."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from eab import record
 from eab.assets import ASSETS
@@ -18,6 +17,7 @@ from eab.labs.bmc.results import Experiment, Report
 from eab.labs.bmc.results import load as load_experiment
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.results import load as load_formats
+from eab.labs.tuning.evaluation_report import Report as EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
 from eab.labs.variants import times as variant_times
@@ -27,6 +27,7 @@ from eab.labs.variants.results import (
     draft_length_variants,
     fold_variants,
 )
+from eab.record.typed_json import read
 from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
@@ -141,10 +142,12 @@ def samples() -> RunFold:
 
 
 @lru_cache(maxsize=1)
-def evaluation() -> Mapping[str, Any]:
+def evaluation() -> EvaluationReport:
     """What `eab evaluate --json` found with the embedded model on the bundled questions."""
-    found: Mapping[str, Any] = json.loads(EVALUATION.read_text(encoding="utf-8"))
-    return found
+    saved = json.loads(EVALUATION.read_text(encoding="utf-8"))
+    return read(
+        {field.name: saved[field.name] for field in fields(EvaluationReport)}, EvaluationReport
+    )
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from eab.analysis.answer_parts import Part
 from eab.analysis.answers import group_answers
@@ -13,13 +12,10 @@ from eab.caches.prefix_cache import PrefixCache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
+from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE
 from eab.labs.tuning.questions import Question
 from eab.models.base import LanguageModel
 from eab.run import RunState, fold
-
-GREEDY: Final = "greedy"
-TREE: Final = "tree"
-INDEPENDENT: Final = "independent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,67 +1,31 @@
-"""The results of an evaluation: a row per score, the tree against independent texts, a verdict."""
+"""Every way of sampling scored: a row per score, and the tree against independent texts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from eab.errors import QuestionsError
-from eab.labs.tuning.answering import GREEDY, INDEPENDENT, TREE, Way
+from eab.labs.tuning.answering import Way
+from eab.labs.tuning.evaluation_report import (
+    GREEDY,
+    INDEPENDENT,
+    SEMANTIC,
+    TREE,
+    EntropyError,
+    Gain,
+    Report,
+    ScoreRow,
+)
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.scores import Flags, Interval, Values, aurac, auroc, bootstrap
 
-SEMANTIC: Final = "semantic entropy"
 # A single text has no other scores; its predictive entropy is -ln p.
 _OF_GREEDY: Final = {
     "predictive entropy": "-ln p of the answer",
     "length-normalised predictive entropy": "-ln p per token",
     "length of the answer": "length of the answer",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreRow:
-    """How well one score tells wrong answers from right ones."""
-
-    way: str
-    score: str
-    auroc: Interval
-    aurac: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """The tree against independent texts, paired by question."""
-
-    score: str
-    auroc: Interval  # AUROC of the tree minus that of independent texts
-
-
-@dataclass(frozen=True, slots=True)
-class EntropyError:
-    """How far semantic entropy is from the true entropy, over questions that chance decides."""
-
-    way: str
-    bias: Interval  # mean of estimate minus truth, in nats
-    absolute: Interval  # mean absolute error, in nats
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The results of an evaluation."""
-
-    facts: int
-    wrong: int  # how many of them the greedy text answers wrongly
-    chances: int
-    tokens: dict[str, int]  # generated tokens through the model, by way
-    texts: int
-    rows: tuple[ScoreRow, ...]
-    gains: tuple[Gain, ...]
-    errors: tuple[EntropyError, ...]
-    # Mean absolute error of the tree minus that of independent texts, paired; below 0 the tree is
-    # better. None without such questions.
-    error_gain: Interval | None
 
 
 def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
@@ -148,35 +112,3 @@ def _mean(values: Values) -> Interval:
 
 def _scores(way: Way, name: str, places: Sequence[int]) -> Values:
     return np.array([way.readings[at].scores[name] for at in places])
-
-
-def verdict(found: Report) -> str:
-    """Whether the tree helps, in plain sentences; a difference within its interval is none."""
-    spent, theirs = found.tokens[TREE], found.tokens[INDEPENDENT]
-    words = [
-        f"The trees took {spent:,} tokens, {found.texts} independent "
-        f"{'text' if found.texts == 1 else 'texts'} per question {theirs:,}."
-    ]
-    gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)
-    if gain is not None:
-        words.append(
-            f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
-            f"(difference of AUROC {_signed(gain)})."
-        )
-    if found.error_gain is not None:
-        error = found.error_gain
-        words.append(
-            f"Known distributions: its error {_compared(error, 'larger', 'smaller')} "
-            f"(difference {_signed(error)} nats)."
-        )
-    return " ".join(words)
-
-
-def _compared(difference: Interval, above: str, below: str) -> str:
-    if not difference.excludes_zero:
-        return "shows no measurable difference from independent texts"
-    return f"is {above if difference.low > 0 else below} than that of independent texts"
-
-
-def _signed(interval: Interval) -> str:
-    return f"{interval.value:+.3f}, from {interval.low:+.3f} to {interval.high:+.3f}"

@@ -19,7 +19,7 @@ from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
 from eab.labs.tuning import default_sweep
-from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
+from eab.labs.tuning.evaluation_report import ROW_HEADINGS, verdict
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
@@ -311,11 +311,11 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
 
 def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:
     page, report = opened("tune", view="worth"), bundled_runs.evaluation()
-    assert evaluation_sentence(report) in page.words
+    assert verdict(report) in page.words
     table = page.table[0].value
     assert list(table.reset_index().columns) == list(ROW_HEADINGS)
-    assert len(table) == len(report["rows"])
-    assert f"{report['facts']} questions with known answers" in page.captions
+    assert len(table) == len(report.rows)
+    assert f"{report.facts} questions with known answers" in page.captions
 
 
 def test_a_prompt_of_token_ids_is_checked_by_its_ids() -> None:

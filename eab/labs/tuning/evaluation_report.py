@@ -1,0 +1,94 @@
+"""What an evaluation found, its table, and in words whether the tree helps."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from eab.labs.tuning.scores import Interval
+
+GREEDY: Final = "greedy"
+TREE: Final = "tree"
+INDEPENDENT: Final = "independent"
+SEMANTIC: Final = "semantic entropy"
+ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """How well one score tells wrong answers from right ones."""
+
+    way: str
+    score: str
+    auroc: Interval
+    aurac: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The tree against independent texts, paired by question."""
+
+    score: str
+    auroc: Interval  # AUROC of the tree minus that of independent texts
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyError:
+    """How far semantic entropy is from the true entropy, over questions that chance decides."""
+
+    way: str
+    bias: Interval  # mean of estimate minus truth, in nats
+    absolute: Interval  # mean absolute error, in nats
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of an evaluation."""
+
+    facts: int
+    wrong: int  # how many of them the greedy text answers wrongly
+    chances: int
+    tokens: dict[str, int]  # generated tokens through the model, by way
+    texts: int
+    rows: tuple[ScoreRow, ...]
+    gains: tuple[Gain, ...]
+    errors: tuple[EntropyError, ...]
+    # Mean absolute error of the tree minus that of independent texts, paired; below 0 the tree is
+    # better. None without such questions.
+    error_gain: Interval | None
+
+
+def report_rows(found: Report) -> list[tuple[str, ...]]:
+    """A row per score and way of sampling, under ROW_HEADINGS."""
+    return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in found.rows]
+
+
+def written(interval: Interval) -> str:
+    """A value with its interval: "0.812 (0.751 to 0.866)"."""
+    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def verdict(found: Report) -> str:
+    """Whether the tree helps, in plain sentences; a difference within its interval is none."""
+    words = []
+    gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)
+    if gain is not None:
+        words.append(
+            f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
+            f"(difference of AUROC {_signed(gain)})."
+        )
+    if found.error_gain is not None:
+        error = found.error_gain
+        words.append(
+            f"Known distributions: its error {_compared(error, 'larger', 'smaller')} "
+            f"(difference {_signed(error)} nats)."
+        )
+    return " ".join(words)
+
+
+def _compared(difference: Interval, above: str, below: str) -> str:
+    if not difference.excludes_zero:
+        return "shows no measurable difference from independent texts"
+    return f"is {above if difference.low > 0 else below} than that of independent texts"
+
+
+def _signed(interval: Interval) -> str:
+    return f"{interval.value:+.3f}, from {interval.low:+.3f} to {interval.high:+.3f}"
