@@ -181,7 +181,7 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
     def write() -> None:
         bundled_runs.FORMATS.write_text(format_results.dumps(report), encoding="utf-8")
 
-    return Measured(weight_formats.formats_sentence(report), claims.of_formats(report), write)
+    return Measured(weight_formats.steps_sentence(report), claims.of_formats(report), write)
 
 
 MEASUREMENTS: Final[Mapping[str, Measurement]] = {

@@ -42,10 +42,10 @@ def forks_sentence(
         return f"All texts give one answer: {_undeciding(len(wording))}."
     first = forks[0]
     decides = "decides" if first.decisiveness >= _CLEARLY else "partly decides"
-    rest = f" {_undeciding(len(wording))}." if wording else ""
+    rest = f"; {_undeciding(len(wording))}" if wording else ""
     return (
         f"The fork after “{text_before(run, first)}” causes {_part_words(first, answers)} and "
-        f"{decides} {answer}.{rest}"
+        f"{decides} {answer}{rest}."
     )
 
 

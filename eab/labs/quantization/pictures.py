@@ -17,7 +17,7 @@ from eab.figures.charts import (
 from eab.figures.drawing import go
 from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
-from eab.labs.quantization.results import FormatMeasured, FormatMissing, FormatReport, StepTimed
+from eab.labs.quantization.results import FormatMissing, FormatReport, StepTimed
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, comparison, differs
 from eab.weight_formats import AS_LOADED
 
@@ -62,26 +62,14 @@ def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
 
 
 def formats_sentence(report: FormatReport) -> str:
-    """How often the smallest format changes a fork, and which format is faster here."""
+    """How often the smallest format changes a fork."""
     if report.began is None or not report.formats:
         return NOTHING_YET
     small = min(report.formats, key=lambda measured: measured.total_bytes)
-    best = max(report.formats, key=_gain)
-    faster = (
-        f"{best.weights} is fastest: {_against(best.steps[0])}"
-        if _gain(best) > 1
-        else "no format is measurably faster than the weights as loaded"
-    )
     return (
         f"With {small.weights}, {small.flipped:.2%} of the tokens of a held-out text change sides "
-        f"of the fork threshold ({report.began.threshold:g} nats). With one row, {faster}."
+        f"of the fork threshold ({report.began.threshold:g} nats)."
     )
-
-
-def _gain(measured: FormatMeasured) -> float:
-    """How many times as fast a step of one row is; 0 if no difference was measured."""
-    step = measured.steps[0]
-    return step.loaded.median / step.timing.median if differs(step.timing, step.loaded) else 0.0
 
 
 def _against(step: StepTimed) -> str:

@@ -207,7 +207,7 @@ def paths_sentence(run: RunState) -> str:
 
 def _states_words(run: RunState) -> str:
     states = run.started.model.state_bytes
-    return f" Beside rows, each path has {human_bytes(states)} of states." if states else ""
+    return f" Each path also has {human_bytes(states)} of states." if states else ""
 
 
 def _lines(

@@ -23,8 +23,7 @@ LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."
 LENGTH_AXIS: Final = "draft length (draft tokens per pass)"
 _OF_A_TREE: Final = (
-    "A step of a tree ends only when all paths have reached it, so the slowest path decides. The "
-    "formula is valid for one path only and is not drawn here."
+    "In a tree the slowest path decides when a step ends, so the formula for one path is not drawn."
 )
 _NO_VALUE: Final = "–"
 # What a row is called, the column of `outcome_table`, and how its numbers are written.
@@ -194,8 +193,8 @@ def tokens_sentence(compared: VariantRuns) -> str:
         gained = "no more than 1 step with any draft length (measured)"
     of_a_tree = "" if is_one_path(compared) else f" {_OF_A_TREE}"
     return (
-        f"A draft token is accepted with probability {alpha:.2f} if all earlier ones were "
-        f"(measured). A forward pass gives {gained}.{of_a_tree}"
+        f"A draft token is accepted with probability {alpha:.2f} if all earlier ones were, and a "
+        f"forward pass gives {gained}.{of_a_tree}"
     )
 
 

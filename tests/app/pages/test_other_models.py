@@ -77,7 +77,7 @@ def test_memory_says_what_windows_and_states_change(folder) -> None:
 
 def test_memory_names_the_states_beside_the_rows(folder) -> None:
     page = chosen(folder("states"), "memory").generate()
-    assert "Beside rows, each path has 768 B of states." in page.said
+    assert "Each path also has 768 B of states." in page.said
     assert "Only rows are counted, not the states of the paths." in page.captions
     assert "behind a window" not in page.said
 

@@ -46,7 +46,6 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
     )
     words = weight_formats.formats_sentence(made)
     assert "With int8, 1.00% of the tokens" in words
-    assert "int8 is fastest: 2.00 times as fast" in words
     assert weight_formats.steps_sentence(made).endswith("int8 2× with 1 row.")
     rows = {cells[0]: cells for cells in weight_formats.format_rows(made)}
     assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms", "2.00 times as fast")
@@ -55,7 +54,6 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
     words = weight_formats.quality_sentence(made)
     assert "int8 moves the next-token distribution least (0.1000" in words
     made = report(one(AS_LOADED, SLOW, 0.0), one("int4", BETWEEN, 0.2))
-    assert "no format is measurably faster" in weight_formats.formats_sentence(made)
     assert "no difference measured" in weight_formats.steps_sentence(made)
 
 

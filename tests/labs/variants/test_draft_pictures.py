@@ -109,7 +109,7 @@ def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(
     for figure in (steps, surface):
         assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
         assert figure.layout.yaxis.title.text
-    assert "(measured)" in speculation.tokens_sentence(compared)
+    assert "measured)" in speculation.tokens_sentence(compared)
     assert "(computed)" in speculation_speed.surface_sentence(compared)
 
 
