@@ -1,6 +1,7 @@
 """A chat of several messages: the messages before the prompt, and a reply to a text of the
 model."""
 
+from collections.abc import Callable
 from typing import Final
 
 import streamlit as st
@@ -36,12 +37,16 @@ def can_reply_to(run: RunState) -> bool:
     return run.started.is_chat and run.ended is not None and bool(run.samples[0].text.strip())
 
 
-def draw_reply(run: RunState) -> None:
+def draw_reply(run: RunState, redraw_page: Callable[[], None]) -> None:
     """Draw a button that takes the likeliest text into the chat; the next prompt replies to it."""
+
+    def reply() -> None:
+        _reply(run)
+        redraw_page()  # the prompt is outside of this fragment
+
     st.button(
         "Reply",
-        on_click=_reply,
-        args=(run,),
+        on_click=reply,
         icon=":material/reply:",
         key="reply_button",
         help="Takes the most likely text as the model's answer. Then write the next message.",

@@ -15,7 +15,7 @@ from app.widgets.markdown import plain
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
 _SUGGESTED: Final = "suggested"  # the key of a run that has ended, and what is suggested for it
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
-_CHANGED: Final = "changed_in_status_line"  # whether a button of this line showed another tree
+_CHANGED: Final = "changed_in_status_line"  # whether a button here changed the rest of the page
 
 
 def draw(
@@ -29,7 +29,7 @@ def draw(
         live is not None and live.status != drawn and (live.active or drawn in POLL_SECONDS)
     )
     if st.session_state.pop(_CHANGED, False) or has_changed:
-        st.rerun()  # the rest of the page shows the run before
+        st.rerun()  # the rest of the page shows what was before
     with st.container(horizontal=True, key="status"):
         if live is not None and drawn in POLL_SECONDS:
             draw_progress(live)
@@ -72,7 +72,7 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
         )
     ended = current.run if current.live is not None and not offered else None
     if ended is not None and conversation.can_reply_to(ended):
-        conversation.draw_reply(ended)
+        conversation.draw_reply(ended, _redraw_page)
 
 
 def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
@@ -90,6 +90,10 @@ def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
 
 def _open(before: history.PastRun, on_open: Callable[[history.PastRun], None]) -> None:
     on_open(before)
+    _redraw_page()
+
+
+def _redraw_page() -> None:
     st.session_state[_CHANGED] = True
 
 
@@ -115,4 +119,4 @@ def _take(
         return run_with(suggestion.widgets)
     controls.apply(suggestion.widgets)
     what_if.ask(current, current.key, suggestion.what_if, None)
-    st.session_state[_CHANGED] = True
+    _redraw_page()

@@ -27,6 +27,7 @@ from eab.run import Path, RunState, Token
 NO_ANSWER: Final = "(no answer)"  # of texts in which a pattern finds nothing
 # A mark after a digit may be a decimal point; only the character after it tells.
 _SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.!?](?=\D))")
+_FIRST_ITEM: Final = re.compile(r"\s*1\.(?=\s)")  # the number of a list at the beginning of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ def leaf_answers(
 
 def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
     tokens, text = list(run.tokens(leaf.id)), run.text(leaf.id)
-    match = _SENTENCE_END.search(text)
+    number = _FIRST_ITEM.match(text)
+    match = _SENTENCE_END.search(text, number.end() if number else 0)
     if match is None:
         return _answer_in(run, leaf, lambda text: text)
     count = _tokens_that_decide(tokens, match, run.started.config.stop)

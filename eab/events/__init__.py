@@ -133,8 +133,10 @@ class RunStarted:
     @property
     def is_chat(self) -> bool:
         """Whether a chat template was used: it writes something after the prompt."""
-        text = token_text.join(self.prompt_texts).rstrip()
-        return bool(self.messages) or not (self.continued or text.endswith(self.prompt.rstrip()))
+        own, prompt = len(self.prompt_texts) - self.continued, self.prompt.rstrip()
+        text = token_text.join(self.prompt_texts[:own]).rstrip()
+        is_unknown = self.continued > 0 and prompt not in text
+        return bool(self.messages) or not (is_unknown or text.endswith(prompt))
 
     @property
     def beginning(self) -> str:
@@ -143,8 +145,9 @@ class RunStarted:
         """
         last = self.messages[-1] if self.messages else None
         is_open = last is not None and last.role == "assistant" and last.content != self.prompt
-        begun = f"\n{last.content}" if last is not None and is_open else ""
-        return self.prompt + begun + self.kept_text
+        begun = last.content if last is not None and is_open else ""
+        text = begun + self.kept_text
+        return f"{self.prompt}\n{text}" if text and self.is_chat else self.prompt + text
 
     @property
     def kept_text(self) -> str:

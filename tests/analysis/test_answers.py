@@ -96,6 +96,8 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
         ([" 42", ".", " So"], "42.", 3),  # only the space tells that the point is a full stop
         (["\n", " yes", "\n", "no"], "yes", 3),
         ([" go", '!"', " He"], "go!", 2),
+        (["1", ".", " Red", "\n", "2", "."], "1. Red", 4),  # a list, not the number one
+        (["1", ".", "\n", "2"], "1.", 3),
     ],
 )
 def test_a_sentence_is_decided_by_the_tokens_that_say_it(
