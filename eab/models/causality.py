@@ -5,7 +5,8 @@ with those of the plain model show this only within their rounding, which is lar
 a model asks of its attention function is exact in every data type.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
@@ -206,10 +207,18 @@ def shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShap
 
 def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -> Tensor:
     """Of a forward pass without a cache, in float32."""
-    try:
+    with naming_the_family(model), attention_kernels(model.device):
         ids = torch.tensor([tokens], device=model.device)
-        with attention_kernels(model.device):
-            logits: Tensor = model(ids, use_cache=False, **arguments).logits
+        logits: Tensor = model(ids, use_cache=False, **arguments).logits
+    check_not_nan(logits, model)
+    return logits.float()
+
+
+@contextmanager
+def naming_the_family(model: PreTrainedModel) -> Iterator[None]:
+    """A ModelError for what the model raises, unless memory has run out."""
+    try:
+        yield
     except ModelError:
         raise
     except Exception as error:  # of any kernel
@@ -219,10 +228,13 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
             f"the model family {model.config.get_text_config().model_type!r} does not run in "
             f"{model.dtype} on {model.device} ({reason_of(error)}). Choose another dtype or device"
         ) from error
+
+
+def check_not_nan(logits: Tensor, model: PreTrainedModel) -> None:
+    """Raise ModelError for logits that are not numbers."""
     if logits.isnan().any():
         raise ModelError(
             f"the model family {model.config.get_text_config().model_type!r} computes NaN logits "
             f"in {model.dtype}: its weights are damaged"
             + (", or too large for it. Choose bfloat16" if model.dtype == torch.float16 else "")
         )
-    return logits.float()

@@ -18,6 +18,7 @@ from eab.caches.own_memory import bytes_of
 from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import reason_of
+from eab.models.causality import check_not_nan, naming_the_family
 from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader
 from eab.models.transformers_model import tokens_to_check
@@ -48,23 +49,11 @@ def checked_reader(
     """
     family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
     tokens = tokens_to_check(length, vocab_size)
-    try:
+    with naming_the_family(model):
         elsewhere = rows.own.shared_layers if rows is not None and rows.own is not None else ()
         reader = OwnReader(model, tokens[: max(1, length // 4)], elsewhere)
         plain = _plain_logits(reader, tokens, model.device)
-    except Exception as error:  # of any kernel
-        if is_out_of_memory(error):
-            raise
-        raise ModelError(
-            f"the model family {family!r} does not run in {model.dtype} on {model.device} "
-            f"({reason_of(error)}). Choose another dtype or device"
-        ) from error
-    if plain.isnan().any():
-        raise ModelError(
-            f"the model family {family!r} computes NaN logits in {model.dtype}: its weights are "
-            "damaged"
-            + (", or too large for it. Choose bfloat16" if model.dtype == torch.float16 else "")
-        )
+    check_not_nan(plain, model)
     if _reads_later_tokens(reader, model, tokens, plain):
         raise ModelError(
             f"the model family {family!r} lets a token read later ones; the engine needs a "
