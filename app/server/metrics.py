@@ -4,9 +4,13 @@ They contain no prompts and no texts.
 """
 
 import weakref
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+
+if TYPE_CHECKING:
+    from app.server.worker import Worker
 
 PREFIX: Final = "eab_"
 RUNS: Final = Counter("eab_runs", "Ended runs, sweeps and measurements, by reason", ["reason"])
@@ -23,37 +27,17 @@ KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory of the active runs")
 KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "Limit of the KV memory of all runs")
 
 
-class Watched(Protocol):
-    """What the gauges read."""
-
-    @property
-    def active(self) -> int:
-        """See ACTIVE."""
-
-    @property
-    def waiting(self) -> int:
-        """See WAITING."""
-
-    @property
-    def kv_bytes(self) -> int:
-        """See KV_BYTES."""
-
-    @property
-    def kv_limit_bytes(self) -> int:
-        """See KV_LIMIT."""
-
-
-def watch(worker: Watched) -> None:
+def watch(worker: "Worker") -> None:
     """Let the gauges read this worker; they do not keep it alive."""
     known = weakref.ref(worker)
-    gauges = {
-        ACTIVE: "active",
-        WAITING: "waiting",
-        KV_BYTES: "kv_bytes",
-        KV_LIMIT: "kv_limit_bytes",
-    }
-    for gauge, name in gauges.items():
-        gauge.set_function(lambda name=name: float(getattr(known(), name, 0)))  # type: ignore[misc]
+
+    def show(gauge: Gauge, read: Callable[["Worker"], int]) -> None:
+        gauge.set_function(lambda: float(read(alive)) if (alive := known()) else 0.0)
+
+    show(ACTIVE, lambda worker: worker.active)
+    show(WAITING, lambda worker: worker.waiting)
+    show(KV_BYTES, lambda worker: worker.kv_bytes)
+    show(KV_LIMIT, lambda worker: worker.kv_limit_bytes)
 
 
 def exposition() -> bytes:
