@@ -46,8 +46,8 @@ class _Front:
     page: Page = "explore"
 
 
-@dataclass(frozen=True, slots=True)
-class _Guess:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guess(Script):
     measure: Line
     bounds: Annotated[tuple[Value, ...], Meta(min_length=1, max_length=5)]
 
@@ -60,10 +60,13 @@ class _Goal:
     relative: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task(Script):
     goals: Annotated[tuple[_Goal, ...], Meta(min_length=1, max_length=5)]
     calculator: str = ""
+
+
+_SCRIPTS: Final[dict[str, type[Script]]] = {"step": Script, "predict": _Guess, "exercise": _Task}
 
 
 class _Part(NamedTuple):
@@ -183,24 +186,16 @@ def _section(part: _Part) -> Section:
         if not part.before:
             raise LessonError(f"{where} is empty")
         return Reading(part.title, part.before)
-    table = _toml(part.script, f"the script of {where}")
-    guess = _taken(table, _Guess, where) if part.kind == "predict" else None
-    task = _taken(table, _Task, where) if part.kind == "exercise" else None
-    script = _read(table, Script, where)
+    given = _read(_toml(part.script, f"the script of {where}"), _SCRIPTS[part.kind], where)
+    script = Script(**{each.name: getattr(given, each.name) for each in fields(Script)})
     _check_script(script, where)
     if not part.before:
         raise LessonError(f"{where} needs words before its script")
-    if guess is not None:
-        return _question(part, script, guess, where)
-    if task is not None:
-        return _exercise(part, script, task, where)
+    if isinstance(given, _Guess):
+        return _question(part, script, given, where)
+    if isinstance(given, _Task):
+        return _exercise(part, script, given, where)
     return Step(part.title, "\n\n".join(filter(None, (part.before, part.after))), script)
-
-
-def _taken(table: dict[str, Any], kind: type[_T], where: str) -> _T:
-    """The entries of this kind, which are removed from the table."""
-    names = [field.name for field in fields(kind) if field.name in table]  # type: ignore[arg-type]
-    return _read({name: table.pop(name) for name in names}, kind, where)
 
 
 def _read(table: dict[str, Any], kind: type[_T], where: str) -> _T:
