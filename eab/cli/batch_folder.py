@@ -5,7 +5,6 @@ Until then the run is in `NAME.part.eab`, which stays if the process is killed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +28,7 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         """Make the folder; RecordError if that fails, or nothing can be written into it."""
         self.path = path
-        self._growing: dict[str, _Growing] = {}
+        self._growing: dict[str, record.RunFile] = {}
         make_folder(path)
 
     def run_file(self, line: BatchLine) -> Path:
@@ -39,26 +38,26 @@ class BatchFolder:
     def note(self, line: BatchLine, events: Sequence[Event]) -> None:
         """Write what is new of a run that goes on."""
         if line.id not in self._growing:
-            self._growing[line.id] = _Growing(record.RunFile(self.run_file(line), _EVERY))
-        self._growing[line.id].note(events)
+            self._growing[line.id] = record.RunFile(self.run_file(line), _EVERY)
+        self._growing[line.id].add_new(events)
 
     def save(self, line: BatchLine, events: Sequence[Event]) -> None:
         """Save a finished run; RecordError if it cannot be written."""
         self.note(line, events)
         try:
-            self._growing.pop(line.id).file.close()
+            self._growing.pop(line.id).close()
         except RecordError:  # the disk was full, and may have room now
             record.save(events, self.run_file(line))
 
     def leave(self, line: BatchLine) -> None:
         """Leave what was written of a run that will not finish."""
         if line.id in self._growing:
-            self._growing.pop(line.id).file.abandon()
+            self._growing.pop(line.id).abandon()
 
     def close(self) -> None:
         """Leave what was written of all runs that go on."""
-        for growing in self._growing.values():
-            growing.file.abandon()
+        for file in self._growing.values():
+            file.abandon()
         self._growing.clear()
 
     def unfinished(
@@ -100,17 +99,6 @@ class BatchFolder:
         for file in sorted(self.path.glob(f"*{record.SUFFIX}")):
             if not is_part(file):
                 yield file.stem, fold(record.load(file))
-
-
-@dataclass(slots=True)
-class _Growing:
-    file: record.RunFile
-    written: int = 0  # events
-
-    def note(self, events: Sequence[Event]) -> None:
-        for event in events[self.written :]:
-            self.file.add(event)
-        self.written = len(events)
 
 
 def _other_than_asked(run: RunState, line: BatchLine, model: ModelCard) -> list[str]:

@@ -6,7 +6,7 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -142,10 +142,17 @@ class RunFile:
         self._path, self._target = path, Path(os.path.realpath(path))
         is_device = self._target.exists() and not self._target.is_file()
         self._growing = GrowingFile(self._target if is_device else part_of(self._target), every)
+        self._added = 0  # events
 
     def add(self, event: Event) -> None:
         """Write one more event; after that of a step, all of them are on the disk, if it is due."""
         self._growing.add(event)
+        self._added += 1
+
+    def add_new(self, events: Sequence[Event]) -> None:
+        """Write what is new among all events of the run so far."""
+        for event in events[self._added :]:
+            self.add(event)
 
     def close(self) -> None:
         """Put the file in its place; RecordError if anything could not be written."""
