@@ -38,7 +38,7 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.caches.growth import Workload, best_r, growth_step, overhead
+from eab.caches.growth import CacheWorkload, best_r, growth_step, overhead
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.config import AUTO, AllocationStep
@@ -194,7 +194,7 @@ def field_of(
 def predicted(report: Report, case: Case) -> int:
     """r* for steps around this context."""
     assert report.fitted is not None
-    work = Workload(2 * case.context, kept=case.paths, tokens=case.paths)
+    work = CacheWorkload(2 * case.context, kept=case.paths, tokens=case.paths)
     return min(case.context, best_r(report.fitted.costs, work))
 
 

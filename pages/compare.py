@@ -117,7 +117,7 @@ def results(a: Side, b: Side) -> None:
     if same_prompt(a.run, b.run):
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
     st.caption(
-        f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{quoted(a.run.started.prompt)}”"
+        f"A: {plain(a.title)} · B: {plain(b.title)} · Prompt of A: “{quoted(a.run.started.prompt)}”"
     )
     st.header("Results and costs of both runs")
     rows = diff_rows(a.run, b.run)

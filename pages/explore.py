@@ -38,9 +38,9 @@ BRAND = """
 
 def own_prompt() -> None:
     """A prompt of the visitor's own is not run with the model and the settings of an example."""
-    current = tab.current()
-    if current.live is None and current.started is not None:
-        controls.leave_example(current.started)
+    shown = tab.displayed()  # a run that failed at once leaves the example on the screen
+    if shown.live is None and shown.started is not None:
+        controls.leave_example(shown.started)
 
 
 @messages.errors_as_message()

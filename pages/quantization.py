@@ -22,7 +22,7 @@ from eab.labs.quantization.fork_diff import moved, same_request
 from eab.labs.quantization.job import formats_job
 from eab.labs.quantization.results import FormatReport, dumps
 from eab.labs.quantization.roofline import RunPoint, run_point
-from eab.labs.quantization.rounding import BITS, NF4_BITS, Grid
+from eab.labs.quantization.rounding import BITS, NF4_BITS, RoundingGrid
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
@@ -45,7 +45,7 @@ quantization* also rounds the scales.
 """
 
 
-def choose(names: Sequence[str]) -> tuple[str, Grid]:
+def choose(names: Sequence[str]) -> tuple[str, RoundingGrid]:
     matrix_column, method_column, bits_column, share_column = st.columns([4, 3, 2, 3])
     with matrix_column:
         name = st.selectbox("Weight matrix", names, key="matrix")
@@ -69,7 +69,7 @@ def choose(names: Sequence[str]) -> tuple[str, Grid]:
             key="grid_share",
         )
     double = nf4 and st.toggle("Double quantization of the scales", key="grid_double")
-    return name, Grid(method, NF4_BITS if nf4 else bits, share, double)
+    return name, RoundingGrid(method, NF4_BITS if nf4 else bits, share, double)
 
 
 def one_matrix(model_name: str) -> None:

@@ -40,7 +40,7 @@ TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value i
 REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
-and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the
+and the spread between the seeds gives the interval (95%, Student's t). Two settings differ if the
 interval of their difference, paired by seed, does not contain 0; otherwise the page says "no
 difference measured".
 

@@ -10,6 +10,7 @@ import streamlit as st
 from app.server import rules
 from app.server.live_run import LiveRun
 from app.state import history, tab
+from app.state.messages import notify
 from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from eab import record
@@ -144,11 +145,12 @@ def _explored() -> Side | None:
 
 def source_in_url(side: str, default: Source) -> Source:
     """The source that the URL names for a side, or the default; a file is never named there."""
-    name = st.query_params.get(side, "")
-    return next(
-        (source for source in sources(side == "b") if _name(source) == name and source != FILE),
-        default,
-    )
+    name = st.query_params.get(side, _name(default))
+    named = {_name(source): source for source in sources(side == "b")}
+    if name not in named:
+        notify(f"Run {side.upper()} of this link is not on this server")
+    source = named.get(name, default)
+    return default if source == FILE else source
 
 
 def note_in_url(choices: Mapping[str, Source]) -> None:

@@ -15,7 +15,10 @@ def progress(live: LiveTask[Any]) -> tuple[float, str]:
         return early
     with live.lock:
         if not live.active:
-            return 1.0, f"{ENDINGS[live.ending[0]]} after {live.state.made}"
+            ended = ENDINGS[live.ending[0]]
+            made = live.state.made
+            when = "before it began" if made.startswith("0 ") else f"after {made}"
+            return 1.0, f"{ended} {when}"
         now = live.state.progress
         return min(1.0, now.share), now.words
 

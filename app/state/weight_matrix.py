@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from app.server import weight_matrices
 from app.state.process import worker
-from eab.labs.quantization.rounding import Grid, Rounding, round_to_grid
+from eab.labs.quantization.rounding import Rounding, RoundingGrid, round_to_grid
 
 KEPT = 8  # of each kind, between all tabs
 
@@ -26,14 +26,14 @@ def matrix(model_name: str, name: str) -> tuple[NDArray[np.float32], tuple[int, 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def curves(
-    model_name: str, name: str, grids: tuple[Grid, ...]
-) -> tuple[tuple[Grid, float, float], ...]:
+    model_name: str, name: str, grids: tuple[RoundingGrid, ...]
+) -> tuple[tuple[RoundingGrid, float, float], ...]:
     """For each grid: the grid, the bytes per weight, and the error."""
     weight, _ = matrix(model_name, name)
     rounded = (round_to_grid(weight, grid) for grid in grids)
     return tuple((result.grid, result.bytes_per_weight, result.error) for result in rounded)
 
 
-def rounding(model_name: str, name: str, grid: Grid) -> Rounding:
+def rounding(model_name: str, name: str, grid: RoundingGrid) -> Rounding:
     """The matrix rounded to this grid."""
     return round_to_grid(matrix(model_name, name)[0], grid)

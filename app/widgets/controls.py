@@ -30,6 +30,8 @@ from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
 from eab.threshold_scales import THRESHOLD_SCALES
 
+_ADVANCED: Final = "advanced_is_open"
+_EXPANDER: Final = "advanced"  # its key, of which Streamlit knows as long as it is drawn
 _FILLED: Final = "filled_prompt"  # the prompt that the widgets were filled with
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
@@ -114,7 +116,8 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
             setting_widgets.draw(name, defaults)
     _estimate()
     advanced = [name for name in names if SETTINGS[name].advanced]
-    with st.expander("Advanced"):
+    is_open = st.session_state.get(_ADVANCED, False)
+    with st.expander("Advanced", is_open, key=_EXPANDER, on_change=_note_expander):
         model_choice.draw_weights()
         for group in dict.fromkeys(SETTINGS[name].group for name in advanced):
             st.markdown(f"**{group}**")
@@ -124,6 +127,11 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
             if group == SETTINGS["threshold_unit"].group:
                 threshold.draw_quantile(defaults)
     _reset_button()
+
+
+def _note_expander() -> None:
+    """Streamlit forgets it with the page."""
+    st.session_state[_ADVANCED] = st.session_state[_EXPANDER]
 
 
 def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:

@@ -12,7 +12,7 @@ The embedded model answered questions with known answers in three ways: one tree
 independent texts with about as many tokens, and one greedy answer. A score of uncertainty is good
 if it is high where the answer is wrong. The **AUROC** is the chance that a wrong answer has a
 higher score than a right one: 0.5 is guessing. The **AURAC** is the mean accuracy over all shares
-of answered questions, starting with the most certain answers. Intervals (95 %) are from resampled
+of answered questions, starting with the most certain answers. Intervals (95%) are from resampled
 questions.
 """
 

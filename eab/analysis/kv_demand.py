@@ -16,7 +16,7 @@ from eab.run import RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class StepRows:
     """What one step of a run needs."""
 
     step: int
@@ -25,7 +25,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StepAllocation:
     """The contents of the tensors in one step, at some r."""
 
     step: int
@@ -44,12 +44,12 @@ class Held:
 class Demand:
     """What a run demands of the tree cache."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[StepRows, ...]
     steps_allowed: int
     paths_allowed: int
     row_bytes: int
 
-    def at(self, r: AllocationStep) -> list[Held]:
+    def at(self, r: AllocationStep) -> list[StepAllocation]:
         """What the tensors hold in each step at this growth step."""
         if not self.needs:
             return []
@@ -57,7 +57,7 @@ class Demand:
         if isinstance(r, int) and r >= self.steps_allowed:  # all rows, allocated up front
             reserved += self.paths_allowed * (self.steps_allowed - 1)
         held = reserved
-        found = [Held(0, self.needs[0].used, held, 0, True)]
+        found = [StepAllocation(0, self.needs[0].used, held, 0, True)]
         for need in self.needs[1:]:
             before, left = need.used - need.paths, self.steps_allowed - need.step
             steps = growth_step(r, before, need.paths)
@@ -69,7 +69,7 @@ class Demand:
                 missing = need.used - held
                 fillable = left * need.paths - (need.paths - missing)
                 copied, held = held, held + max(min(ahead, fillable), missing)
-            found.append(Held(need.step, need.used, held, copied, grew))
+            found.append(StepAllocation(need.step, need.used, held, copied, grew))
         return found
 
 
@@ -81,7 +81,7 @@ def demand_of(run: RunState) -> Demand | None:
     if config.cache != "tree" or config.drafter != "none" or not run.started.model.shares_rows:
         return None
     needs = tuple(
-        Need(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
+        StepRows(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
         for step in run.steps
         if step.kv is not None
     )
@@ -93,7 +93,7 @@ def demand_of(run: RunState) -> Demand | None:
 
 
 def predicted_overhead(
-    costs: CostModel, steps: Sequence[Held], paths: Sequence[int]
+    costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]
 ) -> tuple[float, float]:
     """Predicted seconds of copies and allocations, and of spare rows in padded attention."""
     growths = [step for step in steps[1:] if step.grew]

@@ -8,7 +8,7 @@ last tokens, a separate cache keeps only their rows, as that of transformers doe
 from collections.abc import Sequence
 from functools import lru_cache
 
-from eab.analysis.kv_demand import Demand, Need
+from eab.analysis.kv_demand import Demand, StepRows
 from eab.config import AllocationStep
 from eab.events import KVUsage, ModelCard, RunStarted
 
@@ -54,6 +54,6 @@ def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> i
 @lru_cache(maxsize=64)
 def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
     """Rows that the cache of one path holds after 0, 1, 2 ... new tokens."""
-    needs = tuple(Need(step, prompt + step, 1) for step in range(max_new_tokens))
+    needs = tuple(StepRows(step, prompt + step, 1) for step in range(max_new_tokens))
     steps = Demand(needs, max_new_tokens, 1, 0).at(r)
     return tuple(step.held for step in steps)

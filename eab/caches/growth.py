@@ -62,7 +62,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class CacheWorkload:
     """A run whose overhead is to be predicted."""
 
     rows: int  # rows written after the prompt
@@ -89,7 +89,7 @@ class GrowthCounts:
         )
 
 
-def overhead(costs: CostModel, work: Workload, rows_ahead: float) -> float:
+def overhead(costs: CostModel, work: CacheWorkload, rows_ahead: float) -> float:
     """Predicted seconds for copies, allocations and spare rows if the tensors grow by `rows_ahead`
     rows at a time.
     """
@@ -103,7 +103,7 @@ def overhead(costs: CostModel, work: Workload, rows_ahead: float) -> float:
     )
 
 
-def best_rows(costs: CostModel, work: Workload) -> float:
+def best_rows(costs: CostModel, work: CacheWorkload) -> float:
     """R*: by how many rows the tensors should grow if the length of the run is known; at least the
     rows of one forward pass, at most all rows.
     """
@@ -113,7 +113,7 @@ def best_rows(costs: CostModel, work: Workload) -> float:
     )
 
 
-def best_r(costs: CostModel, work: Workload) -> int:
+def best_r(costs: CostModel, work: CacheWorkload) -> int:
     """r*: the same as a growth step, in decode steps."""
     return max(1, round(best_rows(costs, work) / work.kept))
 
@@ -142,7 +142,7 @@ def gives_back(held: int, used: int, needed: int) -> bool:
     return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
 
 
-def count_growths(work: Workload, r: AllocationStep) -> GrowthCounts:
+def count_growths(work: CacheWorkload, r: AllocationStep) -> GrowthCounts:
     """Exact counts of a run in which every step keeps `work.kept` rows (a whole number)."""
     kept = int(work.kept)
     used = held = work.prompt

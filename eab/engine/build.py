@@ -111,9 +111,9 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
     new_tokens = request.config.max_new_tokens
     if len(tokens) > model.context - new_tokens:
         raise PromptError(
-            f"the prompt has {len(tokens)} tokens and max_new_tokens is {new_tokens}, but the "
-            f"context of {model.card.name} is {model.context} tokens. Shorten the prompt or lower "
-            "max_new_tokens"
+            f"the prompt has {len(tokens):,} tokens and max_new_tokens is {new_tokens}, but "
+            f"the context of {model.card.name} is {model.context:,} tokens. Shorten the prompt or "
+            "lower max_new_tokens"
         )
     return tokens
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eab.analysis.kv_allocation import kv_allocation
-from eab.labs.quantization.rounding import Grid, round_to_grid
+from eab.labs.quantization.rounding import RoundingGrid, round_to_grid
 from eab.lessons.measures import Unit
 from eab.lessons.sources import Sources
 from eab.speculation.formulas import expected_tokens
@@ -67,7 +67,7 @@ def _static_batches(values: Values, sources: Sources) -> dict[str, float]:
 
 
 def _rounding(values: Values, sources: Sources) -> dict[str, float]:
-    grid = Grid("affine", bits=int(values["bits"]), share=int(values["group"]))
+    grid = RoundingGrid("affine", bits=int(values["bits"]), share=int(values["group"]))
     rounding = round_to_grid(sources.matrix(), grid)
     return {"error": rounding.error, "bits per weight": 8 * rounding.bytes_per_weight}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from eab.labs.quantization.rounding import Grid, Method, round_to_grid
+from eab.labs.quantization.rounding import Method, RoundingGrid, round_to_grid
 from eab.lessons.sources import Source, Sources
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _schedules(sources: Sources) -> Drawn:
 def _one_matrix(method: Method, sources: Sources) -> Drawn:
     from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
 
-    rounding = round_to_grid(sources.matrix(), Grid(method, bits=4, share=32))
+    rounding = round_to_grid(sources.matrix(), RoundingGrid(method, bits=4, share=32))
     return grid_sentence(rounding), matrix_figure(rounding)
 
 

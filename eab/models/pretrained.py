@@ -93,7 +93,7 @@ def _check_hub(id: str) -> None:
     except Exception as error:  # the network library can raise anything
         raise ModelError(
             f"the model {id!r} is not on this machine, and the Hugging Face Hub cannot be "
-            f"reached. Check the network, or choose '{EMBEDDED}' or a local folder"
+            f"reached. Check the network, or choose '{EMBEDDED}', 'smollm2' or a local folder"
         ) from error
 
 

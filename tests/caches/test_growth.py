@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from eab.caches.growth import (
     LEAST_STEPS,
+    CacheWorkload,
     CostModel,
     GrowthCounts,
-    Workload,
     best_r,
     best_rows,
     count_growths,
@@ -34,7 +34,7 @@ COSTS = st.builds(CostModel, SECONDS, st.floats(0, 1e-2), SECONDS, st.floats(0, 
 def test_the_closed_form_is_exact_where_r_divides_the_length(
     growths: int, r: int, prompt: int, kept: int, costs: CostModel
 ) -> None:
-    work = Workload(growths * r * kept, prompt, kept, tokens=kept)
+    work = CacheWorkload(growths * r * kept, prompt, kept, tokens=kept)
     counted = count_growths(work, r)
     assert counted.growths == growths
     assert overhead(costs, work, r * kept) == pytest.approx(counted.seconds(costs, kept), rel=1e-9)
@@ -43,15 +43,15 @@ def test_the_closed_form_is_exact_where_r_divides_the_length(
 @pytest.mark.parametrize(
     ("work", "r", "growths", "rows_copied", "spare_visits"),
     [
-        (Workload(4), 1, 4, 0 + 1 + 2 + 3, 0),
-        (Workload(4), 2, 2, 0 + 2, 1 + 0 + 1 + 0),
-        (Workload(4), 4, 1, 0, 3 + 2 + 1 + 0),
-        (Workload(3, prompt=10), 2, 2, 10 + 12, 1 + 0 + 1),
-        (Workload(6, prompt=5, kept=3), 1, 2, 5 + 8, 0),
+        (CacheWorkload(4), 1, 4, 0 + 1 + 2 + 3, 0),
+        (CacheWorkload(4), 2, 2, 0 + 2, 1 + 0 + 1 + 0),
+        (CacheWorkload(4), 4, 1, 0, 3 + 2 + 1 + 0),
+        (CacheWorkload(3, prompt=10), 2, 2, 10 + 12, 1 + 0 + 1),
+        (CacheWorkload(6, prompt=5, kept=3), 1, 2, 5 + 8, 0),
     ],
 )
 def test_counts_of_hand_written_runs(
-    work: Workload, r: int, growths: int, rows_copied: int, spare_visits: int
+    work: CacheWorkload, r: int, growths: int, rows_copied: int, spare_visits: int
 ) -> None:
     assert count_growths(work, r) == GrowthCounts(growths, rows_copied, spare_visits)
 
@@ -67,7 +67,7 @@ def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
     rows: int, prompt: int, ratio: float, allocation: float
 ) -> None:
     costs = CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0)
-    work = Workload(rows, prompt)
+    work = CacheWorkload(rows, prompt)
     least = min(overhead(costs, work, r) for r in range(1, rows + 1))
     assert overhead(costs, work, best_r(costs, work)) <= least * 1.01
     steps = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}
@@ -79,30 +79,32 @@ def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
 
 @given(
     costs=COSTS,
-    work=st.builds(Workload, st.integers(1, 4000), st.integers(0, 4000), st.integers(1, 40)),
+    work=st.builds(CacheWorkload, st.integers(1, 4000), st.integers(0, 4000), st.integers(1, 40)),
 )
-def test_the_best_rows_lie_between_one_step_and_all(costs: CostModel, work: Workload) -> None:
+def test_the_best_rows_lie_between_one_step_and_all(costs: CostModel, work: CacheWorkload) -> None:
     assert min(work.kept, work.rows) <= best_rows(costs, work) <= max(work.kept, work.rows)
 
 
 def test_the_number_of_allocations_grows_with_the_square_root_of_the_length() -> None:
     costs = CostModel(2e-6, 0.0, 1e-6)
-    ratio = (4096 / best_rows(costs, Workload(4096))) / (1024 / best_rows(costs, Workload(1024)))
+    ratio = (4096 / best_rows(costs, CacheWorkload(4096))) / (
+        1024 / best_rows(costs, CacheWorkload(1024))
+    )
     assert ratio == pytest.approx(2.0)
-    assert best_rows(costs, Workload(1024)) == pytest.approx(math.sqrt(2 * 1024))
+    assert best_rows(costs, CacheWorkload(1024)) == pytest.approx(math.sqrt(2 * 1024))
 
 
 def test_more_kept_rows_per_pass_mean_fewer_allocations() -> None:
     costs = CostModel(2e-6, 0.0, 1e-6)
-    assert best_rows(costs, Workload(2048, kept=4)) == pytest.approx(
-        2 * best_rows(costs, Workload(2048))
+    assert best_rows(costs, CacheWorkload(2048, kept=4)) == pytest.approx(
+        2 * best_rows(costs, CacheWorkload(2048))
     )
 
 
 def test_costs_that_were_measured_as_nothing_decide_at_the_bounds() -> None:
     free_to_visit, free_to_copy = CostModel(1e-6, 0.0, 0.0), CostModel(0.0, 0.0, 1e-6)
-    assert best_r(free_to_visit, Workload(100)) == 100
-    assert best_r(free_to_copy, Workload(100)) == 1
+    assert best_r(free_to_visit, CacheWorkload(100)) == 100
+    assert best_r(free_to_copy, CacheWorkload(100)) == 1
 
 
 @given(rows=st.integers(0, 5000), paths=st.integers(1, 256))
@@ -118,7 +120,7 @@ def test_with_auto_spare_rows_are_at_most_a_quarter_of_those_in_use_or_a_few_ste
 def test_with_auto_as_many_rows_are_copied_as_a_few_times_those_written(
     rows: int, paths: int
 ) -> None:
-    work = Workload(rows, prompt=10, kept=paths)
+    work = CacheWorkload(rows, prompt=10, kept=paths)
     auto, few_steps = (count_growths(work, r) for r in ("auto", LEAST_STEPS))
     assert auto.rows_copied <= 5 * (rows + 10)
     assert auto.growths <= few_steps.growths

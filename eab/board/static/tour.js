@@ -19,14 +19,14 @@ const STOPS = [
     ".tree-panel",
     ".entropy-panel",
     "A token",
-    "Click a word, or press an arrow key up or down: its probability, its entropy and the other " +
-      "candidates appear.",
+    "Choose a word, by a click or a tap or with the arrow keys: its probability, its entropy and the " +
+      "other candidates appear.",
   ],
   [
     ".transport:not(.tools)",
     ".memory-panel",
     "The cursor",
-    "Play the run, or go through it step by step with the arrow keys. All pictures show the same step.",
+    "Play the run, or go through it step by step. All pictures show the same step.",
   ],
   [
     ".entropy-panel",

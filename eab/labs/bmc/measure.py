@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
 from eab.caches.calibration import Calibrator
-from eab.caches.growth import Workload, best_r, in_whole_blocks
+from eab.caches.growth import CacheWorkload, best_r, in_whole_blocks
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
     StepTime,
@@ -102,7 +102,7 @@ def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Itera
     The first calibration predicts r*; it goes on between the repeats, so that predicted and
     measured times are of the same minutes.
     """
-    calibrator, work = Calibrator(shape, rows), Workload(rows)
+    calibrator, work = Calibrator(shape, rows), CacheWorkload(rows)
     calibration = yield from calibrate_first(calibrator, share=0.1)
     predicted = in_whole_blocks(best_r(calibration.costs, work))
     settings = [(r, True) for r in r_grid(rows, predicted)] + [(r, False) for r in (1, 16, rows)]
@@ -132,7 +132,7 @@ def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[R
         calibration = yield from calibrate_first(
             Calibrator(model_shape, SIZE_ROWS), share=0.3 * width, start=start
         )
-        work = Workload(SIZE_ROWS)
+        work = CacheWorkload(SIZE_ROWS)
         predicted = in_whole_blocks(best_r(calibration.costs, work))
         settings = [(r, True) for r in _sizes_grid(predicted)]
         for number in range(repeats + 1):
@@ -170,7 +170,11 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
 
 
 def _time_round(
-    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], number: int, repeats: int
+    shape: KVShape,
+    work: CacheWorkload,
+    settings: Sequence[tuple[int, bool]],
+    number: int,
+    repeats: int,
 ) -> Iterator[Progressed | RTimed]:
     """Time the workload once at each setting, a pair of r and whether attention is padded.
 
@@ -190,7 +194,7 @@ def _time_round(
 
 
 def _time_setting(
-    shape: KVShape, work: Workload, r: int, padded: bool, odd: bool
+    shape: KVShape, work: CacheWorkload, r: int, padded: bool, odd: bool
 ) -> Iterator[str | RTimed]:
     """Write the rows once; yield progress and at the end the point.
 

@@ -8,7 +8,7 @@ import torch
 
 from eab.caches.calibration import Calibrator
 from eab.caches.deep_copy import DeepCopyCache
-from eab.caches.growth import Calibration, Workload, best_r
+from eab.caches.growth import CacheWorkload, Calibration, best_r
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
     NO_LIMIT,
@@ -98,9 +98,11 @@ def _caches_by_way(
     prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
     # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
     kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
-    plain = best_r(costs, Workload(rows, prompt))
+    plain = best_r(costs, CacheWorkload(rows, prompt))
     # In rows, because a forward pass writes all its draft tokens before any is trimmed
-    drafting = max(verified, round(best_r(costs, Workload(rows, prompt, kept, verified)) * kept))
+    drafting = max(
+        verified, round(best_r(costs, CacheWorkload(rows, prompt, kept, verified)) * kept)
+    )
 
     def tree(r: int) -> TimedTreeCache:
         return prefilled_tree(shape, prompt, r, padded=True)

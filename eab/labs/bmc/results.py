@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from eab.caches.growth import Calibration, Workload, best_r, overhead
+from eab.caches.growth import CacheWorkload, Calibration, best_r, overhead
 from eab.events import Progressed, RunEnded
 from eab.record import report as reports
 from eab.timing import Timing, timings_by
@@ -38,7 +38,7 @@ class LengthTimed:
 class RTimed:
     """The KV part of writing `work.rows` rows at one growth step: seconds and exact counts."""
 
-    work: Workload
+    work: CacheWorkload
     r: int
     padded: bool  # whether attention visited the spare rows
     growth: float  # seconds of the growths

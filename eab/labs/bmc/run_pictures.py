@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from eab.analysis.kv_demand import Held
+from eab.analysis.kv_demand import StepAllocation
 from eab.figures.charts import (
     BLUE,
     GREY,
@@ -21,7 +21,7 @@ from eab.formatting import counted, listed, times
 R_AXIS: Final = "r (steps per growth, log scale)"
 
 
-def strip_figure(steps: Sequence[Held]) -> go.Figure:
+def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
     """Rows in use and spare rows over the steps, and below them the rows that growths copied."""
     figure = make_subplots(
         rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
@@ -49,7 +49,7 @@ def strip_figure(steps: Sequence[Held]) -> go.Figure:
     return laid_out(figure)
 
 
-def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
+def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
     """How often the tensors grow, what that copies, and how many rows are spare."""
     growths = [step for step in steps[1:] if step.grew]
     copied = sum(step.copied for step in growths)

@@ -15,9 +15,9 @@ from eab.labs.quantization.rounding import (
     NF4_BITS,
     OUTLIER,
     ROW,
-    Grid,
     Method,
     Rounding,
+    RoundingGrid,
     Share,
     round_to_grid,
 )
@@ -27,7 +27,7 @@ METHODS: Final[dict[Method, str]] = {"absmax": "absmax", "affine": "affine", "nf
 _BINS: Final = 121
 _FLOAT32: Final = 4  # bytes
 
-Errors = Sequence[tuple[Grid, float, float]]  # grid, bytes per weight, error
+Errors = Sequence[tuple[RoundingGrid, float, float]]  # grid, bytes per weight, error
 
 
 def share_words(share: Share) -> str:
@@ -36,10 +36,10 @@ def share_words(share: Share) -> str:
     return whole[share] if isinstance(share, str) else f"{share} weights"
 
 
-def grids_to_compare(method: Method, double: bool = False) -> tuple[Grid, ...]:
+def grids_to_compare(method: Method, double: bool = False) -> tuple[RoundingGrid, ...]:
     """Every number of bits and every group size of a method."""
     bits = [NF4_BITS] if method == "nf4" else BITS
-    return tuple(Grid(method, number, share, double) for share in SHARES for number in bits)
+    return tuple(RoundingGrid(method, number, share, double) for share in SHARES for number in bits)
 
 
 def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
@@ -181,7 +181,7 @@ def double_sentence(rounding: Rounding) -> str:
     """What rounding the scales saves and costs; for NF4."""
     grid = rounding.grid
     single, double = (
-        round_to_grid(rounding.weight, Grid(grid.method, grid.bits, grid.share, double))
+        round_to_grid(rounding.weight, RoundingGrid(grid.method, grid.bits, grid.share, double))
         for double in (False, True)
     )
     saved = single.bytes_per_weight - double.bytes_per_weight

@@ -25,8 +25,8 @@ from eab.labs.quantization.results import (
     Began,
     FormatMeasured,
     FormatMissing,
+    FormatStep,
     ReportEvent,
-    StepTimed,
 )
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
@@ -106,13 +106,13 @@ def _measure_format(
     characters: int,
     repeats: int,
 ) -> Iterator[Progressed | FormatMeasured]:
-    steps: list[StepTimed] = []
+    steps: list[FormatStep] = []
     for number, rows in enumerate(ROWS):
         start, words = 0.5 * number / len(ROWS), f"{weights}: steps of {counted(rows, 'row')}"
         for rounds in _time_steps(model, loaded, rows, repeats):
             yield Progressed(start + 0.5 * len(rounds) / len(ROWS) / (repeats + 1), words)
         ours, theirs = zip(*rounds[1:], strict=True)  # the first round is the warm-up
-        steps.append(StepTimed(rows, ours, theirs))
+        steps.append(FormatStep(rows, ours, theirs))
     nats, divergences, flips = 0.0, [], []
     for number, ids in enumerate(texts.held_out):
         share = 0.5 + 0.5 * number / len(texts.held_out)

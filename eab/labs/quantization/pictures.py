@@ -17,7 +17,7 @@ from eab.figures.charts import (
 from eab.figures.drawing import go
 from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
-from eab.labs.quantization.results import FormatMissing, FormatReport, StepTimed
+from eab.labs.quantization.results import FormatMissing, FormatReport, FormatStep
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, comparison, differs
 from eab.weight_formats import AS_LOADED
 
@@ -72,7 +72,7 @@ def formats_sentence(report: FormatReport) -> str:
     )
 
 
-def _against(step: StepTimed) -> str:
+def _against(step: FormatStep) -> str:
     return comparison(step.timing, step.loaded)
 
 

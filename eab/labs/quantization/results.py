@@ -31,7 +31,7 @@ class MachineMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimed:
+class FormatStep:
     """One decode step, in turns with the same step of the model as loaded."""
 
     rows: int
@@ -58,14 +58,14 @@ class FormatMeasured:
     read_bytes: int  # in a decode step, without an input embedding that is not tied
     parameters: int  # in the linear layers, a tied output layer included
     kept: int  # how many linear layers stayed as loaded
-    steps: tuple[StepTimed, ...]  # of several numbers of rows
+    steps: tuple[FormatStep, ...]  # of several numbers of rows
     nats_per_character: float  # loss on the held-out text
     divergence: float  # from the model as loaded (KL), nats per token of the held-out text
     flipped: float  # share of these tokens at which a fork appears or vanishes
     prompt_divergence: float  # KL (nats) of the token after the prompt
     entropy_error: float | None  # mean distance (bits) from the known entropies, if any
 
-    def step(self, rows: int) -> StepTimed | None:
+    def step(self, rows: int) -> FormatStep | None:
         """The step of this many rows, if it was timed."""
         return next((step for step in self.steps if step.rows == rows), None)
 
@@ -109,7 +109,7 @@ def _with_all_repeats(loaded: FormatMeasured, found: Iterable[FormatMeasured]) -
         seconds = step.seconds + tuple(
             taken for measured in beside for taken in measured.loaded_seconds
         )
-        steps.append(StepTimed(step.rows, seconds, seconds))
+        steps.append(FormatStep(step.rows, seconds, seconds))
     return replace(loaded, steps=tuple(steps))
 
 

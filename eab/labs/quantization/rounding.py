@@ -1,6 +1,6 @@
 """Round one weight matrix to a grid of few values, as the layers in eab.models.quantized do.
 
-    rounding = round_to_grid(weight, Grid("affine", bits=4, share=32))
+    rounding = round_to_grid(weight, RoundingGrid("affine", bits=4, share=32))
 
 Weights that share a scale are rounded to `zero + scale * unit`, where `unit` are the integers of
 the method, or the 16 values of NF4.
@@ -32,7 +32,7 @@ _TINY: Final = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class RoundingGrid:
     """How weights are rounded."""
 
     # `absmax` is symmetric around 0, `affine` reaches from the smallest weight to the largest,
@@ -76,7 +76,7 @@ class Grid:
 class Rounding:
     """A rounded matrix."""
 
-    grid: Grid
+    grid: RoundingGrid
     weight: Floats  # before, (out, in)
     rounded: Floats  # after, (out, in)
     scale: Floats  # one per group of weights that share it, (G,)
@@ -118,7 +118,7 @@ class Rounding:
         return int(order[round(quantile * (len(order) - 1))])
 
 
-def round_to_grid(weight: Floats, grid: Grid) -> Rounding:
+def round_to_grid(weight: Floats, grid: RoundingGrid) -> Rounding:
     """Round a matrix (out, in) of finite numbers."""
     groups = _groups(weight, grid.share)
     unit = grid.unit
@@ -141,7 +141,7 @@ def _groups(weight: Floats, share: Share) -> Floats:
     return filled.reshape(-1, size)
 
 
-def _constants(groups: Floats, grid: Grid) -> tuple[Floats, Floats]:
+def _constants(groups: Floats, grid: RoundingGrid) -> tuple[Floats, Floats]:
     unit = grid.unit
     if grid.method == "affine":
         low, high = groups.min(1), groups.max(1)

@@ -79,7 +79,7 @@ def recommendation_sentence(found: Recommendation) -> str:
 def basis_sentence(found: Recommendation) -> str:
     """What the prediction rests on."""
     return f"Predicted from {counted(found.prompts, 'prompt')} and " + (
-        f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95 %)."
+        f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95%)."
         if found.paths.low is not None
         else "1 seed, which has no interval."
     )

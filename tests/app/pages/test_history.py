@@ -55,7 +55,7 @@ def test_two_pinned_runs_are_compared_and_a_third_takes_the_place_of_the_first(p
     page.press("compare_pinned")
     assert page.value("diff_a") == page.value("diff_b") == "pinned"
     a, b = (bundled_runs.named(f"{name}.eab").title for name in ("coin", "count"))
-    assert f"A: {a}. B: {b}." in page.captions
+    assert f"A: {a} · B: {b} · " in page.captions
 
 
 def test_only_so_many_runs_are_kept_and_pinned_ones_stay(

@@ -72,7 +72,7 @@ def test_memory_says_what_windows_and_states_change(folder) -> None:
     assert "All 5 runs have the same tokens." in page.said
     assert "All 2 attention layers read only the last 6 tokens, but all rows" in page.said
     assert "Separate caches that drop the rows behind a window would hold " in page.said
-    assert "also those that no layer with a window reads any more" in page.captions
+    assert "Rows that sliding-window layers no longer read are counted, too" in page.captions
 
 
 def test_memory_names_the_states_beside_the_rows(folder) -> None:

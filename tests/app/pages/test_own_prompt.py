@@ -39,6 +39,14 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -
     assert page.value("set_top_p") == pytest.approx(0.9)
 
 
+def test_a_run_without_a_prompt_leaves_the_example_for_the_next_one_too(page: Tab) -> None:
+    page.put(prompt="").press("run_button")
+    assert "prompt is empty" in page.said
+    assert kind(page) == "Stories"
+    assert kind(page.put(prompt=CAPITAL)) == "Chat"
+    assert page.value("set_threshold_unit") == "quantile"
+
+
 def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back(page: Tab) -> None:
     page.put(set_max_paths=3).put(prompt=SKY)
     assert (page.value("set_max_paths"), kind(page)) == (3, "Chat")

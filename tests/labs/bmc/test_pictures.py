@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eab.caches.growth import Calibration, CostModel, Workload
+from eab.caches.growth import CacheWorkload, Calibration, CostModel
 from eab.labs.bmc import pictures as figures
 from eab.labs.bmc import size_pictures as sizes
 from eab.labs.bmc.results import (
@@ -19,7 +19,7 @@ from eab.labs.bmc.results import (
 from eab.timing import NO_DIFFERENCE, TOO_FEW
 from scripts import claims
 
-WORK = Workload(64)
+WORK = CacheWorkload(64)
 FITTED = Calibration(CostModel(copy_row=2e-4, allocation=0.0, spare_row=2e-4), (), ())
 AROUND = (0.98, 0.99, 0.99, 1.0, 1.01, 1.01, 1.02)
 WIDE = (0.5, 0.6, 0.6, 1.0, 1.4, 1.4, 1.5)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from eab.labs.quantization import matrix_pictures as pictures
-from eab.labs.quantization.rounding import MATRIX, ROW, Grid, Rounding, round_to_grid
+from eab.labs.quantization.rounding import MATRIX, ROW, Rounding, RoundingGrid, round_to_grid
 
 SHAPE = (64, 256)
 
 
-def rounded(grid: Grid) -> Rounding:
+def rounded(grid: RoundingGrid) -> Rounding:
     weight = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     weight[0, 0] = 60
     return round_to_grid(weight, grid)
@@ -21,7 +21,7 @@ def errors(method: str) -> pictures.Errors:
 
 
 def test_the_takeaway_names_levels_error_and_bytes():
-    one = rounded(Grid("affine", 4, 32))
+    one = rounded(RoundingGrid("affine", 4, 32))
     words = pictures.takeaway_sentence(one, SHAPE)
     assert "16 levels with a scale per 32 weights" in words
     assert f"{one.error:.1%}" in words
@@ -33,9 +33,9 @@ def test_the_takeaway_names_levels_error_and_bytes():
 @pytest.mark.parametrize(
     ("grid", "expected"),
     [
-        (Grid("absmax", 4, MATRIX), "stretches the grid of all others"),
-        (Grid("absmax", 4, ROW), "only the grid that it shares"),
-        (Grid("nf4", share=64), "only the grid that it shares"),
+        (RoundingGrid("absmax", 4, MATRIX), "stretches the grid of all others"),
+        (RoundingGrid("absmax", 4, ROW), "only the grid that it shares"),
+        (RoundingGrid("nf4", share=64), "only the grid that it shares"),
     ],
 )
 def test_the_outlier_is_seen_in_the_sentence_and_in_the_levels(grid, expected):
@@ -51,7 +51,7 @@ def test_the_outlier_is_seen_in_the_sentence_and_in_the_levels(grid, expected):
 
 
 def test_the_error_chart_has_a_line_per_group_size_and_the_chosen_grid():
-    one, found = rounded(Grid("absmax", 4, 64)), errors("absmax")
+    one, found = rounded(RoundingGrid("absmax", 4, 64)), errors("absmax")
     figure = pictures.error_figure(found, one)
     assert len(figure.data) == len(pictures.SHARES) + 1
     assert (figure.data[-1].x[0], figure.data[-1].y[0]) == (one.bytes_per_weight, 100 * one.error)
@@ -59,20 +59,20 @@ def test_the_error_chart_has_a_line_per_group_size_and_the_chosen_grid():
     words = pictures.error_sentence(found, one)
     assert f"{at_four[MATRIX]:.1%}" in words
     assert f"{at_four[32]:.1%}" in words
-    best = pictures.error_sentence(found, rounded(Grid("absmax", 8, 32)))
+    best = pictures.error_sentence(found, rounded(RoundingGrid("absmax", 8, 32)))
     assert "No grid of this method has a smaller error" in best
     assert list(pictures.error_table(found)["error"]) == [error for _, _, error in found]
 
 
 def test_the_sentence_names_a_better_grid_of_no_more_bytes():
-    one = round_to_grid(np.eye(64, dtype=np.float32), Grid("absmax", 2, 32))
-    found = [(Grid("absmax", 2, MATRIX), 0.25, 0.0), (one.grid, 0.375, 0.5)]
+    one = round_to_grid(np.eye(64, dtype=np.float32), RoundingGrid("absmax", 2, 32))
+    found = [(RoundingGrid("absmax", 2, MATRIX), 0.25, 0.0), (one.grid, 0.375, 0.5)]
     chosen = Rounding(one.grid, one.weight, 0 * one.rounded, one.scale, one.zero)
     words = pictures.error_sentence(found, chosen)
     assert "2 bits and one scale have a smaller error: 0.0% at 0.250 bytes" in words
 
 
 def test_double_quantization_is_weighed():
-    words = pictures.double_sentence(rounded(Grid("nf4", share=32)))
+    words = pictures.double_sentence(rounded(RoundingGrid("nf4", share=32)))
     assert "it saves 0.09" in words
-    assert "saves nothing" in pictures.double_sentence(rounded(Grid("nf4", share=MATRIX)))
+    assert "saves nothing" in pictures.double_sentence(rounded(RoundingGrid("nf4", share=MATRIX)))

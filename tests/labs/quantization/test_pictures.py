@@ -9,8 +9,8 @@ from eab.labs.quantization.results import (
     FormatMeasured,
     FormatMissing,
     FormatReport,
+    FormatStep,
     MachineMeasured,
-    StepTimed,
 )
 from eab.labs.quantization.roofline import RunPoint, bound
 from eab.lessons import bundled_runs
@@ -22,7 +22,7 @@ BETWEEN = (1.9, 1.9, 1.9, 3.9, 6.0, 6.0, 6.0)
 
 
 def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMeasured:
-    steps = (StepTimed(1, seconds, SLOW), StepTimed(16, SLOW, SLOW))
+    steps = (FormatStep(1, seconds, SLOW), FormatStep(16, SLOW, SLOW))
     size = {AS_LOADED: 4}.get(weights, 2) * 2**30
     quality = (1.0 + divergence, divergence, divergence / 10, 0.5, None)
     return FormatMeasured(weights, size, size, 2**30, 0, steps, *quality)

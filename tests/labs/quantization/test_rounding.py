@@ -13,7 +13,7 @@ from eab.labs.quantization.rounding import (
     CONSTANT_BYTES,
     MATRIX,
     ROW,
-    Grid,
+    RoundingGrid,
     Share,
     round_to_grid,
 )
@@ -30,33 +30,33 @@ def normal(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 
 def test_absmax_by_hand():
     weight = np.array([[0.3, -0.9, 0.74], [0.0, 4.0, 6.0]], np.float32)
-    found = round_to_grid(weight, Grid("absmax", 3, ROW))  # -3 .. 3 times 0.3, and times 2
+    found = round_to_grid(weight, RoundingGrid("absmax", 3, ROW))  # -3 .. 3 times 0.3, and times 2
     assert found.rounded == pytest.approx(np.array([[0.3, -0.9, 0.6], [0, 4, 6]]))
     assert found.levels(1).tolist() == [-6, -4, -2, 0, 2, 4, 6]
-    whole = round_to_grid(weight, Grid("absmax", 3, MATRIX))
+    whole = round_to_grid(weight, RoundingGrid("absmax", 3, MATRIX))
     assert whole.rounded.tolist() == [[0, 0, 0], [0, 4, 6]]
 
 
 def test_affine_by_hand():
     weight = np.array([[1.0, 1.5, 2.6, 4.0]], np.float32)  # its smallest and largest weights stay
-    found = round_to_grid(weight, Grid("affine", 2, MATRIX))
+    found = round_to_grid(weight, RoundingGrid("affine", 2, MATRIX))
     assert found.levels(0).tolist() == [1, 2, 3, 4]
     assert found.rounded[0, [0, 2, 3]].tolist() == [1, 3, 4]
 
 
 def test_the_last_group_of_a_row_may_be_shorter():
     weight = np.array([[1.0, -1.0, 8.0, 8.0, 3.0]], np.float32)
-    found = round_to_grid(weight, Grid("absmax", 8, 2))
+    found = round_to_grid(weight, RoundingGrid("absmax", 8, 2))
     assert found.scale * 127 == pytest.approx([1, 8, 3])
     assert found.rounded == pytest.approx(weight)
 
 
 def test_bytes_count_scales_and_what_double_quantization_saves():
     weight = normal(64, 256)
-    assert round_to_grid(weight, Grid("absmax", 8, ROW)).bytes_per_weight == 1 + 4 / 256
-    assert round_to_grid(weight, Grid("affine", 4, 32)).bytes_per_weight == 0.5 + 4 / 32
-    assert round_to_grid(weight, Grid("nf4", share=64)).bytes_per_weight == 0.5 + 4 / 64
-    double = round_to_grid(weight, Grid("nf4", share=64, double=True))
+    assert round_to_grid(weight, RoundingGrid("absmax", 8, ROW)).bytes_per_weight == 1 + 4 / 256
+    assert round_to_grid(weight, RoundingGrid("affine", 4, 32)).bytes_per_weight == 0.5 + 4 / 32
+    assert round_to_grid(weight, RoundingGrid("nf4", share=64)).bytes_per_weight == 0.5 + 4 / 64
+    double = round_to_grid(weight, RoundingGrid("nf4", share=64, double=True))
     assert double.scale_bytes == 256 + CONSTANT_BYTES * (1 + 1)  # one block of scales, and the mean
 
 
@@ -66,13 +66,15 @@ def test_affine_groups_of_four_bits_are_those_of_the_layer(group):
     integers, scale, zero = quantize_groups(torch.from_numpy(weight), group)
     steps = integers.unflatten(1, (-1, group)).float() - 8
     layer = (zero.float()[..., None] + steps * scale.float()[..., None]).flatten(1)
-    assert round_to_grid(weight, Grid("affine", 4, group)).rounded == pytest.approx(layer.numpy())
+    assert round_to_grid(weight, RoundingGrid("affine", 4, group)).rounded == pytest.approx(
+        layer.numpy()
+    )
 
 
 def test_absmax_rows_of_eight_bits_are_those_of_the_layer():
     weight = normal(48, 100)
     integers, scale = quantize_rows(torch.from_numpy(weight))
-    found = round_to_grid(weight, Grid("absmax", 8, ROW))
+    found = round_to_grid(weight, RoundingGrid("absmax", 8, ROW))
     assert found.rounded == pytest.approx((integers * scale).numpy())
 
 
@@ -83,7 +85,7 @@ def test_nf4_blocks_are_those_of_the_layer(double):
     linear.weight = torch.nn.Parameter(torch.from_numpy(weight))
     kind = NF4DoubleQuantLinear if double else NF4Linear
     layer = kind(linear).dequantized().float().numpy()  # products in bfloat16
-    found = round_to_grid(weight, Grid("nf4", share=64, double=double)).rounded
+    found = round_to_grid(weight, RoundingGrid("nf4", share=64, double=double)).rounded
     assert found == pytest.approx(layer, rel=2**-6, abs=1e-6)
 
 
@@ -98,7 +100,7 @@ MATRICES = arrays.arrays(
     MATRICES, st.sampled_from(["absmax", "affine"]), st.sampled_from(BITS), st.sampled_from(SHARES)
 )
 def test_no_weight_moves_by_more_than_half_a_step(weight, method, bits, share):
-    found = round_to_grid(weight, Grid(method, bits, share))
+    found = round_to_grid(weight, RoundingGrid(method, bits, share))
     size = {MATRIX: weight.size, ROW: weight.shape[1]}.get(share, share)
     groups = -(-weight.shape[1] // size) * len(weight) if share != MATRIX else 1
     assert found.rounded.shape == weight.shape
@@ -111,11 +113,11 @@ def test_no_weight_moves_by_more_than_half_a_step(weight, method, bits, share):
 def test_more_bits_and_smaller_groups_err_less():
     weight = normal(64, 256)
     weight[3, 5] = 40  # an outlier stretches the grid of its neighbours only
-    errors = [round_to_grid(weight, Grid("absmax", bits, ROW)).error for bits in BITS]
+    errors = [round_to_grid(weight, RoundingGrid("absmax", bits, ROW)).error for bits in BITS]
     assert errors == sorted(errors, reverse=True)
-    by_share = [round_to_grid(weight, Grid("absmax", 4, share)).error for share in SHARES]
+    by_share = [round_to_grid(weight, RoundingGrid("absmax", 4, share)).error for share in SHARES]
     assert by_share == sorted(by_share, reverse=True)
-    found = round_to_grid(weight, Grid("absmax", 4, ROW))
+    found = round_to_grid(weight, RoundingGrid("absmax", 4, ROW))
     assert found.outliers >= 1
     assert found.group_at(1) == 3
 
@@ -133,4 +135,4 @@ def test_more_bits_and_smaller_groups_err_less():
 )
 def test_a_grid_that_cannot_be_is_refused_in_words(settings, words):
     with pytest.raises(ConfigError, match=words):
-        Grid(**settings)
+        RoundingGrid(**settings)
