@@ -23,8 +23,11 @@ def words_by_step(run: RunState, steps: Sequence[int]) -> list[str]:
     peaks: list[int] = []
     for step, paths in enumerate(live):
         peaks.append(step if not peaks or paths >= live[peaks[-1]] else peaks[-1])
+    forked = {path.born for path in run.paths if path.parent >= 0}
     return [
-        memory_words(run, run.steps[step].kv) + _peak_words(run, step, peaks[step])
+        # the tree shows the paths after the fork, and the pass had those before it
+        memory_words(run, run.steps[step].kv, "Before the fork, " if step in forked else "")
+        + _peak_words(run, step, peaks[step])
         for step in steps
     ]
 

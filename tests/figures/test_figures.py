@@ -209,3 +209,10 @@ def test_the_sentence_of_each_step_counts_the_forks_and_the_leaves_there(seed: i
             expected = (forks, step + 1, len(leaves_at(run, step)))
             assert tuple(map(int, found.groups())) == expected
     assert with_forks
+
+
+def test_the_memory_of_a_step_that_forks_is_that_before_the_fork(run: RunState) -> None:
+    forked = {path.born for path in run.paths if path.parent >= 0}
+    steps = [step for step, each in enumerate(run.steps) if each.kv and each.kv.bytes_held]
+    for step, said in zip(steps, sentences_at(run, steps), strict=True):
+        assert said["memory"].startswith("Before the fork, ") == (step in forked)

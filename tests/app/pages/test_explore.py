@@ -91,7 +91,7 @@ def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.0)
     page.generate(set_max_new_tokens=256)
     assert not page.error
-    assert page.status.startswith("Stopped (its tab was closed) after ")
+    assert page.status.startswith("Stopped (its tab was closed) ")
     assert not page.get("progress")
 
 
