@@ -199,7 +199,9 @@ def _format(heading: str) -> str:
     """How Streamlit writes the numbers of a column that are not whole."""
     if "nats" in heading:
         return "%.2f"
-    return "%.1f" if "(KiB)" in heading or "(ms)" in heading else "percent"
+    if "(KiB)" in heading:
+        return "localized"  # with commas
+    return "%.1f" if "(ms)" in heading else "percent"
 
 
 def _export(opened: OpenRun, run: RunState) -> None:
