@@ -121,7 +121,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "one bit, which is 0.69 nats": lambda run: round(math.log(2), 2) == 0.69,
     },
     "bent.eab": {
-        "Heads has 91 %": lambda run: round(100 * first(run).candidates[0].probability) == 91,
+        "Heads has 91%": lambda run: round(100 * first(run).candidates[0].probability) == 91,
         "0.31 nats": lambda run: round(first(run).entropy, 2) == 0.31,
         "below the threshold of 0.65, so there is no fork": lambda run: (
             run.started.threshold_nats == 0.65 and not forks(run)
@@ -135,15 +135,15 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "the product of the shares at its three forks": lambda run: all(
             is_product_of_three_shares(run, sample) for sample in run.samples
         ),
-        "8 texts, each with 11 to 15 %": lambda run: (
+        "8 texts, each with 11 to 15%": lambda run: (
             len(run.samples) == 8 and all(0.11 <= sample.weight <= 0.15 for sample in run.samples)
         ),
     },
     "job.eab": {
-        "five jobs have 30, 30, 20, 10 and 10 %": lambda run: (
+        "five jobs have 30, 30, 20, 10 and 10%": lambda run: (
             truth("When I grow up I want to be a") == [30, 30, 20, 10, 10]
         ),
-        "The model gives them 40, 23, 20, 11 and 7 %": lambda run: (
+        "The model gives them 40, 23, 20, 11 and 7%": lambda run: (
             [shares(run)[job] for job in ("doctor", "teacher", "pilot", "farmer", "sing")]
             == [40, 23, 20, 11, 7]
         ),
@@ -164,7 +164,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             == [one.text.strip() for one in run.paths[path.children[0]].tokens[0].candidates[:2]]
             for path in after(run, "named")
         ),
-        "over 80 %": lambda run: all(
+        "over 80%": lambda run: all(
             list(shares(run, path.id).values())[2] > 80 for path in after(run, "named")
         ),
         "Three names for fourteen": lambda run: len(after(run, "named")) == 3,
@@ -191,7 +191,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         ),
     },
     "capital.eab": {
-        "Paris has 99.8 %": lambda run: (
+        "Paris has 99.8%": lambda run: (
             round(first(run).candidates[0].probability, 3) == 0.998 and first(run).text == " Paris"
         ),
         "so there is no fork before it. The only fork comes after the full stop": lambda run: (
@@ -201,14 +201,14 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "rare.eab": {
         "2.47 nats at its first syllable": lambda run: fork_entropy(run) == 2.47,
-        "The right one, Sucre, has 22 % of the weight": lambda run: (
+        "The right one, Sucre, has 22% of the weight": lambda run: (
             round(100 * sum(one.weight for one in run.samples if " Sucre" in one.text)) == 22
         ),
     },
     "sum.eab": {
-        "Seven is right and gets 48 %": lambda run: shares(run)["seven"] == 48,
-        "eight gets 39 %": lambda run: shares(run)["eight"] == 39,
-        "six 11 %": lambda run: shares(run)["six"] == 11,
+        "Seven is right and gets 48%": lambda run: shares(run)["seven"] == 48,
+        "eight gets 39%": lambda run: shares(run)["eight"] == 39,
+        "six 11%": lambda run: shares(run)["six"] == 11,
         "1.10 nats": lambda run: fork_entropy(run) == 1.10,
         "A sum it half knows": lambda run: 45 <= shares(run)["seven"] <= 55,
     },
@@ -217,7 +217,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             len(leaves_at(run, 2)) == 12 == run.started.config.max_paths
         ),
         "all share the long prompt": lambda run: len(run.started.prompt_tokens) > 50,
-        "From then on each path weighs less than the 10 % that a fork needs, so none forks": (
+        "From then on each path weighs less than the 10% that a fork needs, so none forks": (
             lambda run: (
                 run.started.config.min_fork_weight == 0.1
                 and max(fork_steps(run)) <= 3
@@ -246,7 +246,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "canberra.eab": {
         "Every text knows Canberra": lambda run: all("Canberra" in text for text in texts(run)),
-        "the most likely one ends there, with 54 %": lambda run: (
+        "the most likely one ends there, with 54%": lambda run: (
             texts(run)[0].endswith("is Canberra.") and int(100 * run.samples[0].weight) == 54
         ),
         "the Northern Territory, or in New South Wales": lambda run: (
@@ -255,7 +255,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "banana.eab": {
         "Two wrong answers": lambda run: len(run.leaves()) == 2,
-        "“Red” with 71 % and “Amaranthum” with 29 %": lambda run: (
+        "“Red” with 71% and “Amaranthum” with 29%": lambda run: (
             ["Red" in texts(run)[0], "Amaranthum" in texts(run)[1]] == [True, True]
             and weights(run) == [71, 29]
         ),
@@ -274,7 +274,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     },
     "riddle.eab": {
         "no text has it": lambda run: "river" not in "".join(texts(run)).lower(),
-        "none has more than 19 %": lambda run: 0.18 < run.samples[0].weight < 0.19,
+        "none has more than 19%": lambda run: 0.18 < run.samples[0].weight < 0.19,
         "The first word is already open (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
     },
     "recipe.eab": {

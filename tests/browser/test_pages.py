@@ -298,7 +298,7 @@ def test_chips_follow_the_draft_length_are_text_and_have_a_sign_besides_their_co
 
 def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> None:
     page = opened(open_page, "tune")
-    for name in ("on the Pareto front. At equal", "Error of the answer distribution is best at"):
+    for name in ("settings. At equal", "Error of the answer distribution is best at"):
         assert bottom(page.get_by_text(name).first) < 400
     for chart in (0, 1):
         assert bottom(page.locator(".js-plotly-plot .nsewdrag").nth(chart)) < 768

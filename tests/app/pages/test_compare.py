@@ -132,6 +132,6 @@ def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
 
 def test_a_run_of_a_link_that_is_not_here_is_told() -> None:
     page = opened("compare", a="gone.eab", b="independent")
-    assert "Run A of this link is not on this server" in page.said
+    assert "Run A of this link is not on this server." in page.errors
     assert page.value("diff_b") == "independent"
     assert not opened("compare").error

@@ -40,8 +40,8 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -
 
 
 def test_a_run_without_a_prompt_leaves_the_example_for_the_next_one_too(page: Tab) -> None:
-    page.put(prompt="").press("run_button")
-    assert "prompt is empty" in page.said
+    page.put(prompt="").press("run_button").until(lambda: bool(page.errors))
+    assert "prompt is empty" in page.errors[0]
     assert kind(page) == "Stories"
     assert kind(page.put(prompt=CAPITAL)) == "Chat"
     assert page.value("set_threshold_unit") == "quantile"

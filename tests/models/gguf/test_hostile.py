@@ -62,7 +62,7 @@ HOSTILE_VALUES = {
     "a long text": (struct.pack("<IQ", 8, 2**63), "bytes of a text"),
     "a text over the file": (struct.pack("<IQ", 8, 2**20), "ends within its header"),
     "many numbers": (struct.pack("<IIQ", ARRAY, 4, 2**63), "elements of arrays"),
-    "numbers over the file": (struct.pack("<IIQ", ARRAY, 12, 2_400_000), "ends inside"),
+    "numbers over the file": (struct.pack("<IIQ", ARRAY, 12, 2_400_000), "ends within"),
     "many texts": (struct.pack("<IIQ", ARRAY, 8, 2**64 - 1), "elements of arrays"),
     "texts over the file": (struct.pack("<IIQ", ARRAY, 8, 2_400_000), "bytes of a text"),
     "an unknown kind": (struct.pack("<II", 13, 0), "a value of kind 13"),
@@ -95,7 +95,7 @@ def test_many_elements_in_several_arrays_are_refused(raw, refused):
 def test_a_header_of_many_bytes_is_refused(raw, refused):
     for number in range(70):
         raw.fields[f"general.{number}"] = "x" * 2**20
-    assert "header, or that is too large" in refused()
+    assert "the header is too large" in refused()
 
 
 def test_a_file_of_many_gib_of_nothing_is_refused(tmp_path):
