@@ -101,6 +101,9 @@ def _streamlit_options(asked: argparse.Namespace, allowed: rules.Rules) -> dict[
         "server.address": asked.address,
         "server.baseUrlPath": asked.base_path,
         "server.maxUploadSize": allowed.upload_mib,
+        # No page needs it, and it parses pages: in Python 3.11 that may fail while another thread
+        # parses something (github.com/python/cpython/issues/106905).
+        "runner.magicEnabled": False,
     }
     if allowed.public:
         # No browser is opened there, and no traceback is shown.

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from places import MAIN
+from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -17,6 +18,7 @@ from eab.lessons import bundled_runs
 
 # Each new tab would read the metadata of all installed packages, to see which have components.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+config.set_option("runner.magicEnabled", False)  # as `app.serve` does
 
 
 class Tab(AppTest):
