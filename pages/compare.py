@@ -131,7 +131,8 @@ def results(a: Side, b: Side) -> None:
 examples = {recording.file: recording for recording in bundled_runs.recordings()}
 defaults: dict[str, diff.Source] = {"a": examples[bundled_runs.COMPARED], "b": INDEPENDENT}
 for side, default in defaults.items():
-    st.session_state.setdefault(f"diff_{side}", diff.source_in_url(side, default))
+    if f"diff_{side}" not in st.session_state:
+        st.session_state[f"diff_{side}"] = diff.source_in_url(side, default)
 choices = {side: st.session_state[f"diff_{side}"] for side in ("a", "b")}
 diff.note_in_url(choices)
 samples, active = SAMPLES.current(), diff.active(choices.values())

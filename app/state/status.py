@@ -17,7 +17,7 @@ def progress(live: LiveTask[Any]) -> tuple[float, str]:
         if not live.active:
             ended = ENDINGS[live.ending[0]]
             made = live.state.made
-            when = "before it began" if made.startswith("0 ") else f"after {made}"
+            when = "before the first result" if made.startswith("0 ") else f"after {made}"
             return 1.0, f"{ended} {when}"
         now = live.state.progress
         return min(1.0, now.share), now.words

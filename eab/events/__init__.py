@@ -143,10 +143,15 @@ class RunStarted:
         """The text that the run continues: the prompt, a last message of the assistant, and what
         was taken over from another run.
         """
+        return self.followed_by("")
+
+    def followed_by(self, generated: str) -> str:
+        """`beginning`, and this text after it; in a chat, the answer is on a line of its own."""
         last = self.messages[-1] if self.messages else None
         is_open = last is not None and last.role == "assistant" and last.content != self.prompt
         begun = last.content if last is not None and is_open else ""
-        text = begun + self.kept_text
+        kept = self.prompt_texts[len(self.prompt_texts) - self.continued :]
+        text = begun + token_text.join([*kept, generated])
         return f"{self.prompt}\n{text}" if text and self.is_chat else self.prompt + text
 
     @property

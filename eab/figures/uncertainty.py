@@ -79,6 +79,5 @@ def _undeciding(count: int) -> str:
 def text_before(run: RunState, fork: ForkShare) -> str:
     """The end of the text before a fork, from the beginning of a word if it has spaces."""
     generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
-    between = "\n" if run.started.is_chat else ""
-    text = token_text.visible(token_text.join([run.started.prompt, between, generated])).strip()
+    text = token_text.visible(run.started.followed_by(generated)).strip()
     return text if len(text) <= _MAX_TEXT else "…" + ending(text, _MAX_TEXT - 1)

@@ -72,6 +72,10 @@ def test_a_last_message_of_the_assistant_is_continued(eab: EntropyAdaptiveBranch
     assert run.started.beginning == "w5 w6\nw7 w8"
     grown = eab.run([USER], continued=(7, 8))
     assert decisions(run) == decisions(grown)
+    assert before.started.beginning == "w5 w6"
+    assert before.started.followed_by("w3") == "w5 w6\nw3"
+    assert grown.started.beginning == f"w5 w6\n{grown.started.kept_text}"
+    assert grown.started.followed_by("w3") == f"{grown.started.beginning}w3"
     assert run.started.prompt_tokens == (*before.started.prompt_tokens, 7, 8)
 
 

@@ -118,7 +118,7 @@ def test_stop_acts_and_what_was_there_stays(name: str) -> None:
     assert not page.button(key=stop).disabled
     page.press(stop).run_to_its_end(stop)
     assert page.words == before
-    assert name != "batching" or "Stopped before it began" in page.captions
+    assert name != "batching" or "Stopped before the first result" in page.captions
 
 
 # Batching
