@@ -45,7 +45,7 @@ from eab.config import AUTO, AllocationStep
 from eab.figures.timings import in_ms
 from eab.labs.bmc.measure import sensitivity_to_r
 from eab.labs.bmc.pictures import growth_sentence
-from eab.labs.bmc.results import Report, RTimed, overheads, predicted_r, prediction_errors
+from eab.labs.bmc.results import ExperimentReport, RTimed, overheads, predicted_r, prediction_errors
 from eab.labs.bmc.rounds import whole_model
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
@@ -191,7 +191,7 @@ def field_of(
     ]
 
 
-def predicted(report: Report, case: Case) -> int:
+def predicted(report: ExperimentReport, case: Case) -> int:
     """r* for steps around this context."""
     assert report.fitted is not None
     work = CacheWorkload(2 * case.context, kept=case.paths, tokens=case.paths)
@@ -219,7 +219,7 @@ def table(timings: Steps, case: Case) -> str:
     return f"{words}\n\n{markdown_table(['', 'ms per step', 'against r*'], rows)}"
 
 
-def sweep_table(report: Report) -> str:
+def sweep_table(report: ExperimentReport) -> str:
     """A Markdown table of measured and predicted overhead by r."""
     fitted, timed = report.fitted, report.of(RTimed)
     assert fitted is not None
@@ -234,8 +234,8 @@ def sweep_table(report: Report) -> str:
     return f"{words}\n\n{table}\n{growth_sentence(report)}\n"
 
 
-def sweep(shape: KVShape, rows: int, repeats: int) -> Report:
-    report = Report()
+def sweep(shape: KVShape, rows: int, repeats: int) -> ExperimentReport:
+    report = ExperimentReport()
     with console.status("r over a grid") as status:
         for event in sensitivity_to_r(shape, rows, repeats):
             report.apply(event)
@@ -253,7 +253,7 @@ def load(layers: int, placement: Placement) -> tuple[PreTrainedModel, HuggingFac
     )
 
 
-def ratios_of(report: Report, found: Mapping[Case, Steps]) -> dict[str, float]:
+def ratios_of(report: ExperimentReport, found: Mapping[Case, Steps]) -> dict[str, float]:
     """The ratios that the targets refer to.
 
     copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat

@@ -21,7 +21,7 @@ from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
 from eab.labs.bmc.job import experiment_job
-from eab.labs.bmc.results import Experiment, Report, dumps
+from eab.labs.bmc.results import Experiment, ExperimentReport, dumps
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
@@ -102,7 +102,7 @@ def stop() -> None:
         slot.stop()
 
 
-def active_experiment() -> LiveTask[Report] | None:
+def active_experiment() -> LiveTask[ExperimentReport] | None:
     """The experiment that is being made in this tab, if there is one."""
     current = (slot.current() for slot in BMC.values())
     return next((entry.live for entry in current if entry.active), None)
@@ -199,7 +199,7 @@ def experiments() -> None:
                 one_experiment(name, displayed)
 
 
-def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
+def one_experiment(name: Experiment, displayed: Entry[ExperimentReport]) -> None:
     """The button of an experiment, what it found, and where that was measured."""
     from eab.labs.bmc import pictures as bmc_experiments
     from eab.labs.bmc.tables import points_table

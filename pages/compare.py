@@ -6,14 +6,14 @@ from functools import partial
 import streamlit as st
 
 from app.server import model_cache
-from app.state import diff, messages, polling
-from app.state.diff import INDEPENDENT, SAMPLES, Side
+from app.state import compare, messages, polling
+from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems, start_button, stop_button
 from app.widgets.upload import upload
-from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
+from eab.analysis.merged_runs import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs
@@ -28,19 +28,22 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 
 def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     """The list of one side, and its upload if a run file is chosen."""
-    options = diff.sources(with_independent=side == "b")
+    options = compare.sources(with_independent=side == "b")
     source = st.selectbox(
-        label, options, format_func=lambda source: diff.title_of(source, side), key=f"diff_{side}"
+        label,
+        options,
+        format_func=lambda source: compare.title_of(source, side),
+        key=f"diff_{side}",
     )
-    if source == diff.FILE:
-        read_file = partial(diff.read_file, side=side)
+    if source == compare.FILE:
+        read_file = partial(compare.read_file, side=side)
         upload(f"Run file for {side.upper()}", "eab", f"diff_upload_{side}", read_file)
-    return diff.side_of(source, side, like)
+    return compare.side_of(source, side, like)
 
 
 @messages.errors_as_message()
 def start(like: Side, budget: Budget) -> None:
-    diff.start_sampling(like.run, budget)
+    compare.start_sampling(like.run, budget)
 
 
 def sampling(a: Side, active: bool) -> None:
@@ -80,7 +83,7 @@ def out_of_date(a: Side, b: Side) -> str:
 
 def how_matched(a: Side) -> str:
     """Why there are so many independent samples, and what they would see on average."""
-    from eab.figures.diff import average_sentence
+    from eab.figures.run_comparison import average_sentence
 
     budget = chosen_budget()
     count = independent_config(a.run, budget).max_paths
@@ -106,8 +109,8 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
 
 
 def results(a: Side, b: Side) -> None:
-    from eab.board.diff import diff_message
-    from eab.figures.diff import NOTE, diff_rows, diff_table, takeaway_sentence
+    from eab.board.merged_messages import diff_message
+    from eab.figures.run_comparison import NOTE, diff_rows, diff_table, takeaway_sentence
     from eab.figures.tables import text_table
 
     late = out_of_date(a, b)
@@ -129,13 +132,13 @@ def results(a: Side, b: Side) -> None:
 
 
 examples = {recording.file: recording for recording in bundled_runs.recordings()}
-defaults: dict[str, diff.Source] = {"a": examples[bundled_runs.COMPARED], "b": INDEPENDENT}
+defaults: dict[str, compare.Source] = {"a": examples[bundled_runs.COMPARED], "b": INDEPENDENT}
 for side, default in defaults.items():
     if f"diff_{side}" not in st.session_state:
-        st.session_state[f"diff_{side}"] = diff.source_in_url(side, default)
+        st.session_state[f"diff_{side}"] = compare.source_in_url(side, default)
 choices = {side: st.session_state[f"diff_{side}"] for side in ("a", "b")}
-diff.note_in_url(choices)
-samples, active = SAMPLES.current(), diff.active(choices.values())
+compare.note_in_url(choices)
+samples, active = SAMPLES.current(), compare.active(choices.values())
 
 st.title("Where do two runs diverge?")
 left, right = st.columns(2)
@@ -146,7 +149,7 @@ with right:
 show_problems(samples)
 if a is not None and choices["b"] == INDEPENDENT:
     sampling(a, active is not None and active is samples.live)
-polling.watch(lambda: diff.active(choices.values()), active is not None)
+polling.watch(lambda: compare.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:

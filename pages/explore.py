@@ -22,7 +22,7 @@ from app.widgets import (
     status_line,
 )
 from app.widgets.status_line import DRAWN, POLL_SECONDS
-from eab.board.diff import graft_message
+from eab.board.merged_messages import graft_message
 from eab.config import BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from

@@ -187,7 +187,7 @@ def start_run(run: RunState) -> None:
 
 
 def difference(a: RunState, b: RunState, key: str) -> None:
-    from eab.board.diff import diff_message
+    from eab.board.merged_messages import diff_message
     from eab.figures.tables import text_table
     from eab.labs.quantization import fork_diff_picture as fork_diff
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from eab.formatting import counted
 from eab.labs.batching.results import BatchingComparison
 from eab.labs.bmc.pictures import compared_r, length_timings, rejection_pairs
-from eab.labs.bmc.results import Experiment, Report, RTimed, overheads, predicted_r
+from eab.labs.bmc.results import Experiment, ExperimentReport, RTimed, overheads, predicted_r
 from eab.labs.bmc.size_pictures import size_results
 from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
@@ -96,7 +96,7 @@ def of_formats(report: FormatReport) -> list[Claim]:
     ]
 
 
-def of_growth(report: Report) -> list[Claim]:
+def of_growth(report: ExperimentReport) -> list[Claim]:
     """The r that the sentence names against r*."""
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     if best is None:
@@ -107,7 +107,7 @@ def of_growth(report: Report) -> list[Claim]:
     ]
 
 
-def of_lengths(report: Report) -> list[Claim]:
+def of_lengths(report: ExperimentReport) -> list[Claim]:
     """The longest length against the shortest."""
     growth, attention, _ = length_timings(report).values()
     first, last = min(growth), max(growth)
@@ -117,7 +117,7 @@ def of_lengths(report: Report) -> list[Claim]:
     ]
 
 
-def of_rejection(report: Report) -> list[Claim]:
+def of_rejection(report: ExperimentReport) -> list[Claim]:
     """r* against concatenation, in seconds per token."""
     return [
         Claim(
@@ -128,7 +128,7 @@ def of_rejection(report: Report) -> list[Claim]:
     ]
 
 
-def of_sizes(report: Report) -> list[Claim]:
+def of_sizes(report: ExperimentReport) -> list[Claim]:
     """The predicted r* against the best r that was tried."""
     return [
         Claim(
@@ -141,7 +141,7 @@ def of_sizes(report: Report) -> list[Claim]:
     ]
 
 
-OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[Report], list[Claim]]]] = {
+OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[ExperimentReport], list[Claim]]]] = {
     "lengths": of_lengths,
     "growth": of_growth,
     "rejection": of_rejection,

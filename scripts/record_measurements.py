@@ -156,7 +156,7 @@ def measure_experiment(
     name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
 ) -> Measured:
     """A tab of the page BMC."""
-    report, figures = bmc_results.Report(), bmc_experiments.EXPERIMENT_FIGURES[name]
+    report, figures = bmc_results.ExperimentReport(), bmc_experiments.EXPERIMENT_FIGURES[name]
     for event in watch(measure(name, model, KV_ROWS, repeats)):
         report.apply(event)
     file = bundled_runs.BMC / f"{name}.json"

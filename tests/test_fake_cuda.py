@@ -27,7 +27,7 @@ from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
 from eab.events import Pause
 from eab.labs.bmc.measure import measure
-from eab.labs.bmc.results import Report
+from eab.labs.bmc.results import ExperimentReport
 from eab.labs.quantization import held_out, machine_speed
 from eab.labs.quantization import measure as experiments
 from eab.labs.quantization.results import FormatMissing, FormatReport
@@ -184,7 +184,7 @@ def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["growth", "rejection"])
 def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
-    report = Report()
+    report = ExperimentReport()
     for event in measure(experiment, Twins("llama").ours, rows=8, repeats=2):
         report.apply(event)
     assert report.complete

@@ -19,7 +19,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ClassQuestion:
     """A multiple choice; ClassError says what is wrong with its options."""
 
     text: str
@@ -57,11 +57,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuestion:
     """A question as the lecturer's screen shows it."""
 
     number: int  # 1 for the first question of the class
-    question: Question
+    question: ClassQuestion
     counts: tuple[int, ...]  # how many chose each option
     revealed: bool = False  # whether the class sees the counts and what the model says
 
@@ -71,7 +71,7 @@ class Asked:
         return sum(self.counts)
 
 
-def as_csv(asked: Sequence[Asked]) -> str:
+def as_csv(asked: Sequence[AskedQuestion]) -> str:
     """A line per option of each question: who answered is not known, so it is not in it."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

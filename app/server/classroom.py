@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.server.class_questions import Asked, Question, as_csv
+from app.server.class_questions import AskedQuestion, ClassQuestion, as_csv
 from app.server.kept_classes import KeptClass
 from eab.errors import ClassError
 
@@ -33,7 +33,7 @@ class ClassState:
 
     version: int = 0  # grows with every change
     shown: Any = None  # what the lecturer shows; None before the first view
-    question: Asked | None = None
+    question: AskedQuestion | None = None
     following: int = 0  # how many follow
     lecturer_here: bool = True  # whether a tab of the lecturer is connected
     ended: bool = False
@@ -59,7 +59,7 @@ class Classroom:
         self.code: Final = kept.code
         self._now, self._connected, self._keep = now, connected, keep
         self._lock = threading.Lock()
-        self._asked: list[Asked] = [*kept.asked]
+        self._asked: list[AskedQuestion] = [*kept.asked]
         self._state = ClassState(question=self._asked[-1] if kept.is_open and kept.asked else None)
         self._lecturer_seen = self._anybody_seen = (
             now()
@@ -144,7 +144,7 @@ class Classroom:
             if shown != self._state.shown:
                 self._tell(replace(self._state, shown=shown), self._followers)
 
-    def ask(self, key: str, question: Question) -> None:
+    def ask(self, key: str, question: ClassQuestion) -> None:
         """Put a question on the screens of the class, in the place of the one before."""
         with self._lock:
             self._must_lead(key)
@@ -154,7 +154,7 @@ class Classroom:
                     "the answers and start another class"
                 )
             self._answers.clear()
-            asked = Asked(len(self._asked) + 1, question, (0,) * len(question.options))
+            asked = AskedQuestion(len(self._asked) + 1, question, (0,) * len(question.options))
             self._asked.append(asked)
             self._tell(replace(self._state, question=asked))
             self._keep_it()
@@ -225,7 +225,7 @@ class Classroom:
         if here != self._state.lecturer_here:
             self._tell(replace(self._state, lecturer_here=here))
 
-    def _counted(self, asked: Asked) -> ClassState:
+    def _counted(self, asked: AskedQuestion) -> ClassState:
         chosen = list(self._answers.values())
         counts = tuple(chosen.count(option) for option in range(len(asked.question.options)))
         self._asked[-1] = replace(asked, counts=counts)

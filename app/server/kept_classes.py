@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from app.server.class_questions import Asked
+from app.server.class_questions import AskedQuestion
 from eab.errors import ClassError
 from eab.record.whole_file import write_whole
 
@@ -27,7 +27,7 @@ class KeptClass:
     owner: str
     key: str
     code: str
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[AskedQuestion, ...] = ()
     is_open: bool = False  # whether the last question is on the screens
     ended: bool = False
 

@@ -14,7 +14,7 @@ from eab.formatting import quoted
 from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
-from eab.lessons.reading import loads
+from eab.lessons.lesson_files import loads
 
 MOST: Final = 100
 _LOCK: Final = threading.Lock()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from app.server.class_questions import MOST_OPTIONS, Question
+from app.server.class_questions import MOST_OPTIONS, ClassQuestion
 from eab import token_text
 from eab.events import RunStarted
 from eab.run import RunState
@@ -18,7 +18,7 @@ _LETTERS: Final = re.compile(r"(?:['’]?\w)*")
 _REST: Final = "…"  # of a word that no text of the run has
 
 
-def next_question(run: RunState, path: int, index: int) -> Question | None:
+def next_question(run: RunState, path: int, index: int) -> ClassQuestion | None:
     """Which of the likely tokens follows, as whole words where a text of the run has them; None if
     there are fewer than two.
     """
@@ -35,7 +35,7 @@ def next_question(run: RunState, path: int, index: int) -> Question | None:
     options = dict(sorted(options.items()))  # by likelihood, their order would be a hint
     probabilities = {candidate.token: candidate.probability for candidate in candidates}
     taken = [*options.values()]
-    return Question(
+    return ClassQuestion(
         NEXT,
         tuple(options),
         tuple(probabilities[each] for each in taken),
@@ -44,12 +44,12 @@ def next_question(run: RunState, path: int, index: int) -> Question | None:
     )
 
 
-def fork_question(run: RunState, path: int, index: int) -> Question:
+def fork_question(run: RunState, path: int, index: int) -> ClassQuestion:
     """Whether the path forks at this token."""
     forks = index == 0 and run.paths[path].parent >= 0
     words = f"{FORK} The threshold is {run.started.threshold_nats:.2f} nats."
     right = 0 if forks else 1
-    return Question(words, ("Yes", "No"), right=right, passage=_passage(run, path, index))
+    return ClassQuestion(words, ("Yes", "No"), right=right, passage=_passage(run, path, index))
 
 
 def _passage(run: RunState, path: int, index: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 import streamlit as st
 
 from app.server import lesson_shelf, rules
-from app.server.class_questions import Asked as AskedInClass
+from app.server.class_questions import AskedQuestion
 from app.server.classes import Classes
 from app.server.classroom import Classroom, ClassState
 from app.server.kept_classes import KeptClasses
@@ -21,7 +21,7 @@ from app.state.messages import notify
 from app.state.process import CLASS_SCOPE, owner
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
-from app.state.what_if import Asked
+from app.state.what_if import WhatIfSettings
 from eab.errors import EabError
 
 CODE, KEY = "class", "lecture"  # parameters of the links of students and of the lecturer
@@ -48,10 +48,10 @@ class View:
 
     page: str  # as in its address
     key: str  # of the run on Explore
-    asked: Asked | None  # the what-if on Explore
+    asked: WhatIfSettings | None  # the what-if on Explore
     lesson: tuple[str, int] | None  # id and stage, on Learn
     data: LessonData | None
-    lesson_asked: Asked | None  # the what-if on the board of the lesson
+    lesson_asked: WhatIfSettings | None  # the what-if on the board of the lesson
     run: OpenRun = field(compare=False)  # `key` stands for it where views are compared
     look: Look | None = None
 
@@ -171,7 +171,7 @@ def publish(page: str) -> None:
             member.room.show(member.room.key, replace(view, look=_own_look(view)))
 
 
-def note_guess(member: Membership, asked: AskedInClass) -> bool:
+def note_guess(member: Membership, asked: AskedQuestion) -> bool:
     """Once the question of a lesson is revealed, take a student's answer as the guess there;
     returns whether the page has to be drawn. Who did not answer can still guess.
     """
@@ -233,7 +233,7 @@ def _view(page: str) -> View:
     if page == LEARN:
         chosen = learning.lesson()
         lesson, data = (chosen.id, learning.stage()), learning.shown_data()
-        asked = cast(Asked | None, st.session_state.get(learning.BOARD))
+        asked = cast(WhatIfSettings | None, st.session_state.get(learning.BOARD))
     return View(page, run.key, what_if.asked_of(run.key), lesson, data, asked, run)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.server.live_run import LiveTask
 from app.state.slot import Slot, has_ended_with_texts, of_kind
 from eab.labs.batching.results import BatchingComparison
-from eab.labs.bmc.results import EXPERIMENTS, Experiment, Report
+from eab.labs.bmc.results import EXPERIMENTS, Experiment, ExperimentReport
 from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.results import VariantRuns
 from eab.lessons import bundled_runs
@@ -26,7 +26,7 @@ def _has_runs(live: LiveTask[VariantRuns]) -> bool:
     return live.state.has_all_runs
 
 
-def _has_ended_with_points(live: LiveTask[Report]) -> bool:
+def _has_ended_with_points(live: LiveTask[ExperimentReport]) -> bool:
     return not live.active and live.state.presentable
 
 
@@ -42,10 +42,10 @@ DRAFT_LENGTHS: Final = Slot(
     _has_runs,
     of_kind("draft length"),
 )
-BMC: Final[dict[Experiment, Slot[Report]]] = {
+BMC: Final[dict[Experiment, Slot[ExperimentReport]]] = {
     name: Slot(
         f"bmc_{name}",
-        Report,
+        ExperimentReport,
         partial(bundled_runs.bmc, name),
         _has_ended_with_points,
         of_kind(f"bmc {name}"),

@@ -15,8 +15,8 @@ from app.state.tab import Details, OpenRun
 from eab.errors import LessonError
 from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
-from eab.lessons.lesson import Lesson, Reading
-from eab.lessons.reading import sources_of
+from eab.lessons.lesson import Lesson, ReadingSection
+from eab.lessons.lesson_files import sources_of
 from eab.lessons.sources import Source, Sources, bundled_sources, matrix
 from eab.run import RunState, fold_prefix
 
@@ -139,7 +139,7 @@ def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
         return
     st.session_state[_ENTERED] = view
     section = chosen.sections[stage() - 1] if stage() else chosen.sections[0]
-    if stage() == 0 or isinstance(section, Reading):
+    if stage() == 0 or isinstance(section, ReadingSection):
         threshold, r = None, None
     else:
         threshold, r = section.script.threshold, section.script.r

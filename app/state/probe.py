@@ -28,7 +28,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeInputs:
     """What a probe depends on. Its config has the settings of the probe."""
 
     model: str
@@ -37,13 +37,15 @@ class Asked:
     config: BranchingConfig
 
 
-def asked(model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig) -> Asked:
+def asked(
+    model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig
+) -> ProbeInputs:
     """What the probe of a run with these settings depends on."""
     probed = replace(probe_config(config), threshold_unit="quantile")
-    return Asked(model, prompt, messages, probed)
+    return ProbeInputs(model, prompt, messages, probed)
 
 
-def is_of(of: Asked, shown: OpenRun) -> bool:
+def is_of(of: ProbeInputs, shown: OpenRun) -> bool:
     """Whether the run on the screen would have had this probe."""
     started = shown.started
     if started is None:
@@ -52,7 +54,7 @@ def is_of(of: Asked, shown: OpenRun) -> bool:
     return asked(started.model.full_name, started.prompt, started.messages, config) == of
 
 
-def entropies(of: Asked, shown: OpenRun) -> Sequence[float] | None:
+def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
     """Those of the probe (nats), from the run on the screen or from a probe of its own.
 
     Where there is none yet, one begins in a moment, and the page is drawn again when it is there.
@@ -82,7 +84,7 @@ def _is_at_hand(model: str) -> bool:
     return model in KEPT or models().peek(model) is not None
 
 
-def _wait_for(of: Asked) -> None:
+def _wait_for(of: ProbeInputs) -> None:
     """Begin the probe at the first poll, as a prompt that was typed may be run in the next moment;
     draw the page again when it is there.
     """
@@ -106,7 +108,7 @@ def _wait_for(of: Asked) -> None:
         polling.fragment(poll, polling.interval(_POLL_SECONDS))
 
 
-def _begin(of: Asked) -> None:
+def _begin(of: ProbeInputs) -> None:
     stop()
     st.session_state[_HELD] = (of, None)
     with suppress(LimitError):  # Run explains it
@@ -115,5 +117,7 @@ def _begin(of: Asked) -> None:
         st.session_state[_HELD] = (of, live)
 
 
-def _held() -> tuple[Asked | None, LiveRun | None]:
-    return cast(tuple[Asked | None, LiveRun | None], st.session_state.get(_HELD, (None, None)))
+def _held() -> tuple[ProbeInputs | None, LiveRun | None]:
+    return cast(
+        tuple[ProbeInputs | None, LiveRun | None], st.session_state.get(_HELD, (None, None))
+    )

@@ -22,7 +22,7 @@ _TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and how many texts
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhatIfSettings:
     """Settings that a run is to be shown with."""
 
     run: str  # the key of the run
@@ -47,16 +47,16 @@ def ask(
     run = recorded.run
     if run is None or key != recorded.key:
         return
-    st.session_state[board] = Asked(key, *board_what_if.chosen(run, threshold, r))
+    st.session_state[board] = WhatIfSettings(key, *board_what_if.chosen(run, threshold, r))
 
 
-def asked_of(key: str, board: str = EXPLORE) -> Asked | None:
+def asked_of(key: str, board: str = EXPLORE) -> WhatIfSettings | None:
     """What was asked for on a board that shows the run of this key; None if nothing."""
-    asked: Asked | None = st.session_state.get(board)
+    asked: WhatIfSettings | None = st.session_state.get(board)
     return asked if asked is not None and asked.run == key else None
 
 
-def ask_again(asked: Asked | None, board: str = EXPLORE) -> None:
+def ask_again(asked: WhatIfSettings | None, board: str = EXPLORE) -> None:
     """Show what another tab asked for; None as recorded."""
     st.session_state[board] = asked
 
@@ -101,7 +101,7 @@ def growth_steps(recorded: OpenRun) -> list[AllocationStep]:
     return [] if recorded.run is None else board_what_if.growth_steps(recorded.run)
 
 
-def _resimulated(recorded: OpenRun, asked: Asked) -> WhatIfView:
+def _resimulated(recorded: OpenRun, asked: WhatIfSettings) -> WhatIfView:
     if st.session_state.get(_LAST, (None, None))[0] != asked:
         assert recorded.run is not None
         try:

@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.server.class_questions import MOST_OPTIONS, Asked, Question
+from app.server.class_questions import MOST_OPTIONS, AskedQuestion, ClassQuestion
 from app.server.classroom import Classroom
 from app.server.run_questions import FORK, NEXT, fork_question, next_question
 from app.state import learning, messages, push
@@ -63,7 +63,7 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -
         st.caption("Only one token is likely at the selected place.")
 
 
-def lecturer(room: Classroom, asked: Asked) -> None:
+def lecturer(room: Classroom, asked: AskedQuestion) -> None:
     """The answers so far; the model's probabilities come with Reveal, as the class sees this."""
     _result(asked, f"lecturer-{asked.number}")
     with st.container(horizontal=True, key="class_question_lecturer"):
@@ -72,7 +72,7 @@ def lecturer(room: Classroom, asked: Asked) -> None:
         st.button("Close the question", on_click=_dismiss, args=(room,), key="class_dismiss")
 
 
-def student(room: Classroom, asked: Asked) -> None:
+def student(room: Classroom, asked: AskedQuestion) -> None:
     """The question, or after the reveal what came of it."""
     if asked.revealed:
         _result(asked, f"student-{asked.number}")
@@ -97,7 +97,7 @@ def student(room: Classroom, asked: Asked) -> None:
     )
 
 
-def _result(asked: Asked, place: str) -> None:
+def _result(asked: AskedQuestion, place: str) -> None:
     from eab.figures.class_answers import answers_figure, answers_sentence
 
     question, counts = asked.question, asked.counts
@@ -111,7 +111,7 @@ def _result(asked: Asked, place: str) -> None:
     charts.draw("", sentence, figure, "class", place)
 
 
-def _passage(question: Question) -> None:
+def _passage(question: ClassQuestion) -> None:
     if question.passage:
         st.markdown(f"> {plain(question.passage)}")
 
@@ -128,7 +128,7 @@ def _selected(shown: View) -> tuple[RunState, int, int] | None:
 
 
 @messages.errors_as_message()
-def _ask(room: Classroom, question: Question) -> None:
+def _ask(room: Classroom, question: ClassQuestion) -> None:
     _put(room, question)
 
 
@@ -141,17 +141,17 @@ def _ask_of_lesson(room: Classroom, shown: View) -> None:
         raise ClassError("your run does not have this number; choose the example on the page")
     title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
     right = question.range_of(value)
-    _put(room, Question(title, ranges, right=right, lesson=(lesson.id, data.key)))
+    _put(room, ClassQuestion(title, ranges, right=right, lesson=(lesson.id, data.key)))
 
 
 @messages.errors_as_message()
 def _ask_own(room: Classroom) -> None:
     lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
     options = tuple(line for line in lines if line)
-    _put(room, Question(st.session_state[_TEXT].strip(), options))
+    _put(room, ClassQuestion(st.session_state[_TEXT].strip(), options))
 
 
-def _put(room: Classroom, question: Question) -> None:
+def _put(room: Classroom, question: ClassQuestion) -> None:
     """Ask it, and close the popover, which would lie over the answers."""
     room.ask(room.key, question)
     st.session_state[MENU] = False

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import diff, history
+from app.state import compare, history
 from app.state.history import PastRun
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import shown
@@ -36,7 +36,7 @@ def draw(current: str, on_open: Callable[[PastRun], None]) -> None:
         help="Pin two runs first." if len(pinned) < history.MAX_PINNED else None,
         key="compare_pinned",
     ):
-        diff.choose_pinned()
+        compare.choose_pinned()
         st.switch_page(COMPARE)
 
 

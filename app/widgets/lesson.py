@@ -13,10 +13,10 @@ from app.widgets.markdown import plain
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.lessons.guiding import guide
-from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Script
-from eab.lessons.measures import MEASURES, Quantity, Unit, parse, written
+from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script
+from eab.lessons.lesson_files import numbers_in, with_numbers
+from eab.lessons.measures import MEASURES, LessonQuantity, Unit, parse, written
 from eab.lessons.pictures import PICTURES
-from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import Sources
 from eab.run import RunState
 
@@ -36,9 +36,9 @@ def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
     st.header(section.title, anchor=False)
     words(section.text, data.sources)
     match section:
-        case Question():
+        case QuestionSection():
             _question(lesson, section, data)
-        case Exercise():
+        case ExerciseSection():
             _exercise(lesson, section, data, shown)
         case _:
             pass
@@ -85,7 +85,7 @@ def view_name(lesson: Lesson, data: LessonData) -> str:
     return f"{lesson.id} {learning.stage()} {data.key} {answered}"
 
 
-def _question(lesson: Lesson, question: Question, data: LessonData) -> None:
+def _question(lesson: Lesson, question: QuestionSection, data: LessonData) -> None:
     value, unit = question.quantity.value(data.sources), question.quantity.unit
     if value is None:
         st.info("This run does not have this number. Choose the example above.")
@@ -117,7 +117,7 @@ def _question(lesson: Lesson, question: Question, data: LessonData) -> None:
     words(question.explanation, data.sources)
 
 
-def _exercise(lesson: Lesson, exercise: Exercise, data: LessonData, shown: RunState) -> None:
+def _exercise(lesson: Lesson, exercise: ExerciseSection, data: LessonData, shown: RunState) -> None:
     try:
         if exercise.calculator:
             numbers = calculator.draw(exercise.calculator, data.sources)
@@ -137,7 +137,7 @@ def _exercise(lesson: Lesson, exercise: Exercise, data: LessonData, shown: RunSt
 
 
 def _board_goal(goal: Goal, recorded: RunState, shown: RunState) -> bool:
-    assert isinstance(goal.quantity, Quantity)
+    assert isinstance(goal.quantity, LessonQuantity)
     measure = MEASURES[goal.quantity.measure]
     return _goal(goal, measure.compute(shown), measure.compute(recorded), measure.unit)
 

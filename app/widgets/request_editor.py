@@ -14,7 +14,7 @@ from eab.labs.batching.results import (
     MAX_REPEATS,
     MAX_REQUESTS,
     MAX_SLOTS,
-    Asked,
+    ServingRequest,
     Workload,
 )
 from eab.labs.batching.workloads import PRESETS
@@ -101,7 +101,7 @@ def workload(table: pd.DataFrame) -> Workload:
     return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
 
 
-def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
+def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:
     """The rows of the table. Raises ConfigError if a row is not complete."""
     asked = []
     rows = table[["prompt", "new_tokens"]].itertuples(index=False)
@@ -111,5 +111,5 @@ def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
                 f"request {number} is incomplete; give a prompt and a number of new tokens, or "
                 "delete the row"
             )
-        asked.append(Asked(str(prompt), int(new_tokens)))
+        asked.append(ServingRequest(str(prompt), int(new_tokens)))
     return tuple(asked)

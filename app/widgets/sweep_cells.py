@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state import diff, messages, tab
+from app.state import compare, messages, tab
 from app.widgets import controls
 from app.widgets.history import COMPARE
 from app.widgets.markdown import plain
@@ -100,7 +100,7 @@ def _compare_button(chosen: Cell, other: Cell | None, model_name: str, missing: 
     both = [(cell.prompt, cell.config) for cell in (chosen, other) if cell is not None]
     if st.button(
         "Compare",
-        on_click=diff.compare_cells,
+        on_click=compare.compare_cells,
         args=(both, model_name),
         icon=":material/difference:",
         key="tune_compare",

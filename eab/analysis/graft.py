@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eab.analysis.diff import Merged, Side
+from eab.analysis.merged_runs import Merged, Side
 from eab.run import Path, RunState, Token
 
 

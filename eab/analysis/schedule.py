@@ -24,7 +24,7 @@ from eab.events import (
 Work = Literal["prefill", "decode"]
 
 
-class Served(NamedTuple):
+class RunInPass(NamedTuple):
     """The part of one run in a pass."""
 
     run: int
@@ -40,7 +40,7 @@ class ScheduledPass(NamedTuple):
 
     seconds: float  # what it took (measured)
     kv_bytes: int  # in all begun runs, those that ended with it included (measured)
-    served: tuple[Served, ...]
+    served: tuple[RunInPass, ...]
 
     @property
     def tokens(self) -> int:
@@ -91,11 +91,11 @@ class ScheduleRecorder:
                     self._kv_bytes[run] = event.usage.bytes_alone(self._row_bytes.get(run, 0))
 
 
-def _served(run: int, slot: int, events: Sequence[Event]) -> Served:
+def _served(run: int, slot: int, events: Sequence[Event]) -> RunInPass:
     """The pass that decides step 0 is the last one of the prompt."""
     timed = [event for event in events if isinstance(event, StepTimed)]
     probed = sum(isinstance(event, Probed) for event in events)
-    return Served(
+    return RunInPass(
         run,
         slot,
         prefill=sum(event.tokens for event in timed if event.step == 0),
@@ -147,9 +147,9 @@ class Schedule:
         return self.ends[number] - self.passes[number].seconds
 
     @cached_property
-    def by_run(self) -> dict[int, list[tuple[int, Served]]]:
+    def by_run(self) -> dict[int, list[tuple[int, RunInPass]]]:
         """For each run, in the order of their beginning, its passes and its part in them."""
-        found: dict[int, list[tuple[int, Served]]] = {}
+        found: dict[int, list[tuple[int, RunInPass]]] = {}
         for number, record in enumerate(self.passes):
             for part in record.served:
                 found.setdefault(part.run, []).append((number, part))
@@ -225,7 +225,7 @@ class Schedule:
                 yield awaited, first, last
 
 
-def _joined(run: int, parts: Sequence[tuple[int, Served]]) -> Iterator[Segment]:
+def _joined(run: int, parts: Sequence[tuple[int, RunInPass]]) -> Iterator[Segment]:
     for is_prefill, group in groupby(parts, key=lambda pair: pair[1].prefill > 0):
         tokens = {number: part.prefill + part.decode for number, part in group}
         work: Work = "prefill" if is_prefill else "decode"

@@ -72,13 +72,13 @@ def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget
         RecordError: The run has not started.
     """
     _need("anywidget", "ipywidgets", "markdown_it", "plotly")
-    from eab.lessons import bundled, bundled_runs, reading
+    from eab.lessons import bundled, bundled_runs, lesson_files
     from eab.share.lesson_widget import LessonWidget
 
     if not isinstance(lesson, str | Path):
         raise LessonError(f"the lesson is a {type(lesson).__name__}; give its name, such as forks")
     is_file = Path(lesson).suffix == ".md"
-    found = reading.load(Path(lesson)) if is_file else bundled.named(str(lesson))
+    found = lesson_files.load(Path(lesson)) if is_file else bundled.named(str(lesson))
     shown = bundled_runs.events_of(bundled_runs.named(found.run)) if run is None else run
     return LessonWidget(found, as_run(shown).events)
 

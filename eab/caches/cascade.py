@@ -125,7 +125,7 @@ def with_step(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SuffixChoice:
     """Which rows a batch reads as suffixes: those of blocks that follow each other; none if the
     list is empty.
     """
@@ -134,12 +134,12 @@ class Choice:
     cost: int
 
 
-def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> Choice:
+def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> SuffixChoice:
     """Choose which blocks to read as suffixes, for the least cost; `visible` says which rows each
     path sees, (P, C).
     """
     paths, rows = visible.shape
-    best = Choice((), masked_cost(rows, paths))
+    best = SuffixChoice((), masked_cost(rows, paths))
     chain: list[SuffixQueries] = []
     for block in blocks:
         if rows * paths <= CALL_COST:
@@ -155,7 +155,7 @@ def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> 
             own = sum(part.cost for part in chain[first:])
             cost = masked_cost(chain[first].block.start, paths) + own + rest
             if cost < best.cost:
-                best = Choice(chain[first:], cost)
+                best = SuffixChoice(chain[first:], cost)
     return best
 
 

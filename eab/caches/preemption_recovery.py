@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.caches.reading import Reading, plan_readings, seen_by_kind
+from eab.caches.rows_read import RowsRead, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 
@@ -55,7 +55,7 @@ class PreemptionRecovery:
         self._rows = torch.empty(0)
         self._seen = visible
         self._slots, self._kinds = shape.slots, shape.mask_kinds
-        self._readings: list[Reading] = []  # one for each kind of mask
+        self._readings: list[RowsRead] = []  # one for each kind of mask
 
     @property
     def rows_left(self) -> int:
@@ -104,7 +104,7 @@ class PreemptionRecovery:
         folded = query.reshape(len(keys), -1, query.shape[-1])
         return self._reading(layer).attend_with_lse(folded, keys, values, scale)
 
-    def _reading(self, layer: int) -> Reading:
+    def _reading(self, layer: int) -> RowsRead:
         return self._readings[self._kinds.index(self._shape.mask_kind(layer))]
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,20 +23,20 @@ Rows: TypeAlias = tuple[list[Tensor], list[Tensor]]
 
 
 @dataclass(slots=True, eq=False)
-class Segment:
+class PrefixSegment:
     """The rows of `tokens`, which follow the text of `parent`."""
 
     tokens: tuple[int, ...]
     keys: list[Tensor]  # (G, n, D) for each layer that has its own K and V
     values: list[Tensor]
-    parent: "Segment | None"
-    children: dict[int, "Segment"] = field(default_factory=dict)  # by their first token
+    parent: "PrefixSegment | None"
+    children: dict[int, "PrefixSegment"] = field(default_factory=dict)  # by their first token
     readers: int = 0  # runs that hold it, or a segment after it
     used_at: int = 0  # when it was last found or added, by the cache's own count
     found: int = 0  # how many runs began with it
 
     @property
-    def chain(self) -> list["Segment"]:
+    def chain(self) -> list["PrefixSegment"]:
         """The segments of its whole text, the first one first."""
         segments = [self]
         while segments[-1].parent is not None and segments[-1].parent.tokens:
@@ -59,7 +59,7 @@ class PrefixCache:
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         self.shape, self.byte_limit = shape, byte_limit
-        self._roots: dict[str, Segment] = {}  # by scope; a root has no tokens
+        self._roots: dict[str, PrefixSegment] = {}  # by scope; a root has no tokens
         self._rows = self._clock = 0
         self._lock = RLock()
         self.tokens_asked = self.tokens_found = 0  # of all texts that runs began with
@@ -70,11 +70,11 @@ class PrefixCache:
         return self._rows * self.shape.row_bytes
 
     @property
-    def roots(self) -> dict[str, Segment]:
+    def roots(self) -> dict[str, PrefixSegment]:
         """The empty text of each scope, before its segments."""
         return self._roots
 
-    def hold(self, scope: str, text: Sequence[int]) -> Segment | None:
+    def hold(self, scope: str, text: Sequence[int]) -> PrefixSegment | None:
         """The segment that ends with the longest known prefix of the text that a run begins with,
         held, with those before it, until `let_go`; None if no prefix is known.
         """
@@ -87,14 +87,14 @@ class PrefixCache:
                 found.readers += 1
             return segment if length else None
 
-    def let_go(self, segment: Segment, until: Segment | None = None) -> None:
+    def let_go(self, segment: PrefixSegment, until: PrefixSegment | None = None) -> None:
         """A run that held this segment needs no more than those until the other one."""
         with self._lock:
             kept = [] if until is None else until.chain
             for held in segment.chain:
                 held.readers -= held not in kept
 
-    def chain_of(self, segment: Segment) -> list[tuple[Segment, Rows]]:
+    def chain_of(self, segment: PrefixSegment) -> list[tuple[PrefixSegment, Rows]]:
         """The segments of the whole text of one that a run holds, and their rows, which stay as
         they are even if a segment is split meanwhile.
         """
@@ -132,7 +132,7 @@ class PrefixCache:
             if not fits:
                 return
             keys, values = rows(length, len(text))
-            segment = Segment(tuple(text[length:]), keys, values, parent, used_at=self._clock)
+            segment = PrefixSegment(tuple(text[length:]), keys, values, parent, used_at=self._clock)
             parent.children[segment.tokens[0]] = segment
             self._rows += len(segment.tokens)
 
@@ -169,7 +169,7 @@ class PrefixCache:
                     if self.bytes_held > goal:
                         self._drop(segment)
 
-    def segments(self) -> Iterator[Segment]:
+    def segments(self) -> Iterator[PrefixSegment]:
         """All segments, each before those that follow it."""
         waiting = [*self._roots.values()]
         while waiting:
@@ -178,7 +178,7 @@ class PrefixCache:
             if segment.tokens:
                 yield segment
 
-    def texts(self) -> list[tuple[Segment, tuple[int, ...]]]:
+    def texts(self) -> list[tuple[PrefixSegment, tuple[int, ...]]]:
         """All segments with the tokens of their whole text, each before those that follow it."""
         with self._lock:
             found: dict[int, tuple[int, ...]] = {}
@@ -186,12 +186,12 @@ class PrefixCache:
                 found[id(segment)] = (*found.get(id(segment.parent), ()), *segment.tokens)
             return [(segment, found[id(segment)]) for segment in self.segments()]
 
-    def _find(self, scope: str, text: Sequence[int]) -> tuple[Segment, int]:
+    def _find(self, scope: str, text: Sequence[int]) -> tuple[PrefixSegment, int]:
         """The segment that ends with the longest known prefix of a text, and the length of the
         prefix. A segment that knows more is split there.
         """
         self._clock += 1
-        segment, length = self._roots.setdefault(scope, Segment((), [], [], None)), 0
+        segment, length = self._roots.setdefault(scope, PrefixSegment((), [], [], None)), 0
         while length < len(text) and (after := segment.children.get(text[length])) is not None:
             same = common_length(after.tokens, text[length:])
             segment = after if same == len(after.tokens) else _split(after, same)
@@ -199,7 +199,7 @@ class PrefixCache:
             length += same
         return segment, length
 
-    def _drop(self, segment: Segment) -> None:
+    def _drop(self, segment: PrefixSegment) -> None:
         assert segment.parent is not None
         del segment.parent.children[segment.tokens[0]]
         self._rows -= len(segment.tokens)
@@ -216,13 +216,13 @@ def common_length(first: Sequence[int], second: Sequence[int]) -> int:
     return next(at for at in range(most) if first[at] != second[at])
 
 
-def _split(segment: Segment, length: int) -> Segment:
+def _split(segment: PrefixSegment, length: int) -> PrefixSegment:
     """Make the first `length` tokens of a segment one of their own, which is returned. Who holds
     the segment holds both. Both are copied, so that each can be evicted alone.
     """
     parent = segment.parent
     assert parent is not None
-    first = Segment(
+    first = PrefixSegment(
         segment.tokens[:length],
         [rows[:, :length].clone() for rows in segment.keys],
         [rows[:, :length].clone() for rows in segment.values],

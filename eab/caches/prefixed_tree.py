@@ -17,7 +17,7 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.layers import EVERYTHING
 from eab.caches.preemption_recovery import PreemptionRecovery
-from eab.caches.prefix_cache import PrefixCache, Rows, Segment
+from eab.caches.prefix_cache import PrefixCache, PrefixSegment, Rows
 from eab.caches.shape import KVShape
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 from eab.caches.tree import TreeCache
@@ -34,7 +34,7 @@ class Prefixes:
     cache: PrefixCache
     scope: str = ""
 
-    def hold(self, text: Sequence[int]) -> Segment | None:
+    def hold(self, text: Sequence[int]) -> PrefixSegment | None:
         """See `PrefixCache.hold`."""
         return self.cache.hold(self.scope, text)
 
@@ -70,7 +70,7 @@ class PrefixedTreeCache(TreeCache):
     ) -> None:
         super().__init__(shape, r, byte_limit, padded)
         self._prefixes = prefixes
-        self._held: Segment | None = None  # the last segment that is read in place
+        self._held: PrefixSegment | None = None  # the last segment that is read in place
         self._to_copy: list[Rows] = []
         self._tokens_reused = 0
 

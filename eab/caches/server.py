@@ -25,7 +25,7 @@ UNKNOWN: Final = -1  # a token that the server will choose
 
 
 @dataclass(slots=True)
-class Answer:
+class ServerAnswer:
     """How the server continues one text."""
 
     length: int
@@ -46,14 +46,14 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Question:
+class ServerQuestion:
     """What a pass asks about one path."""
 
     path: int
     tokens: list[int]
     known: int  # after how many of the last of them a prediction is wanted
     ahead: int  # how many tokens the server shall choose after them, each with a prediction
-    answer: Answer | None = None  # the server's answer, at once if an earlier one reaches as far
+    answer: ServerAnswer | None = None  # the server's, at once if an earlier one reaches as far
     at: int = 0  # which of the answer's `tops` comes after the known tokens
 
     @property
@@ -71,10 +71,10 @@ class ServerCache:
         self._books = BlockLedger(blocks.size, shape.row_bytes, blocks.shared)
         self._row_bytes, self._byte_limit = shape.row_bytes, byte_limit
         self._texts: dict[int, list[int]] = {0: []}
-        self._answers: dict[int, Answer] = {}  # the latest about each path
+        self._answers: dict[int, ServerAnswer] = {}  # the latest about each path
         self._sent = self._cached = 0
         self.top_k = top_k  # how many of the most likely tokens the server shall name
-        self.questions: list[Question] = []  # of the prepared batch, path after path
+        self.questions: list[ServerQuestion] = []  # of the prepared batch, path after path
         self.ahead = 0  # how many tokens the server shall choose by itself in the prepared batch
         # Per path of the batch with news about the server's own tokens: how many of them were
         # verified since, and how many accepted
@@ -116,11 +116,11 @@ class ServerCache:
             growths=(),
         )
 
-    def _question(self, path: int, known: int, ahead: int) -> Question:
+    def _question(self, path: int, known: int, ahead: int) -> ServerQuestion:
         """The question about a path, with its answer if the latest one reaches as far."""
         text, answer = self._texts[path], self._answers.get(path)
         if answer is None:
-            return Question(path, text, known, ahead)
+            return ServerQuestion(path, text, known, ahead)
         before, at = answer.followed, answer.follow(text)
         accepted = answer.followed - before
         rejected = at is None and answer.followed < len(answer.chosen)
@@ -128,8 +128,8 @@ class ServerCache:
             self.drafts.append((accepted + rejected, accepted))
         if at is None:
             del self._answers[path]
-            return Question(path, text, known, ahead)
-        return Question(path, text, known, ahead, answer, at)
+            return ServerQuestion(path, text, known, ahead)
+        return ServerQuestion(path, text, known, ahead, answer, at)
 
     def _check_room(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
         size = self._books.block_size
@@ -146,7 +146,7 @@ class ServerCache:
         """Never called: a server computes its attention itself."""
         raise NotImplementedError("K and V are on a server")
 
-    def note_answers(self, answers: Sequence[Answer], sent: int, cached: int) -> None:
+    def note_answers(self, answers: Sequence[ServerAnswer], sent: int, cached: int) -> None:
         """Note the answers to `sent` tokens, of which the server did not compute `cached`."""
         new = iter(answers)
         for question in self.questions:

@@ -32,8 +32,8 @@ from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.moving import in_order, reorder, resize
 from eab.caches.preemption_recovery import PreemptionRecovery
-from eab.caches.reading import Reading, plan_readings, seen_by_kind
 from eab.caches.row_order import LEAST_SAVING, RowOrder, Upkeep, best_order
+from eab.caches.rows_read import RowsRead, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.config import AllocationStep
@@ -90,7 +90,7 @@ class TreeCache:
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
         self._batch_visible = np.zeros((0, 0), dtype=np.bool_)  # by each of its tokens, (T, rows)
-        self._readings: list[Reading] = []  # one for each kind of mask
+        self._readings: list[RowsRead] = []  # one for each kind of mask
         self._suffixes: list[SuffixIndex] = []
 
     @property

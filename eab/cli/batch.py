@@ -53,7 +53,7 @@ def batch(
     raise_if_wrong(prompts, _impossible(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
-    made = _Made(len(lines) - len(left), len(left))
+    made = _BatchProgress(len(lines) - len(left), len(left))
     with closing(folder):
         prefixes = progress.prefixes_of(language_model, prefix_cache)
         runs: ManyRuns[BatchLine] = ManyRuns(language_model, drafting, prefixes)
@@ -62,7 +62,7 @@ def batch(
 
 
 @dataclass(slots=True)
-class _Made:
+class _BatchProgress:
     there: int  # runs that had been made before
     left: int  # runs that were not
     finished: int = 0  # how many of these are now
@@ -92,7 +92,10 @@ def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]
 
 
 def _make(
-    runs: "ManyRuns[BatchLine]", lines: Sequence[BatchLine], made: _Made, folder: BatchFolder
+    runs: "ManyRuns[BatchLine]",
+    lines: Sequence[BatchLine],
+    made: _BatchProgress,
+    folder: BatchFolder,
 ) -> None:
     """Make these runs, several at a time; each is saved when it has finished. Ctrl-C ends it."""
     steps_ended = 0
@@ -110,7 +113,7 @@ def _make(
             bar.update(task, completed=steps, description=str(made))
 
 
-def _finish(run: "ActiveRun[BatchLine]", made: _Made, folder: BatchFolder) -> None:
+def _finish(run: "ActiveRun[BatchLine]", made: _BatchProgress, folder: BatchFolder) -> None:
     if run.problem:
         made.failures.append(f"{run.tag}: {run.problem}")
         folder.leave(run.tag)
@@ -119,7 +122,7 @@ def _finish(run: "ActiveRun[BatchLine]", made: _Made, folder: BatchFolder) -> No
         made.finished += 1
 
 
-def _report(folder: BatchFolder, made: _Made) -> None:
+def _report(folder: BatchFolder, made: _BatchProgress) -> None:
     """Write the table and say what was made; RunsError for failures, Exit after Ctrl-C."""
     if made.finished or made.there:
         samples = folder.save_table()

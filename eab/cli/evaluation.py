@@ -13,10 +13,10 @@ from rich.text import Text
 
 from eab.cli.progress import bar_console
 from eab.formatting import listed
-from eab.labs.tuning.answering import Answering, Way
+from eab.labs.tuning.answering import Answering, SamplingResults
 from eab.labs.tuning.evaluation_report import (
     ROW_HEADINGS,
-    Report,
+    EvaluationReport,
     report_rows,
     verdict,
     written,
@@ -25,7 +25,7 @@ from eab.labs.tuning.questions import Question
 from eab.record.whole_file import write_table
 
 
-def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Way]:
+def answer_all(answering: Answering, questions: Sequence[Question]) -> list[SamplingResults]:
     """Every way of sampling over all questions, with a progress bar on stderr."""
     console = bar_console()
     steps = track(
@@ -36,13 +36,13 @@ def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Way]
         transient=True,
         disable=console.quiet,
     )
-    ways: list[Way] = []
+    ways: list[SamplingResults] = []
     for way, answered in steps:
         ways += [way] if answered == 1 else []
     return ways
 
 
-def report_table(found: Report) -> RenderableType:
+def report_table(found: EvaluationReport) -> RenderableType:
     """The report for a terminal; intervals hold 95 % of the bootstrap resamples."""
     parts: list[RenderableType] = []
     if found.rows:
@@ -67,7 +67,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def report_json(found: Report, answering: Answering) -> dict[str, Any]:
+def report_json(found: EvaluationReport, answering: Answering) -> dict[str, Any]:
     """The report with model and settings, as plain JSON values."""
     return {
         "model": asdict(answering.model.card),
@@ -77,7 +77,9 @@ def report_json(found: Report, answering: Answering) -> dict[str, Any]:
     }
 
 
-def write_readings(questions: Sequence[Question], ways: Sequence[Way], file: Path) -> None:
+def write_readings(
+    questions: Sequence[Question], ways: Sequence[SamplingResults], file: Path
+) -> None:
     """Write a row per question and way of sampling as Parquet."""
     rows = [
         {

@@ -86,14 +86,14 @@ def sweep(
     drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
     if ray and drafts:
         raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")
-    made = _Made()
+    made = _SweepProgress()
     with _executor(source, draft if drafts else "", measurement, ray, workers) as executor:
         stopped = _make(executor, asked, grid, out, measurement, made)
     _report(out, made, stopped)
 
 
 @dataclass(slots=True)
-class _Made:
+class _SweepProgress:
     cells: list[Cell] = field(default_factory=list)
     before: int | None = None
     problems: list[str] = field(default_factory=list)  # what could not be made, with the reason
@@ -131,7 +131,7 @@ def _make(
     grid: Grid,
     out: Path,
     measurement: Measurement,
-    made: _Made,
+    made: _SweepProgress,
 ) -> bool:
     """Make the cells; returns whether Ctrl-C ended it."""
     steps = sweep_with(executor, prompts, grid, out, measurement)
@@ -152,7 +152,7 @@ def _left(step: SweepStep) -> str:
     return f"about {human_seconds(step.seconds_left)} left"
 
 
-def _report(out: Path, made: _Made, stopped: bool) -> None:
+def _report(out: Path, made: _SweepProgress, stopped: bool) -> None:
     """Say what was made; RunsError if cells failed, Exit after Ctrl-C."""
     last = made.last
     assert last is not None  # a sweep has at least one step

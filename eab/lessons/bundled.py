@@ -7,7 +7,7 @@ from eab.assets import ASSETS
 from eab.errors import LessonError
 from eab.formatting import quoted
 from eab.lessons.lesson import Lesson
-from eab.lessons.reading import load
+from eab.lessons.lesson_files import load
 
 FOLDER: Final = ASSETS / "lessons"
 # In the order in which they are learnt.

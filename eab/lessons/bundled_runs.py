@@ -13,11 +13,11 @@ from eab.events import Event, RunEnded, RunStarted
 from eab.formatting import quoted
 from eab.labs.batching.results import BatchingComparison, RequestEvent
 from eab.labs.batching.results import load as load_batching
-from eab.labs.bmc.results import Experiment, Report
+from eab.labs.bmc.results import Experiment, ExperimentReport
 from eab.labs.bmc.results import load as load_experiment
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.results import load as load_formats
-from eab.labs.tuning.evaluation_report import Report as EvaluationReport
+from eab.labs.tuning.evaluation_report import EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
 from eab.labs.variants import times as variant_times
@@ -130,7 +130,7 @@ def formats() -> FormatReport:
 
 
 @lru_cache(maxsize=8)
-def bmc(experiment: Experiment) -> Report:
+def bmc(experiment: Experiment) -> ExperimentReport:
     """The report of an experiment with spare rows."""
     return load_experiment(BMC / f"{experiment}.json")
 

@@ -1,4 +1,4 @@
-"""What a lesson is made of: frozen values, as `eab.lessons.reading` finds them in a file."""
+"""What a lesson is made of: frozen values, as `eab.lessons.lesson_files` finds them in a file."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta
 
 from eab.board.guide import Drawer
-from eab.lessons.measures import Quantity, written
+from eab.lessons.measures import LessonQuantity, written
 
 NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
 MAX_STEP: Final = 1_000_000
@@ -33,7 +33,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSection:
     """A section that shows something."""
 
     title: str
@@ -42,13 +42,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuestionSection:
     """A section that asks for a guess before it shows the picture."""
 
     title: str
     text: str
     script: Script
-    quantity: Quantity
+    quantity: LessonQuantity
     bounds: tuple[float, ...]  # between the ranges to choose from, ascending
     explanation: str
 
@@ -67,7 +67,7 @@ class Question:
 class Goal:
     """What a number has to be."""
 
-    quantity: Quantity | str
+    quantity: LessonQuantity | str
     at_least: float | None  # the least; None for no limit
     at_most: float | None  # the most; None for no limit
     relative: bool = False  # whether the limits are multiples of what the run has as recorded
@@ -93,7 +93,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Exercise:
+class ExerciseSection:
     """A section with a task that is checked."""
 
     title: str
@@ -105,14 +105,14 @@ class Exercise:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingSection:
     """The last section, without a script: where all this is in the code and in the papers."""
 
     title: str
     text: str
 
 
-Section: TypeAlias = Step | Question | Exercise | Reading
+Section: TypeAlias = StepSection | QuestionSection | ExerciseSection | ReadingSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,14 @@ class Lesson:
     sections: tuple[Section, ...]
 
     @property
-    def question(self) -> Question:
-        """Its question; `eab.lessons.reading` makes sure that there is one."""
-        return next(section for section in self.sections if isinstance(section, Question))
+    def question(self) -> QuestionSection:
+        """Its question; `eab.lessons.lesson_files` makes sure that there is one."""
+        return next(section for section in self.sections if isinstance(section, QuestionSection))
 
     @property
-    def exercise(self) -> Exercise:
-        """Its exercise; `eab.lessons.reading` makes sure that there is one."""
-        return next(section for section in self.sections if isinstance(section, Exercise))
+    def exercise(self) -> ExerciseSection:
+        """Its exercise; `eab.lessons.lesson_files` makes sure that there is one."""
+        return next(section for section in self.sections if isinstance(section, ExerciseSection))
 
     def covers(self, stage: int, answered: bool) -> bool:
         """Whether a stage keeps its picture back until the question is answered."""
@@ -147,10 +147,10 @@ class Lesson:
         if stage == 0:
             return Script(picture=_script(self.sections[0]).picture)
         section = self.sections[stage - 1]
-        if isinstance(section, Reading):
+        if isinstance(section, ReadingSection):
             return Script(picture=_script(self.sections[stage - 2]).picture)
         return section.script
 
 
 def _script(section: Section) -> Script:
-    return Script() if isinstance(section, Reading) else section.script
+    return Script() if isinstance(section, ReadingSection) else section.script

@@ -35,7 +35,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class LessonQuantity:
     """A measure of one part, or the ratio of that measure between two parts."""
 
     measure: str
@@ -80,7 +80,7 @@ def written(value: float, unit: Unit) -> str:
             return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def parse(text: str) -> Quantity:
+def parse(text: str) -> LessonQuantity:
     """The quantity of these words; LessonError if there is no such measure or part."""
     found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
     name = found["name"] if found is not None else text
@@ -88,7 +88,7 @@ def parse(text: str) -> Quantity:
         raise LessonError(
             f"there is no measure {quoted(name)}; choose one of: {', '.join(MEASURES)}"
         )
-    quantity = Quantity(name, found["part"] or "run", found["over"] or "")
+    quantity = LessonQuantity(name, found["part"] or "run", found["over"] or "")
     kind = MEASURES[name].kind
     for part in filter(None, (quantity.part, quantity.over)):
         fitting = [measured for measured, (_, has) in PARTS.items() if has is kind]

@@ -2,8 +2,8 @@
 
 The families differ in the name of the argument, and in what they must be told: the positions, or
 that no token is padding. Some keep states as attributes of their modules. Some cannot go on with
-several tokens at once, or not with several texts. `Way` says it; the check at loading (`own_check`)
-finds out which one is right.
+several tokens at once, or not with several texts. `CallConvention` says it; the check at
+loading (`own_check`) finds out which one is right.
 """
 
 import inspect
@@ -30,7 +30,7 @@ _ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CallConvention:
     """What to tell a model, and what it can do."""
 
     positions: bool  # it is told the positions
@@ -87,7 +87,7 @@ class OwnReader:
         return self.way.together
 
     @property
-    def ways(self) -> Iterator[Way]:
+    def ways(self) -> Iterator[CallConvention]:
         """The ways to try, the best first."""
         told = {
             (positions and "position_ids" in self._accepted, mask): None
@@ -95,9 +95,9 @@ class OwnReader:
             if not mask or "attention_mask" in self._accepted
         }
         for (positions, mask), together, several in product(told, (True, False), (True, False)):
-            yield Way(positions, mask, together, several)
+            yield CallConvention(positions, mask, together, several)
         for positions, mask in told:
-            yield Way(positions, mask, together=False, several=True, keeps=False)
+            yield CallConvention(positions, mask, together=False, several=True, keeps=False)
 
     @torch.inference_mode()
     def _find_out(self, ids: Tensor) -> None:

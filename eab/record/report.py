@@ -128,7 +128,7 @@ class ReportFormat(Generic[_R]):
         """What a file has, as plain values."""
         events = [report.began, *report.points, report.ended]
         lines = [
-            {"event": type(event).__name__} | msgspec.to_builtins(event)
+            {"event": _tag(type(event))} | msgspec.to_builtins(event)
             for event in events
             if event is not None
         ]
@@ -136,8 +136,13 @@ class ReportFormat(Generic[_R]):
 
     def events_in(self, content: dict[str, Any]) -> Iterable[Any]:
         """The events of such values."""
-        kinds = {kind.__name__: kind for kind in get_args(self.events)}
+        kinds = {_tag(kind): kind for kind in get_args(self.events)}
         return [read(line, kinds[line.pop("event")]) for line in content["events"]]
+
+
+def _tag(kind: type) -> str:
+    """What files call an event of this kind."""
+    return (Began if issubclass(kind, Began) else kind).__name__
 
 
 def unpacked(data: bytes) -> bytes:

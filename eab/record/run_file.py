@@ -209,7 +209,7 @@ def _written_bytes(text: str) -> int:
     return max(1, len(text)) if text.isascii() else 6 * len(text)
 
 
-def _unpacker(line: str, name: str) -> Unpacker | version_2.Unpacker:
+def _unpacker(line: str, name: str) -> Unpacker | version_2.Version2Unpacker:
     """What reads a file with this first line."""
     if len(line) > MAX_HEADER_BYTES:
         raise RecordError(
@@ -224,7 +224,7 @@ def _unpacker(line: str, name: str) -> Unpacker | version_2.Unpacker:
         case int(version) if version == VERSION:
             return Unpacker()
         case int(version) if version == version_2.VERSION:
-            return version_2.Unpacker()
+            return version_2.Version2Unpacker()
     raise RecordError(
         f"{name} has version {quoted(header.get('version'))}; this program reads versions "
         f"{version_2.VERSION} and {VERSION}"

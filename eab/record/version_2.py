@@ -27,7 +27,7 @@ _ORDER: Final = (
 )
 
 
-class Unpacker:
+class Version2Unpacker:
     """Reads the events of one run, one after the other, and joins those of each step.
 
     Attributes:

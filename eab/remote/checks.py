@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from eab.errors import ModelError, ServerError
 from eab.models.token_bytes import TokenTexts
 from eab.remote.connection import always_wanted
-from eab.remote.dialect import Continuation, Dialect, Served
+from eab.remote.dialect import Continuation, Dialect, ServerModel
 
 TOPS: Final = (100, 20)  # most likely tokens to ask for: of one's own server, and vLLM's default
 PROBE: Final = "A cat, 12 dogs\nand the sea: it's  blue."
@@ -26,7 +26,7 @@ def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def check_tokenizer(
-    server: Dialect, served: Served, tokenizer: PreTrainedTokenizerBase, vocab_size: int
+    server: Dialect, served: ServerModel, tokenizer: PreTrainedTokenizerBase, vocab_size: int
 ) -> None:
     """Check that the server's token ids mean what they mean here; else ModelError."""
     if served.vocab_size not in (None, vocab_size):

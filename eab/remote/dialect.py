@@ -13,7 +13,7 @@ MAX_LOG_PROB: Final = 1e-3  # rounding may lift ln 1 slightly above 0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServerModel:
     """What a server says about the model that it runs."""
 
     model: str  # its name there
@@ -36,7 +36,7 @@ class Dialect(Protocol):
 
     name: str  # the name before the colon in the name of a model
 
-    def served(self) -> Served:
+    def served(self) -> ServerModel:
         """Ask what the server runs; ServerError if that fails, or it is another kind."""
         ...
 

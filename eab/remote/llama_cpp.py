@@ -8,7 +8,7 @@ from eab.caches.shape import ServerBlocks
 from eab.remote.connection import Connection
 from eab.remote.dialect import (
     Continuation,
-    Served,
+    ServerModel,
     answers_in_order,
     bad_answer,
     checked_tops,
@@ -40,13 +40,13 @@ class LlamaCpp:
         self._connection, self._harmless = connection, harmless
         self._model = ""
 
-    def served(self) -> Served:
+    def served(self) -> ServerModel:
         """See Dialect.served. Each slot keeps the rows of its text, and shares none."""
         model = field_of(self._connection.get("/v1/models"), "data", list)[:1]
         meta = field_of(model[0] if model else None, "meta", dict)
         settings = field_of(self._connection.get("/props"), "default_generation_settings", dict)
         self._model = field_of(model[0], "id", str)
-        return Served(
+        return ServerModel(
             self._model,
             field_of(settings, "n_ctx", int),
             field_of(meta, "n_vocab", int),

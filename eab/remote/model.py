@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
-from eab.caches.server import Answer, Question, ServerCache
+from eab.caches.server import ServerAnswer, ServerCache, ServerQuestion
 from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
@@ -127,7 +127,7 @@ class RemoteModel:
                 texts = _texts_of(question)
                 *earlier[question.path], last = continuations = [next(found) for _ in texts]
                 answers.append(
-                    Answer(len(question.tokens), last.tokens[: len(last.tops) - 1], last.tops)
+                    ServerAnswer(len(question.tokens), last.tokens[: len(last.tops) - 1], last.tops)
                 )
                 sent += sum(map(len, texts))
                 cached += sum(continuation.cached or 0 for continuation in continuations)
@@ -138,7 +138,7 @@ class RemoteModel:
                 rows += [_most_likely(top, cache.top_k) for top in wanted]
         return self._logits(rows)
 
-    def _length(self, questions: Sequence[Question]) -> int:
+    def _length(self, questions: Sequence[ServerQuestion]) -> int:
         """Tokens to continue each text by; all texts of a request have the same."""
         longest = max(len(question.tokens) for question in questions)
         return 1 + min(max(question.ahead for question in questions), self.context - longest - 1)
@@ -146,7 +146,7 @@ class RemoteModel:
     def _ask(
         self,
         caches: Sequence[ServerCache],
-        asked: Sequence[Sequence[Question]],
+        asked: Sequence[Sequence[ServerQuestion]],
         batches: Sequence[ForwardBatch],
     ) -> list[Continuation]:
         """Ask the server about these questions of each cache, a second time where that may help."""
@@ -191,13 +191,13 @@ def _server_cache(batch: ForwardBatch) -> ServerCache:
     return batch.cache
 
 
-def _texts_of(question: Question) -> list[list[int]]:
+def _texts_of(question: ServerQuestion) -> list[list[int]]:
     """The texts whose next token is asked for: each of the last `known` beginnings."""
     end = len(question.tokens)
     return [question.tokens[:last] for last in range(end - question.known + 1, end + 1)]
 
 
-def _predictions(question: Question) -> list[Mapping[int, float]]:
+def _predictions(question: ServerQuestion) -> list[Mapping[int, float]]:
     """The predictions after a question's known tokens, with the last one repeated as often as
     needed.
     """

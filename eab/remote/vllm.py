@@ -11,7 +11,7 @@ from eab.formatting import listed
 from eab.remote.connection import Connection
 from eab.remote.dialect import (
     Continuation,
-    Served,
+    ServerModel,
     answers_in_order,
     bad_answer,
     checked_tops,
@@ -30,7 +30,7 @@ class Vllm:
     def __init__(self, connection: Connection, model: str) -> None:
         self._connection, self._model = connection, model
 
-    def served(self) -> Served:
+    def served(self) -> ServerModel:
         """See Dialect.served. Texts share their full blocks."""
         models = field_of(self._connection.get("/v1/models"), "data", list)
         names = [field_of(entry, "id", str) for entry in models]
@@ -40,7 +40,9 @@ class Vllm:
                 "that it runs, or start it with --served-model-name"
             )
         context = field_of(models[names.index(self._model)], "max_model_len", int)
-        return Served(self._model, context, None, ServerBlocks(self._block_size(), shared=True))
+        return ServerModel(
+            self._model, context, None, ServerBlocks(self._block_size(), shared=True)
+        )
 
     def _block_size(self) -> int:
         """As the server's metrics name it; the default if they are switched off."""

@@ -16,10 +16,10 @@ from eab.events import Event
 from eab.figures.what_if import marks
 from eab.formatting import as_sentence
 from eab.lessons.guiding import guide
-from eab.lessons.lesson import Exercise, Lesson, Question, Script
+from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script
+from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import parse, written
 from eab.lessons.pictures import PICTURES
-from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import bundled_sources
 from eab.run import fold
 from eab.share.widget import BoardWidget
@@ -73,16 +73,16 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         else:
             section = self.lesson.sections[self.stage - 1]
             title, paragraphs = section.title, [section.text]
-            if isinstance(section, Question):
+            if isinstance(section, QuestionSection):
                 paragraphs += self._outcome(section)
-            elif isinstance(section, Exercise):
+            elif isinstance(section, ExerciseSection):
                 paragraphs.append(IN_THE_APP)
         text = "\n\n".join([f"### {title}", *paragraphs])
         return with_numbers(
             text, {name: parse(name).in_words(self._sources) for name in numbers_in(text)}
         )
 
-    def _outcome(self, question: Question) -> list[str]:
+    def _outcome(self, question: QuestionSection) -> list[str]:
         value = question.quantity.value(self._sources)
         if value is None:
             return ["This run does not have this number. Show the lesson without your own run."]
@@ -119,7 +119,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
     def _asks(self) -> bool:
         section = self.lesson.sections[self.stage - 1] if self.stage else None
         has_answer = self.lesson.question.quantity.value(self._sources) is not None
-        return isinstance(section, Question) and self.guess is None and has_answer
+        return isinstance(section, QuestionSection) and self.guess is None and has_answer
 
     def _drawn(self) -> widgets.Widget:
         if self.lesson.covers(self.stage, self.guess is not None):

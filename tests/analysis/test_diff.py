@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
 from table_model import TableModel, random_table
 
-from eab.analysis.diff import (
+from eab.analysis.merged_runs import (
     Side,
     independent_config,
     mean_tokens_per_text,
@@ -21,11 +21,11 @@ from eab.analysis.diff import (
     same_prompt,
     texts_of,
 )
-from eab.board.diff import diff_message
 from eab.board.layout import tidy
+from eab.board.merged_messages import diff_message
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
-from eab.figures.diff import (
+from eab.figures.run_comparison import (
     average_sentence,
     diff_rows,
     diff_table,

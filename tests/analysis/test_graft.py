@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_runs import run_of
 
 from eab.analysis.graft import graft, is_new
-from eab.board.diff import graft_message
+from eab.board.merged_messages import graft_message
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request

@@ -9,25 +9,25 @@ from made_runs import events_of
 
 from eab.analysis.schedule import (
     Idle,
+    RunInPass,
     Schedule,
     ScheduledPass,
     ScheduleRecorder,
     Segment,
-    Served,
     percentile,
 )
 from eab.events import KvMeasured, RunEnded, StepTimed
 
 
-def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> Served:
-    return Served(run, slot, tokens, 0, steps, steps)
+def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> RunInPass:
+    return RunInPass(run, slot, tokens, 0, steps, steps)
 
 
-def decode(run: int, slot: int) -> Served:
-    return Served(run, slot, 0, 1, 1, 1)
+def decode(run: int, slot: int) -> RunInPass:
+    return RunInPass(run, slot, 0, 1, 1, 1)
 
 
-def of_seconds(slots: int, *passes: tuple[Served, ...]) -> Schedule:
+def of_seconds(slots: int, *passes: tuple[RunInPass, ...]) -> Schedule:
     """Passes of a second each."""
     return Schedule(slots, tuple(ScheduledPass(1.0, 0, served) for served in passes))
 
@@ -112,9 +112,9 @@ def test_the_record_of_a_pass_says_what_its_events_say(embedded) -> None:
         begun = end
     prompt = next(event.tokens for event in events if isinstance(event, StepTimed))
     assert [one.served for one in records] == [
-        (Served(7, 0, prompt, 0, 1, 1),),
-        (Served(7, 0, 0, 1, 1, 1),),
-        (Served(7, 0, 0, 1, 1, 1),),
+        (RunInPass(7, 0, prompt, 0, 1, 1),),
+        (RunInPass(7, 0, 0, 1, 1, 1),),
+        (RunInPass(7, 0, 0, 1, 1, 1),),
     ]
     measured = [event.usage.bytes_held for event in events if isinstance(event, KvMeasured)]
     assert [one.kv_bytes for one in records] == measured

@@ -13,13 +13,13 @@ from app.widgets.request_editor import requests
 from eab.analysis.kv_demand import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
-from eab.labs.batching.results import MAX_REPEATS, WAYS, Asked
+from eab.labs.batching.results import MAX_REPEATS, WAYS, ServingRequest
 from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
 from eab.labs.bmc.results import (
     EXPERIMENTS,
     Experiment,
-    Report,
+    ExperimentReport,
     RTimed,
     overheads,
     predicted_r,
@@ -62,7 +62,7 @@ def test_a_row_of_requests_that_is_not_complete_is_explained(row: tuple[object, 
     table = pd.DataFrame([("a", 8), row], columns=["prompt", "new_tokens"])
     with pytest.raises(ConfigError, match="request 2 is incomplete; give a prompt"):
         requests(table)
-    assert requests(table[:1]) == (Asked("a", 8),)
+    assert requests(table[:1]) == (ServingRequest("a", 8),)
 
 
 def test_the_recorded_caches_agree_and_the_tree_saves_most() -> None:
@@ -94,8 +94,8 @@ def test_the_recorded_reports_of_bmc_are_complete(name: Experiment) -> None:
     table = points_table(report)
     assert len(table) >= len([point for point in report.points if not hasattr(point, "costs")])
     figures = EXPERIMENT_FIGURES[name]
-    assert figures.sentence(Report()) == "Nothing measured yet."
-    json.loads(figures.figure(Report()).to_json())
+    assert figures.sentence(ExperimentReport()) == "Nothing measured yet."
+    json.loads(figures.figure(ExperimentReport()).to_json())
 
 
 def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:

@@ -7,7 +7,7 @@ from made_runs import bundled
 
 from eab.analysis.answers import group_answers
 from eab.board.deciding_forks import deciding_forks
-from eab.board.diff import diff_message
+from eab.board.merged_messages import diff_message
 from eab.board.messages import Feed
 from eab.events import RunEnded
 from eab.run import RunState, fold

@@ -8,8 +8,8 @@ from invented_runs import invented_run, with_each
 
 from app.server.links import Link
 from app.widgets.board import Offers
-from eab.board.diff import diff_message
 from eab.board.guide import Guide
+from eab.board.merged_messages import diff_message
 from eab.board.messages import Feed
 from eab.config import AUTO
 from eab.events import EntropyBounds, Event, Predicted

@@ -20,7 +20,7 @@ from eab.branching.policy import Seeded, children_of
 from eab.engine.build import check_request
 from eab.errors import ConfigError
 from eab.figures.captions import tree_sentence
-from eab.figures.diff import takeaway_sentence
+from eab.figures.run_comparison import takeaway_sentence
 from eab.run import fold
 from eab.share.python_code import as_python
 

@@ -12,7 +12,7 @@ from lesson_sources import example_events
 from playwright.sync_api import Page, expect
 
 from eab.lessons.bundled import lessons
-from eab.lessons.lesson import Lesson, Question, Reading
+from eab.lessons.lesson import Lesson, QuestionSection, ReadingSection
 from eab.lessons.measures import written
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -40,9 +40,9 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: OpenPage) -> N
         for section in lesson.sections:
             page.get_by_role("button", name=NEXT).click()
             expect(page.get_by_role("heading", name=section.title, exact=True)).to_be_visible()
-            if isinstance(section, Question):
+            if isinstance(section, QuestionSection):
                 guess_and_read(page, lesson)
-            if not isinstance(section, Reading):
+            if not isinstance(section, ReadingSection):
                 picture_is_drawn(page, section.script.picture)
         expect(page.get_by_text("More on the page")).to_be_visible()
         if lesson is not lessons()[-1]:

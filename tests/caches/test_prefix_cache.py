@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from eab.caches.prefix_cache import PrefixCache, Rows, Segment
+from eab.caches.prefix_cache import PrefixCache, PrefixSegment, Rows
 from eab.caches.shape import KVShape
 
 SHAPE = KVShape(2, 1, 1, torch.float64, torch.device("cpu"))
@@ -39,7 +39,7 @@ def found(cache: PrefixCache, text: str, scope: str = "") -> str:
     return "".join(map(text_of, segment.chain))
 
 
-def text_of(segment: Segment) -> str:
+def text_of(segment: PrefixSegment) -> str:
     return "".join(map(chr, segment.tokens))
 
 
@@ -118,7 +118,7 @@ class Texts(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cache = room_for(12)
-        self.held: list[tuple[Segment, str]] = []
+        self.held: list[tuple[PrefixSegment, str]] = []
 
     @rule(text=texts, scope=st.sampled_from("xy"))
     def add(self, text: str, scope: str) -> None:

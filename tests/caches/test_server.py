@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eab.caches.server import UNKNOWN, Answer, ServerCache
+from eab.caches.server import UNKNOWN, ServerAnswer, ServerCache
 from eab.caches.shape import KVShape, ServerBlocks
 from eab.errors import MemoryLimitError
 
@@ -53,7 +53,7 @@ def test_tokens_that_the_server_chose_stay_as_far_as_they_are_accepted(accepted:
     cache.prepare([0], [[3, UNKNOWN, UNKNOWN]], [3])
     [question] = cache.questions
     assert (question.known, question.ahead) == (1, 2)
-    cache.note_answers([Answer(3, [7, 8], [{}, {}, {}])], sent=3, cached=2)
+    cache.note_answers([ServerAnswer(3, [7, 8], [{}, {}, {}])], sent=3, cached=2)
     assert cache.run_ahead(0) == [7, 8]
     if accepted < 2:
         cache.trim(0, 3 + accepted)
@@ -83,7 +83,7 @@ def test_where_a_child_goes_on_as_the_server_did_nothing_is_asked() -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, 2, UNKNOWN, UNKNOWN]], [3])
     tops = [{7: -0.1}, {8: -0.2}, {9: -0.3}]
-    cache.note_answers([Answer(2, [7, 8], tops)], sent=2, cached=0)
+    cache.note_answers([ServerAnswer(2, [7, 8], tops)], sent=2, cached=0)
     cache.trim(0, 2)
     cache.fork(0, [1, 2])
     batch = cache.prepare([1, 2], [[7, UNKNOWN], [5, UNKNOWN]], [2, 2])
@@ -100,11 +100,11 @@ def test_where_a_child_goes_on_as_the_server_did_nothing_is_asked() -> None:
 def test_what_a_path_has_left_and_what_it_has_used_up_is_asked_anew() -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, UNKNOWN]], [2])
-    cache.note_answers([Answer(1, [7], [{}, {}])], sent=1, cached=0)
+    cache.note_answers([ServerAnswer(1, [7], [{}, {}])], sent=1, cached=0)
     cache.prepare([0], [[5]])
     assert asked(cache) == [(0, [1, 7, 5])]
     assert cache.drafts == [(1, 1)], "the token was accepted, and none was left to reject"
-    cache.note_answers([Answer(3, [], [{}])], sent=3, cached=2)
+    cache.note_answers([ServerAnswer(3, [], [{}])], sent=3, cached=2)
     cache.prepare([0], [[6]])
     assert asked(cache) == [(0, [1, 7, 5, 6])]
     assert not cache.drafts

@@ -42,7 +42,7 @@ PROMPT = "The sun was hot, so the children"
 SHORT = BranchingConfig(max_new_tokens=4)
 CACHES = ("tree", "recompute")
 WORKLOAD = batching_results.Workload(
-    tuple(batching_results.Asked(PROMPT, length) for length in (2, 3)), slots=2, repeats=2
+    tuple(batching_results.ServingRequest(PROMPT, length) for length in (2, 3)), slots=2, repeats=2
 )
 
 
@@ -71,14 +71,14 @@ LABS = {
     "batching": Lab(
         lambda model: batching.compare_ways(model, WORKLOAD, "here"),
         batching_results.BatchingComparison,
-        batching_results.Began,
+        batching_results.ServingBegan,
         "batching/servings.json.gz",
         batching_results,
     ),
     "bmc": Lab(
         lambda model: bmc.measure("rejection", model, 2, repeats=1),
-        bmc_results.Report,
-        bmc_results.Began,
+        bmc_results.ExperimentReport,
+        bmc_results.ExperimentBegan,
         "bmc/rejection.json",
         bmc_results,
     ),
@@ -87,7 +87,7 @@ LABS = {
             lambda weights: load_model("embedded", "cpu", "float32", weights), PROMPT, repeats=1
         ),
         quantization_results.FormatReport,
-        quantization_results.Began,
+        quantization_results.FormatsBegan,
         "quantization/formats.json",
         quantization_results,
     ),
@@ -110,7 +110,7 @@ LABS = {
             Grid({"policy": ["fair", "greedy"]}, SHORT, (1, 2)),
         ),
         tuning_results.TuningReport,
-        tuning_results.Began,
+        tuning_results.SweepBegan,
         "tuning/sweep.json.gz",
         tuning_results,
         points="cells",

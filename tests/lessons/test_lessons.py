@@ -14,9 +14,9 @@ from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.calculators import CALCULATORS
 from eab.lessons.guiding import guide
-from eab.lessons.lesson import Goal, Lesson, Question, Reading
-from eab.lessons.measures import MEASURES, Quantity, parse
-from eab.lessons.reading import numbers_in, sources_of
+from eab.lessons.lesson import Goal, Lesson, QuestionSection, ReadingSection
+from eab.lessons.lesson_files import numbers_in, sources_of
+from eab.lessons.measures import MEASURES, LessonQuantity, parse
 from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 
@@ -50,13 +50,13 @@ def test_every_number_of_the_text_exists(lesson: Lesson) -> None:
 def test_the_board_is_led_to_what_the_run_has(lesson: Lesson) -> None:
     run = fold(example_events(lesson))
     for number, section in enumerate(lesson.sections):
-        if isinstance(section, Reading) or section.script.picture:
+        if isinstance(section, ReadingSection) or section.script.picture:
             continue
         lead = guide(section.script, run, str(number))
         assert lead.cursor is None or 0 <= lead.cursor < len(run.steps)
         if lead.token is not None:
             run.paths[lead.token[0]].tokens[lead.token[1]]
-        if isinstance(section, Question):
+        if isinstance(section, QuestionSection):
             assert lead.cursor is not None or lead.token is not None
 
 
@@ -94,7 +94,7 @@ def test_the_exercise_is_open_at_first_and_can_be_solved(lesson: Lesson) -> None
 def on_board(lesson: Lesson, shown: RunState, recorded: RunState) -> bool:
     found = []
     for goal in lesson.exercise.goals:
-        assert isinstance(goal.quantity, Quantity)
+        assert isinstance(goal.quantity, LessonQuantity)
         compute = MEASURES[goal.quantity.measure].compute
         found.append(goal.met(compute(shown), compute(recorded)))
     return all(found)

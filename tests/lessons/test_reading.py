@@ -12,9 +12,16 @@ from places import ROOT
 
 from eab.errors import MAX_MESSAGE, LessonError
 from eab.lessons.bundled import FOLDER, ORDER, lessons
-from eab.lessons.lesson import Exercise, Goal, Question, Reading, Script, Step
-from eab.lessons.measures import Quantity
-from eab.lessons.reading import MAX_BYTES, loads, with_numbers
+from eab.lessons.lesson import (
+    ExerciseSection,
+    Goal,
+    QuestionSection,
+    ReadingSection,
+    Script,
+    StepSection,
+)
+from eab.lessons.lesson_files import MAX_BYTES, loads, with_numbers
+from eab.lessons.measures import LessonQuantity
 from scripts.write_lessons import is_current
 
 
@@ -27,13 +34,13 @@ def test_a_small_lesson_is_read_as_written() -> None:
     assert (lesson.id, lesson.title) == ("small", "Small")
     assert (lesson.run, lesson.page) == ("coin.eab", "explore")
     kinds = [type(section) for section in lesson.sections]
-    assert kinds == [Step, Question, Step, Exercise, Reading]
+    assert kinds == [StepSection, QuestionSection, StepSection, ExerciseSection, ReadingSection]
     one, guess, two, do, _ = lesson.sections
-    assert one == Step("One", "Look.", Script(cursor="first fork"))
-    assert (guess.quantity, guess.bounds) == (Quantity("forks"), (1.0, 3.0))
+    assert one == StepSection("One", "Look.", Script(cursor="first fork"))
+    assert (guess.quantity, guess.bounds) == (LessonQuantity("forks"), (1.0, 3.0))
     assert guess.explanation == "{{forks}} forks."
     assert two.script == Script(select=(0, 0), threshold=0.4)
-    assert do.goals == (Goal(Quantity("forks"), None, 0.0),)
+    assert do.goals == (Goal(LessonQuantity("forks"), None, 0.0),)
     assert not lesson.covers(0, False)
     assert lesson.covers(2, False)
     assert not lesson.covers(2, True)

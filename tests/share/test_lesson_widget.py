@@ -11,7 +11,7 @@ from lesson_sources import SMALL, example_events
 import eab
 from eab.errors import LessonError
 from eab.lessons.bundled import lessons
-from eab.lessons.lesson import Lesson, Question, Reading
+from eab.lessons.lesson import Lesson, QuestionSection, ReadingSection
 from eab.lessons.measures import written
 from eab.run import fold
 from eab.share.lesson_widget import IN_THE_APP, NOT_YET, LessonWidget
@@ -43,7 +43,7 @@ def test_every_lesson_is_walked_and_its_answer_is_that_of_the_recording(lesson: 
         press(shown, "Next")
         assert section.title in shown.words()
         assert "{{" not in shown.words()
-        if isinstance(section, Question):
+        if isinstance(section, QuestionSection):
             covered = [one.value for one in found(shown, widgets.Label)]
             assert NOT_YET in covered
             found(shown, widgets.RadioButtons)[0].index = 0
@@ -51,7 +51,7 @@ def test_every_lesson_is_walked_and_its_answer_is_that_of_the_recording(lesson: 
             answer = written(ANSWERS[lesson.id](example_events(lesson)), section.quantity.unit)
             assert answer in shown.words()
             assert not found(shown, widgets.RadioButtons)
-        if not isinstance(section, Reading):
+        if not isinstance(section, ReadingSection):
             picture = shown.children[-1].children[0]
             assert (picture is shown.board) == (section.script.picture == "")
     assert found(shown, widgets.Button)[-1].disabled

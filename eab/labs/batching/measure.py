@@ -12,10 +12,10 @@ from eab.engine.scheduler import Scheduler
 from eab.events import Event, Progressed, RunEnded, TokensAppended
 from eab.labs.batching.results import (
     WAYS,
-    Asked,
     BatchingEvent,
-    Began,
     RequestEvent,
+    ServingBegan,
+    ServingRequest,
     Way,
     WayServed,
     Workload,
@@ -33,7 +33,7 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
     Repeats of the ways alternate, and each round begins with another way, so that a slow moment of
     the machine affects all of them. To stop, stop iterating.
     """
-    yield Began(model.card.name, model.card.dtype, machine, workload)
+    yield ServingBegan(model.card.name, model.card.dtype, machine, workload)
     _warm_up(model, workload)
     first: _Tokens = {}
     rounds = [
@@ -56,7 +56,7 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
 
 def _warm_up(model: LanguageModel, workload: Workload) -> None:
     """The first forward passes of a process are slow; the first way should not pay for that."""
-    asked = Asked(workload.requests[0].prompt, WARM_UP_TOKENS)
+    asked = ServingRequest(workload.requests[0].prompt, WARM_UP_TOKENS)
     for _ in event_stream(model, Request(asked.prompt, workload.config(asked))):
         pass
 

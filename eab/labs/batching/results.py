@@ -26,7 +26,7 @@ MAX_PROMPT: Final = 2000  # characters
 NEVER_FORKS: Final = 20.0  # nats
 
 
-class Asked(NamedTuple):
+class ServingRequest(NamedTuple):
     """A request: a prompt, and how many tokens at most may follow it."""
 
     prompt: str
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 class Workload:
     """Requests that arrive at the same moment, and how they are served."""
 
-    requests: tuple[Asked, ...]
+    requests: tuple[ServingRequest, ...]
     slots: int = 4  # how many may be in a batch
     repeats: int = MIN_REPEATS  # how often each way is measured
     max_paths: int = 1  # paths of each request; with 1 none forks
@@ -69,7 +69,7 @@ class Workload:
         """Whether the other one differs in its repeats at most."""
         return replace(self, repeats=other.repeats) == other
 
-    def config(self, request: Asked) -> BranchingConfig:
+    def config(self, request: ServingRequest) -> BranchingConfig:
         """The settings of one of the requests."""
         forks: dict[str, Any] = {} if self.max_paths > 1 else {"entropy_threshold": NEVER_FORKS}
         return BranchingConfig(
@@ -89,7 +89,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Began(reports.Began):
+class ServingBegan(reports.Began):
     """The start of a measurement."""
 
     workload: Workload
@@ -114,14 +114,14 @@ class RequestEvent:
     event: Event
 
 
-_InFile: TypeAlias = Began | WayServed | RunEnded
+_InFile: TypeAlias = ServingBegan | WayServed | RunEnded
 BatchingEvent: TypeAlias = _InFile | Progressed | RequestEvent
 
 
-class BatchingComparison(reports.Report[Began, WayServed]):
+class BatchingComparison(reports.Report[ServingBegan, WayServed]):
     """The servings so far, its points, and the runs of the first one."""
 
-    beginning = Began
+    beginning = ServingBegan
     point = "serving"
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from eab.labs.batching.results import TITLES, BatchingComparison, Way
 from eab.timing import MIN_REPEATS, NOTHING_YET, Timing, are_too_few, differs
 
 
-class Measure(NamedTuple):
+class ServingMeasure(NamedTuple):
     """A row of the table."""
 
     name: str  # what it is called, with its unit
@@ -49,21 +49,23 @@ def _ms(seconds: float) -> str:
 
 
 MEASURES: Final = (
-    Measure("seconds for all", _seconds, "{:.2f}".format),
-    Measure(
+    ServingMeasure("seconds for all", _seconds, "{:.2f}".format),
+    ServingMeasure(
         "new tokens per second",
         lambda schedule: schedule.new_tokens / schedule.seconds if schedule.seconds else 0.0,
         "{:.0f}".format,
     ),
-    Measure("time to first token, p50 (s)", _first_token(0.5), "{:.2f}".format),
-    Measure("time to first token, p95 (s)", _first_token(0.95), "{:.2f}".format),
-    Measure("time per output token, p50 (ms)", _output_token(0.5), _ms),
-    Measure("time per output token, p95 (ms)", _output_token(0.95), _ms),
-    Measure("forward passes", lambda schedule: len(schedule.passes), "{:,.0f}".format),
-    Measure("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format),
-    Measure("slot-steps idle", lambda schedule: schedule.idle_share, _share),
-    Measure("idle while a request waits", lambda schedule: schedule.awaited_idle_share, _share),
-    Measure("most KV bytes held", lambda schedule: schedule.peak_kv_bytes, human_bytes),
+    ServingMeasure("time to first token, p50 (s)", _first_token(0.5), "{:.2f}".format),
+    ServingMeasure("time to first token, p95 (s)", _first_token(0.95), "{:.2f}".format),
+    ServingMeasure("time per output token, p50 (ms)", _output_token(0.5), _ms),
+    ServingMeasure("time per output token, p95 (ms)", _output_token(0.95), _ms),
+    ServingMeasure("forward passes", lambda schedule: len(schedule.passes), "{:,.0f}".format),
+    ServingMeasure("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format),
+    ServingMeasure("slot-steps idle", lambda schedule: schedule.idle_share, _share),
+    ServingMeasure(
+        "idle while a request waits", lambda schedule: schedule.awaited_idle_share, _share
+    ),
+    ServingMeasure("most KV bytes held", lambda schedule: schedule.peak_kv_bytes, human_bytes),
 )
 TABLE_NOTE: Final = (
     "Measured: medians of the repeats, with quartiles in brackets. p50 and p95 are taken over the "

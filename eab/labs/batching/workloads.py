@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from eab.labs.batching.results import Asked
+from eab.labs.batching.results import ServingRequest
 
 _SHORT: Final = (
     "The capital of France is",
@@ -22,8 +22,8 @@ _STORIES: Final = (
 )
 
 
-def _asked(*pairs: tuple[str, int]) -> tuple[Asked, ...]:
-    return tuple(Asked(*pair) for pair in pairs)
+def _asked(*pairs: tuple[str, int]) -> tuple[ServingRequest, ...]:
+    return tuple(ServingRequest(*pair) for pair in pairs)
 
 
 CLASS: Final = "A class: eight short, two long"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from eab.engine.job import Job, JobContext
-from eab.labs.bmc.results import Experiment, Report, ReportEvent
+from eab.labs.bmc.results import Experiment, ExperimentReport, ReportEvent
 
 
-def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
+def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[ExperimentReport]:
     """An experiment; `rows` is how many KV rows each of its runs writes."""
 
     def begin(context: JobContext) -> Iterator[ReportEvent]:
@@ -14,4 +14,4 @@ def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Re
 
         return measure(experiment, context.model, rows)
 
-    return Job(f"bmc {experiment}", model_name, Report(), begin)
+    return Job(f"bmc {experiment}", model_name, ExperimentReport(), begin)

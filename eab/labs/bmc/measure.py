@@ -26,8 +26,8 @@ from eab.caches.timing import (
 from eab.events import Progressed, RunEnded
 from eab.labs.bmc.rejection import rejected_drafts
 from eab.labs.bmc.results import (
-    Began,
     Experiment,
+    ExperimentBegan,
     LengthTimed,
     MemoryHeld,
     ReportEvent,
@@ -57,7 +57,9 @@ def measure(
     """Run one experiment; `repeats` counts each measured run, after the warm-up."""
     refuse_own_memory(model)
     card = model.card
-    yield Began(card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes)
+    yield ExperimentBegan(
+        card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes
+    )
     match experiment:
         case "lengths":
             yield from copy_against_compute(model)

@@ -20,10 +20,10 @@ from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.bmc.results import (
     Experiment,
+    ExperimentReport,
     LengthTimed,
     MemoryHeld,
     RejectionTimed,
-    Report,
     RTimed,
     overheads,
     predicted_r,
@@ -41,11 +41,11 @@ _ROWS_AXIS: Final = "rows in use (log scale)"
 class ExperimentFigure(NamedTuple):
     """How the report of an experiment is shown."""
 
-    sentence: Callable[[Report], str]
-    figure: Callable[[Report], go.Figure]
+    sentence: Callable[[ExperimentReport], str]
+    figure: Callable[[ExperimentReport], go.Figure]
 
 
-def growth_figure(report: Report) -> go.Figure:
+def growth_figure(report: ExperimentReport) -> go.Figure:
     """Experiment 2: measured and predicted overhead over r."""
     timed, fitted = report.of(RTimed), report.fitted
     measured = overheads(timed)
@@ -64,7 +64,7 @@ def growth_figure(report: Report) -> go.Figure:
     return laid_out(figure, y=log_axis("ms of growths and spare rows"))
 
 
-def growth_sentence(report: Report) -> str:
+def growth_sentence(report: ExperimentReport) -> str:
     """How good the predicted r* is, and what the smallest and the largest r cost."""
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     if best is None or not measured or measured[best].median <= 0:
@@ -79,7 +79,7 @@ def growth_sentence(report: Report) -> str:
     )
 
 
-def _error_words(report: Report) -> str:
+def _error_words(report: ExperimentReport) -> str:
     errors = prediction_errors(report).values()
     if not errors:
         return ""
@@ -105,7 +105,7 @@ def _beside(r: int, timing: Timing, ours: Timing) -> str:
     return f"{words}: {as_long(timing, ours)}{of_ours}"
 
 
-def lengths_figure(report: Report) -> go.Figure:
+def lengths_figure(report: ExperimentReport) -> go.Figure:
     """Experiment 1: what one step takes at r = 1, by length."""
     figure, parts = go.Figure(), length_timings(report)
     for index, (name, timings) in enumerate(parts.items()):
@@ -115,7 +115,7 @@ def lengths_figure(report: Report) -> go.Figure:
     return laid_out(figure, y=log_axis("ms per step at r = 1, measured"))
 
 
-def length_timings(report: Report) -> dict[str, dict[int, Timing]]:
+def length_timings(report: ExperimentReport) -> dict[str, dict[int, Timing]]:
     """Seconds per step by length, of each part of a step at r = 1."""
     timed = report.of(LengthTimed)
     return {
@@ -127,7 +127,7 @@ def length_timings(report: Report) -> dict[str, dict[int, Timing]]:
     }
 
 
-def lengths_sentence(report: Report) -> str:
+def lengths_sentence(report: ExperimentReport) -> str:
     """How the times for copying and for attention grow."""
     growth, attention, step = length_timings(report).values()
     if not growth:
@@ -147,7 +147,7 @@ def lengths_sentence(report: Report) -> str:
     )
 
 
-def rejection_figure(report: Report) -> go.Figure:
+def rejection_figure(report: ExperimentReport) -> go.Figure:
     """Experiment 3: kept tokens per second over the share of rejected draft tokens, by way."""
     figure = go.Figure()
     for index, (way, rates) in enumerate(_rates_by_way(report).items()):
@@ -161,7 +161,7 @@ def rejection_figure(report: Report) -> go.Figure:
     )
 
 
-def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
+def _rates_by_way(report: ExperimentReport) -> dict[str, dict[float, Timing]]:
     """Tokens per second of each repeat, by way and share of rejected draft tokens."""
     timed = report.of(RejectionTimed)
     return {
@@ -172,7 +172,7 @@ def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
     }
 
 
-def rejection_sentence(report: Report) -> str:
+def rejection_sentence(report: ExperimentReport) -> str:
     """r* compared with concatenation, over all rejection rates."""
     pairs = rejection_pairs(report)
     if not pairs:
@@ -190,7 +190,7 @@ def rejection_sentence(report: Report) -> str:
     )
 
 
-def rejection_pairs(report: Report) -> dict[float, tuple[Timing, Timing]]:
+def rejection_pairs(report: ExperimentReport) -> dict[float, tuple[Timing, Timing]]:
     """By share of rejected draft tokens: the rates of r*, and of concatenating."""
     by_way = _rates_by_way(report)
     ours, theirs = by_way.get("r*", {}), by_way.get("concatenate and crop", {})
@@ -199,7 +199,7 @@ def rejection_pairs(report: Report) -> dict[float, tuple[Timing, Timing]]:
     }
 
 
-def tensor_memory_figure(report: Report) -> go.Figure:
+def tensor_memory_figure(report: ExperimentReport) -> go.Figure:
     """Peak bytes as a multiple of the bytes in use, over the length, one line per r."""
     figure = go.Figure()
     held = report.of(MemoryHeld)
@@ -219,7 +219,7 @@ def tensor_memory_figure(report: Report) -> go.Figure:
     return laid_out(figure)
 
 
-def tensor_memory_sentence(report: Report) -> str:
+def tensor_memory_sentence(report: ExperimentReport) -> str:
     """What the smallest and the largest r hold at the shortest length."""
     held = report.of(MemoryHeld)
     if not held:
@@ -245,7 +245,7 @@ def fit_sentence(costs: CostModel) -> str:
     )
 
 
-def fit_figure(report: Report) -> go.Figure:
+def fit_figure(report: ExperimentReport) -> go.Figure:
     """The points of the two fits."""
     figure = go.Figure()
     fitted = report.fitted

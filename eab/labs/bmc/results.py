@@ -17,7 +17,7 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
 
 
 @dataclass(frozen=True, slots=True)
-class Began(reports.Began):
+class ExperimentBegan(reports.Began):
     """The start of an experiment."""
 
     experiment: Experiment
@@ -100,13 +100,13 @@ class MemoryHeld:
 
 _Timed: TypeAlias = LengthTimed | RTimed | RejectionTimed | SizeTimed
 Point: TypeAlias = Calibration | LengthTimed | RTimed | RejectionTimed | SizeTimed | MemoryHeld
-ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
+ReportEvent: TypeAlias = ExperimentBegan | Progressed | Point | RunEnded
 
 
-class Report(reports.Report[Began, Point]):
+class ExperimentReport(reports.Report[ExperimentBegan, Point]):
     """One experiment so far."""
 
-    beginning = Began
+    beginning = ExperimentBegan
 
     @property
     def fitted(self) -> Calibration | None:
@@ -124,7 +124,7 @@ def overheads(points: Iterable[RTimed]) -> dict[int, Timing]:
     return timings_by((point.r, point.overhead) for point in points if point.padded)
 
 
-def predicted_r(report: Report) -> int | None:
+def predicted_r(report: ExperimentReport) -> int | None:
     """The measured r nearest to r*, which the calibration before the runs predicts."""
     timed, fitted = report.of(RTimed), report.of(Calibration)
     if not timed or not fitted:
@@ -133,7 +133,7 @@ def predicted_r(report: Report) -> int | None:
     return min((point.r for point in timed if point.padded), key=lambda r: abs(r - best))
 
 
-def prediction_errors(report: Report) -> dict[int, float]:
+def prediction_errors(report: ExperimentReport) -> dict[int, float]:
     """Predicted over measured overhead by r, without those lost in the noise."""
     timed, fitted = report.of(RTimed), report.fitted
     if fitted is None:
@@ -145,5 +145,5 @@ def prediction_errors(report: Report) -> dict[int, float]:
     }
 
 
-_FORMAT: Final = reports.ReportFormat(Report, "eab-bmc", 1, ReportEvent)
+_FORMAT: Final = reports.ReportFormat(ExperimentReport, "eab-bmc", 1, ReportEvent)
 dumps, load = _FORMAT.dumps, _FORMAT.load

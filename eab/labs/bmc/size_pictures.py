@@ -7,7 +7,7 @@ from eab.figures.charts import GREY, add_timings, laid_out, line_style, log_axis
 from eab.figures.drawing import go
 from eab.figures.timings import as_long, repeats_words
 from eab.formatting import listed
-from eab.labs.bmc.results import Report, SizeTimed
+from eab.labs.bmc.results import ExperimentReport, SizeTimed
 from eab.timing import NOTHING_YET, Timing, fastest, timings_by
 
 
@@ -30,7 +30,7 @@ class SizeResult:
         return all(timing.median > 0 for timing in self.overheads.values())
 
 
-def size_results(report: Report) -> list[SizeResult]:
+def size_results(report: ExperimentReport) -> list[SizeResult]:
     """One per model."""
     timed = report.of(SizeTimed)
     return [
@@ -43,7 +43,7 @@ def size_results(report: Report) -> list[SizeResult]:
     ]
 
 
-def sizes_figure(report: Report) -> go.Figure:
+def sizes_figure(report: ExperimentReport) -> go.Figure:
     """Overhead over r, as multiples of the best and of r*, without models lost in the noise."""
     figure = go.Figure()
     comparable = [result for result in size_results(report) if result.comparable]
@@ -62,7 +62,7 @@ def sizes_figure(report: Report) -> go.Figure:
     return laid_out(figure, y=log_axis("overhead as a multiple of the least"))
 
 
-def sizes_sentence(report: Report) -> str:
+def sizes_sentence(report: ExperimentReport) -> str:
     """How far the predicted r* is from the best r tried, per model."""
     results = size_results(report)
     if not results:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from eab.analysis.kv_demand import Demand, predicted_overhead
 from eab.caches.growth import Calibration, CostModel, overhead
-from eab.labs.bmc.results import Point, Report, RTimed, SizeTimed
+from eab.labs.bmc.results import ExperimentReport, Point, RTimed, SizeTimed
 
 
 def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None
     return pd.DataFrame(rows)
 
 
-def points_table(report: Report) -> pd.DataFrame:
+def points_table(report: ExperimentReport) -> pd.DataFrame:
     """A row per measured point; seconds and bytes."""
     fitted = report.fitted
     rows = [

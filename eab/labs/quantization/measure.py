@@ -22,9 +22,9 @@ from eab.formatting import counted
 from eab.labs.quantization import held_out
 from eab.labs.quantization.machine_speed import measure_machine
 from eab.labs.quantization.results import (
-    Began,
     FormatMeasured,
     FormatMissing,
+    FormatsBegan,
     FormatStep,
     ReportEvent,
 )
@@ -54,7 +54,7 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
     loaded = _with_rows(load, AS_LOADED)
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
-    yield Began(
+    yield FormatsBegan(
         *(card.name, card.dtype, describe_machine(card.device), card.layout, prompt, characters),
         *(sum(map(len, texts.held_out)), _threshold(), len(texts.known)),
     )

@@ -11,7 +11,7 @@ from eab.weight_formats import AS_LOADED
 
 
 @dataclass(frozen=True, slots=True)
-class Began(reports.Began):
+class FormatsBegan(reports.Began):
     """The start of a measurement."""
 
     layout: str  # of the weights as loaded
@@ -79,13 +79,13 @@ class FormatMissing:
 
 
 Point: TypeAlias = MachineMeasured | FormatMeasured | FormatMissing
-ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
+ReportEvent: TypeAlias = FormatsBegan | Progressed | Point | RunEnded
 
 
-class FormatReport(reports.Report[Began, Point]):
+class FormatReport(reports.Report[FormatsBegan, Point]):
     """One measurement so far."""
 
-    beginning = Began
+    beginning = FormatsBegan
 
     @property
     def formats(self) -> list[FormatMeasured]:

@@ -19,7 +19,7 @@ from eab.run import RunState, fold
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class QuestionResult:
     """What one way of sampling says about one question."""
 
     answer: str
@@ -30,12 +30,12 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SamplingResults:
     """One way of sampling, with a reading per question, in their order."""
 
     name: str
     config: BranchingConfig
-    readings: list[Reading]
+    readings: list[QuestionResult]
 
     @property
     def tokens(self) -> int:
@@ -53,21 +53,23 @@ class Answering:
     same: SameAnswer  # the rule that says which texts are the same answer, also for right and wrong
     prefixes: PrefixCache | None = None  # so that each question is computed once for all ways
 
-    def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
+    def ways(self, questions: Sequence[Question]) -> Iterator[tuple[SamplingResults, int]]:
         """Answer all questions; yield after each the current way and how many it has answered.
 
         All independent texts together are expected to take about the tokens of all trees.
         """
-        greedy = Way(GREEDY, replace(self.config, policy="greedy"), [])
-        tree = Way(TREE, self.config, [])
+        greedy = SamplingResults(GREEDY, replace(self.config, policy="greedy"), [])
+        tree = SamplingResults(TREE, self.config, [])
         for way in (greedy, tree):
             yield from self._answered(way, questions)
         per_text = math.fsum(reading.tokens_per_text for reading in tree.readings)
         texts = max(1, round(tree.tokens / per_text)) if per_text else 1
         config = replace(self.config, policy="independent", max_paths=texts)
-        yield from self._answered(Way(INDEPENDENT, config, []), questions)
+        yield from self._answered(SamplingResults(INDEPENDENT, config, []), questions)
 
-    def _answered(self, way: Way, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
+    def _answered(
+        self, way: SamplingResults, questions: Sequence[Question]
+    ) -> Iterator[tuple[SamplingResults, int]]:
         for number, question in enumerate(questions):
             # Another seed each, or the same random numbers would decide all questions.
             config = replace(way.config, seed=(way.config.seed + number) % 2**31)
@@ -77,7 +79,7 @@ class Answering:
             way.readings.append(self._reading(question, run))
             yield way, number + 1
 
-    def _reading(self, question: Question, run: RunState) -> Reading:
+    def _reading(self, question: Question, run: RunState) -> QuestionResult:
         answers = group_answers(run, self.part, self.same)
         top = answers.ranked[0]
         right = any(self.same(question.prompt, top.text, known) for known in question.answers)
@@ -94,4 +96,6 @@ class Answering:
         tokens = run.tokens_needed() - len(run.started.prompt_tokens)
         # The last token of a text does not go through the model.
         per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
-        return Reading(top.text, right if question.answers else None, tokens, per_text, scores)
+        return QuestionResult(
+            top.text, right if question.answers else None, tokens, per_text, scores
+        )

@@ -6,15 +6,15 @@ from typing import Final
 import numpy as np
 
 from eab.errors import QuestionsError
-from eab.labs.tuning.answering import Way
+from eab.labs.tuning.answering import SamplingResults
 from eab.labs.tuning.evaluation_report import (
     GREEDY,
     INDEPENDENT,
     SEMANTIC,
     TREE,
     EntropyError,
+    EvaluationReport,
     Gain,
-    Report,
     ScoreRow,
 )
 from eab.labs.tuning.questions import Question
@@ -28,7 +28,7 @@ _OF_GREEDY: Final = {
 }
 
 
-def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
+def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> EvaluationReport:
     """Compare the ways by whether the greedy answer is right; QuestionsError if all or none are."""
     by_name = {way.name: way for way in ways}
     facts = [at for at, question in enumerate(questions) if question.answers]
@@ -43,7 +43,7 @@ def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
     rows = [] if one_sided else _score_rows(ways, facts, wrong)
     gains = [] if one_sided else _gains(by_name, facts, wrong)
     errors, error_gain = _entropy_errors(by_name, questions, chances)
-    return Report(
+    return EvaluationReport(
         len(facts),
         int(wrong.sum()),
         len(chances),
@@ -56,7 +56,9 @@ def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
     )
 
 
-def _score_rows(ways: Sequence[Way], facts: Sequence[int], wrong: Flags) -> list[ScoreRow]:
+def _score_rows(
+    ways: Sequence[SamplingResults], facts: Sequence[int], wrong: Flags
+) -> list[ScoreRow]:
     rows = []
     for way in ways:
         every = {name: name for name in way.readings[0].scores}
@@ -73,7 +75,7 @@ def _score_rows(ways: Sequence[Way], facts: Sequence[int], wrong: Flags) -> list
     return rows
 
 
-def _gains(by_name: dict[str, Way], facts: Sequence[int], wrong: Flags) -> list[Gain]:
+def _gains(by_name: dict[str, SamplingResults], facts: Sequence[int], wrong: Flags) -> list[Gain]:
     gains = []
     for name in by_name[TREE].readings[0].scores:
         ours, theirs = (_scores(by_name[way], name, facts) for way in (TREE, INDEPENDENT))
@@ -94,7 +96,7 @@ def _auroc_gain(ours: Values, theirs: Values, wrong: Flags) -> Interval:
 
 
 def _entropy_errors(
-    by_name: dict[str, Way], questions: Sequence[Question], chances: Sequence[int]
+    by_name: dict[str, SamplingResults], questions: Sequence[Question], chances: Sequence[int]
 ) -> tuple[tuple[EntropyError, ...], Interval | None]:
     if not chances:
         return (), None
@@ -110,5 +112,5 @@ def _mean(values: Values) -> Interval:
     return bootstrap(lambda at: float(values[at].mean()), len(values))
 
 
-def _scores(way: Way, name: str, places: Sequence[int]) -> Values:
+def _scores(way: SamplingResults, name: str, places: Sequence[int]) -> Values:
     return np.array([way.readings[at].scores[name] for at in places])

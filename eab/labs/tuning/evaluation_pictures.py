@@ -2,7 +2,7 @@
 
 from eab.figures.charts import BLUE, laid_out
 from eab.figures.drawing import go
-from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, Report
+from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
 
 _LOOKS = {  # by way of sampling; shapes as a second cue
     TREE: {"color": BLUE, "symbol": "circle"},
@@ -11,7 +11,7 @@ _LOOKS = {  # by way of sampling; shapes as a second cue
 }
 
 
-def evaluation_figure(found: Report) -> go.Figure:
+def evaluation_figure(found: EvaluationReport) -> go.Figure:
     """The AUROC of each score for each way of sampling, with its bootstrap interval."""
     figure = go.Figure()
     for way, look in _LOOKS.items():

@@ -40,7 +40,7 @@ class EntropyError:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """The results of an evaluation."""
 
     facts: int
@@ -56,7 +56,7 @@ class Report:
     error_gain: Interval | None
 
 
-def report_rows(found: Report) -> list[tuple[str, ...]]:
+def report_rows(found: EvaluationReport) -> list[tuple[str, ...]]:
     """A row per score and way of sampling, under ROW_HEADINGS."""
     return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in found.rows]
 
@@ -66,7 +66,7 @@ def written(interval: Interval) -> str:
     return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
-def verdict(found: Report) -> str:
+def verdict(found: EvaluationReport) -> str:
     """Whether the tree helps, in plain sentences; a difference within its interval is none."""
     words = []
     gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)

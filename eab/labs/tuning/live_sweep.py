@@ -11,7 +11,7 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.recommendation import MOST_REFINEMENTS, Wanted, next_threshold
-from eab.labs.tuning.report import Began, ReportEvent, plan_of
+from eab.labs.tuning.report import ReportEvent, SweepBegan, plan_of
 from eab.labs.tuning.sweeping import SweepStep, sweep, sweep_with
 from eab.models.base import LanguageModel
 from eab.models.machine import describe_machine
@@ -38,7 +38,7 @@ def report_sweep(
                     "makes all cells"
                 )
             card, plan = model.card, plan_of(prompts, grid)
-            yield Began(card.full_name, card.dtype, machine, step.total, plan, len(step.cells))
+            yield SweepBegan(card.full_name, card.dtype, machine, step.total, plan, len(step.cells))
         yield from step.cells
         failures += step.failures
         yield Progressed((step.done + step.failed) / step.total, _words(step))
@@ -60,7 +60,7 @@ def report_pilot(
     executor = InProcess(model, how, remember=True)
     cells, failures = list[Cell](), list[str]()
     machine, total = describe_machine(model.card.device), plan_of(prompts, grid).cells
-    yield Began(model.card.full_name, model.card.dtype, machine, total)
+    yield SweepBegan(model.card.full_name, model.card.dtype, machine, total)
     varied, shown = grid.varied, ""
     for number in range(1 + MOST_REFINEMENTS):
         for step in sweep_with(executor, prompts, replace(grid, varied=varied), None, how):

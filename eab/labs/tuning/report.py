@@ -41,7 +41,7 @@ def plan_of(prompts: Sequence[TuningPrompt], grid: Grid) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Began(reports.Began):
+class SweepBegan(reports.Began):
     """The start of a sweep."""
 
     cells: Count
@@ -49,13 +49,13 @@ class Began(reports.Began):
     known: Count = 0  # cells that a stopped sweep had already, made here or elsewhere
 
 
-ReportEvent: TypeAlias = Began | Progressed | Cell | RunEnded
+ReportEvent: TypeAlias = SweepBegan | Progressed | Cell | RunEnded
 
 
-class TuningReport(reports.Report[Began, Cell]):
+class TuningReport(reports.Report[SweepBegan, Cell]):
     """A sweep so far."""
 
-    beginning = Began
+    beginning = SweepBegan
     point = "cell"
 
     @property
@@ -99,7 +99,11 @@ class _SweepFormat(reports.ReportFormat[TuningReport]):
         return self.head | {"began": asdict(report.began), "columns": COLUMNS}
 
     def events_in(self, content: dict[str, Any]) -> Iterable[ReportEvent]:
-        began, columns, rows = read(content["began"], Began), content["columns"], content["cells"]
+        began, columns, rows = (
+            read(content["began"], SweepBegan),
+            content["columns"],
+            content["cells"],
+        )
         if max(began.cells, len(rows)) > MAX_CELLS:
             raise RecordError(f"it has more than {MAX_CELLS:,} cells")
         if began.plan is not None:

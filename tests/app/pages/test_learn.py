@@ -5,7 +5,7 @@ from lesson_sources import SMALL
 from page_walk import Tab, opened
 
 from app.server import lesson_shelf
-from app.state.what_if import Asked
+from app.state.what_if import WhatIfSettings
 from eab.errors import LessonError
 
 
@@ -55,7 +55,7 @@ def test_a_step_may_set_the_threshold_and_the_next_one_takes_it_back() -> None:
 def test_an_exercise_is_checked_on_what_the_user_did_to_the_board_or_to_sliders() -> None:
     page = opened("learn", lesson="tokens", stage=5)
     assert not page.success
-    page.remember(lesson_what_if=Asked("lesson-coin.eab", 0.9, 4))
+    page.remember(lesson_what_if=WhatIfSettings("lesson-coin.eab", 0.9, 4))
     assert [one.value for one in page.success] == ["Solved."]
     assert page.selectbox(key="lesson_list").format_func("tokens") == "1. What the model says ✓"
     page = opened("learn", lesson="kv-cache", stage=5)

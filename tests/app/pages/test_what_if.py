@@ -10,7 +10,7 @@ import pytest
 from made_runs import bundled
 from page_walk import Tab, opened
 
-from app.state.what_if import Asked
+from app.state.what_if import WhatIfSettings
 from eab.config import AllocationStep
 from eab.events import RowsAllocated
 from eab.figures.memory_captions import memory_sentence
@@ -31,7 +31,7 @@ def ask(
     page: Tab, threshold: float | None, r: AllocationStep | None = None, name: str = "market"
 ) -> Tab:
     step = RECORDED.config.r if r is None else r
-    return page.remember(what_if=Asked(f"recorded-{name}.eab", threshold, step))
+    return page.remember(what_if=WhatIfSettings(f"recorded-{name}.eab", threshold, step))
 
 
 def test_a_higher_threshold_prunes_the_tree_at_once_and_reset_brings_it_back(page: Tab) -> None:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.server import classroom
-from app.server.class_questions import MOST_OPTIONS, Question
+from app.server.class_questions import MOST_OPTIONS, ClassQuestion
 from app.server.classes import Classes
 from app.server.classroom import CODE_SIGNS, ENDS_AFTER, ENDS_EMPTY_AFTER, Classroom
 from app.server.kept_classes import KeptClasses
 from eab.errors import ClassError
 
-COIN = Question("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)
+COIN = ClassQuestion("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)
 
 
 class Door:
@@ -111,7 +111,7 @@ def test_an_answer_may_change_until_the_reveal(door: Door, room: Classroom) -> N
     room.reveal(room.key)
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
-    room.ask(room.key, Question("Will the text fork here?", ("Yes", "No")))
+    room.ask(room.key, ClassQuestion("Will the text fork here?", ("Yes", "No")))
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
     asked = room.state.question
@@ -132,7 +132,7 @@ def test_the_file_has_every_question_and_no_formula(door: Door, room: Classroom)
     room.ask(room.key, COIN)
     room.answer("ada", 1, 1)
     room.reveal(room.key)
-    room.ask(room.key, Question("=HYPERLINK(1)", ("+1", 'a, "b"')))
+    room.ask(room.key, ClassQuestion("=HYPERLINK(1)", ("+1", 'a, "b"')))
     rows = list(csv.reader(io.StringIO(room.csv(room.key))))
     assert rows[1:] == [
         ["1", COIN.text, "", " heads", "0", "0.750000", "true", "true"],
@@ -198,7 +198,7 @@ def test_a_wrong_question_is_refused_in_words(
     text: str, options: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(ClassError, match=words):
-        Question(text, options)
+        ClassQuestion(text, options)
 
 
 def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
@@ -313,7 +313,7 @@ def test_counts_are_those_of_the_last_answers(
 ) -> None:
     door = Door()
     room = door.room
-    room.ask(room.key, Question("Which?", tuple(map(str, range(options)))))
+    room.ask(room.key, ClassQuestion("Which?", tuple(map(str, range(options)))))
     last: dict[str, int] = {}
     for name, option, joins in answers:
         if joins:

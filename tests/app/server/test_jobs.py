@@ -14,7 +14,7 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, run_job
 from eab.errors import LimitError
 from eab.labs.batching.job import serving_job
-from eab.labs.batching.results import Asked, Workload
+from eab.labs.batching.results import ServingRequest, Workload
 from eab.labs.quantization.job import formats_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
@@ -45,7 +45,7 @@ def prompts(*texts: str) -> list[TuningPrompt]:
     [
         run_job(LONG, SMALL, "any"),
         comparison_job(LONG, SMALL, "any", cache_variants()),
-        serving_job(Workload((Asked(SHORT, 2), Asked(LONG, 2))), "any"),
+        serving_job(Workload((ServingRequest(SHORT, 2), ServingRequest(LONG, 2))), "any"),
         sweep_job("sweep", Grid({"max_paths": [2, 4]}, SMALL), prompts(SHORT, LONG), "any"),
         formats_job(LONG, "any"),
     ],

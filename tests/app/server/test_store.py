@@ -21,7 +21,7 @@ from app.server.store import RUNS, default_store
 from app.server.sweep_store import SWEEPS, default_sweep_store
 from eab.errors import RecordError, StoreError
 from eab.events import RunEnded
-from eab.labs.tuning.report import Began, TuningReport, dumps
+from eab.labs.tuning.report import SweepBegan, TuningReport, dumps
 
 EVENTS = tuple(bundled("coin"))
 Store = NamedStore[Any]
@@ -29,7 +29,7 @@ Store = NamedStore[Any]
 
 def report(cells: int = 3) -> TuningReport:
     made = TuningReport()
-    made.apply(Began("tiny", "float32", "a machine", cells))
+    made.apply(SweepBegan("tiny", "float32", "a machine", cells))
     for seed in range(cells):
         made.apply(cell(0.5, seed, correct=0.5, brier=0.25))
     made.apply(RunEnded(0, "finished"))

@@ -7,13 +7,13 @@ from made_runs import run_of
 
 from eab.errors import PromptError
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Workload
+from eab.labs.batching.results import WAYS, BatchingComparison, ServingRequest, Workload
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 
 STORY = "The sun was hot, so the children"
 LENGTHS = (4, 20, 5, 6, 20)
-WORKLOAD = Workload(tuple(Asked(STORY, length) for length in LENGTHS), slots=2, repeats=1)
+WORKLOAD = Workload(tuple(ServingRequest(STORY, length) for length in LENGTHS), slots=2, repeats=1)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_what_is_held_is_what_the_runs_measured(found: BatchingComparison) -> No
 
 
 def test_repeats_alternate(model: HuggingFaceModel) -> None:
-    few = tuple(Asked(STORY, length) for length in (2, 4, 3))
+    few = tuple(ServingRequest(STORY, length) for length in (2, 4, 3))
     found = compared(model, replace(WORKLOAD, requests=few, repeats=2))
     assert [one.way for one in found.points] == [*WAYS, WAYS[1], WAYS[2], WAYS[0]]
     first, second = found.schedules("continuous")
@@ -80,7 +80,7 @@ def test_repeats_alternate(model: HuggingFaceModel) -> None:
 
 
 def test_requests_with_several_paths_fork(model: HuggingFaceModel) -> None:
-    few = tuple(Asked(STORY, length) for length in (4, 8, 6))
+    few = tuple(ServingRequest(STORY, length) for length in (4, 8, 6))
     found = compared(model, replace(WORKLOAD, requests=few, max_paths=4))
     assert found.differing == 0
     assert any(len(run.leaves()) > 1 for run in found.runs)
@@ -89,6 +89,8 @@ def test_requests_with_several_paths_fork(model: HuggingFaceModel) -> None:
 
 
 def test_a_prompt_that_is_too_long_ends_the_comparison(model: HuggingFaceModel) -> None:
-    long = replace(WORKLOAD, requests=(Asked(STORY, 4), Asked("and on " * 280, 256)))
+    long = replace(
+        WORKLOAD, requests=(ServingRequest(STORY, 4), ServingRequest("and on " * 280, 256))
+    )
     with pytest.raises(PromptError):
         compared(model, long)

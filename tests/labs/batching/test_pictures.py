@@ -2,11 +2,18 @@
 
 import pytest
 
-from eab.analysis.schedule import ScheduledPass, Served
+from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.events import RunEnded
 from eab.figures.serving_now import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
 from eab.labs.batching.pictures import AXES, batching_figure
-from eab.labs.batching.results import Asked, BatchingComparison, Began, Way, WayServed, Workload
+from eab.labs.batching.results import (
+    BatchingComparison,
+    ServingBegan,
+    ServingRequest,
+    Way,
+    WayServed,
+    Workload,
+)
 from eab.labs.batching.sentences import (
     MEASURES,
     agreement_sentence,
@@ -29,7 +36,7 @@ SINGLE: list[Parts] = [[(0, 0, 4)], [(1, 0, 4)], [(1, 0, 0)], [(1, 0, 0)], [(2, 
 def passes(parts: list[Parts], seconds: float, kv_bytes: int = 1024) -> tuple[ScheduledPass, ...]:
     found = []
     for served in parts:
-        new = tuple(Served(run, slot, fed, 0 if fed else 1, 1, 1) for run, slot, fed in served)
+        new = tuple(RunInPass(run, slot, fed, 0 if fed else 1, 1, 1) for run, slot, fed in served)
         found.append(ScheduledPass(seconds, kv_bytes * len(new), new))
     return tuple(found)
 
@@ -43,9 +50,9 @@ def compared(
     """A comparison with these seconds per pass, one number per repeat."""
     ways = served or {"continuous": CONTINUOUS, "static batches": STATIC, "one by one": SINGLE}
     found = BatchingComparison()
-    asked = tuple(Asked(f"prompt <{number}>", 3) for number in range(3))
+    asked = tuple(ServingRequest(f"prompt <{number}>", 3) for number in range(3))
     repeats = max(map(len, times.values()))
-    found.apply(Began("model", "float32", "machine", Workload(asked, slots, repeats)))
+    found.apply(ServingBegan("model", "float32", "machine", Workload(asked, slots, repeats)))
     for way, repeated in times.items():
         for seconds in repeated:
             found.apply(WayServed(way, passes(ways[way], seconds), differing))
@@ -159,7 +166,7 @@ def test_the_figure_draws_all_ways_on_one_axis(across: str) -> None:
 
 def timed(*ends: float) -> list[TimedPass]:
     """Passes of half a second that ended at these moments, of run 3 in slot 0 and run 4 in 1."""
-    record = ScheduledPass(0.5, 2048, (Served(3, 0, 0, 2, 1, 2), Served(4, 1, 0, 1, 1, 1)))
+    record = ScheduledPass(0.5, 2048, (RunInPass(3, 0, 0, 2, 1, 2), RunInPass(4, 1, 0, 1, 1, 1)))
     return [TimedPass(end, record) for end in ends]
 
 

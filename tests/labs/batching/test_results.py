@@ -2,7 +2,7 @@
 
 import pytest
 
-from eab.analysis.schedule import ScheduledPass, Served
+from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.errors import ConfigError
 from eab.events import Progressed, RunEnded
 from eab.labs.batching.results import (
@@ -10,26 +10,26 @@ from eab.labs.batching.results import (
     MAX_PROMPT,
     MAX_REQUESTS,
     WAYS,
-    Asked,
     BatchingComparison,
-    Began,
+    ServingBegan,
+    ServingRequest,
     Way,
     WayServed,
     Workload,
 )
 from eab.timing import Timing
 
-ASKED = tuple(Asked(f"prompt {number}", 8) for number in range(5))
+ASKED = tuple(ServingRequest(f"prompt {number}", 8) for number in range(5))
 
 
 def served(way: Way, seconds: float) -> WayServed:
-    return WayServed(way, (ScheduledPass(seconds, 10, (Served(0, 0, 3, 0, 1, 1),)),), 0)
+    return WayServed(way, (ScheduledPass(seconds, 10, (RunInPass(0, 0, 3, 0, 1, 1),)),), 0)
 
 
 def comparison(*servings: WayServed) -> BatchingComparison:
     found = BatchingComparison()
     for event in (
-        Began("model", "float32", "machine", Workload(ASKED, slots=2)),
+        ServingBegan("model", "float32", "machine", Workload(ASKED, slots=2)),
         Progressed(0.5, "half"),
         *servings,
         RunEnded(0, "finished"),
@@ -43,10 +43,19 @@ def comparison(*servings: WayServed) -> BatchingComparison:
     [
         ({"requests": ()}, "0 requests were given; choose from 1 to 32"),
         ({"requests": ASKED * 7}, "35 requests were given; choose from 1 to 32"),
-        ({"requests": (Asked("  ", 8),)}, "the prompt of request 1 has 2 characters"),
-        ({"requests": (*ASKED, Asked("x" * (MAX_PROMPT + 1), 8))}, "the prompt of request 6"),
-        ({"requests": (Asked("x", 0),)}, "request 1 asks for 0 new tokens; choose from 1 to 256"),
-        ({"requests": (Asked("x", MAX_NEW_TOKENS + 1),)}, "request 1 asks for 257 new tokens"),
+        ({"requests": (ServingRequest("  ", 8),)}, "the prompt of request 1 has 2 characters"),
+        (
+            {"requests": (*ASKED, ServingRequest("x" * (MAX_PROMPT + 1), 8))},
+            "the prompt of request 6",
+        ),
+        (
+            {"requests": (ServingRequest("x", 0),)},
+            "request 1 asks for 0 new tokens; choose from 1 to 256",
+        ),
+        (
+            {"requests": (ServingRequest("x", MAX_NEW_TOKENS + 1),)},
+            "request 1 asks for 257 new tokens",
+        ),
         ({"slots": 0}, "0 slots were given; choose from 1 to 8"),
         ({"repeats": 10}, "10 repeats were given; choose from 1 to 9"),
         ({"max_paths": 9}, "9 paths were given; choose from 1 to 8"),
@@ -58,7 +67,7 @@ def test_what_cannot_be_served_is_explained(values: dict[str, object], words: st
 
 
 def test_the_largest_workload_is_allowed() -> None:
-    largest = Workload((Asked("x" * MAX_PROMPT, MAX_NEW_TOKENS),) * MAX_REQUESTS, 8, 9, 8)
+    largest = Workload((ServingRequest("x" * MAX_PROMPT, MAX_NEW_TOKENS),) * MAX_REQUESTS, 8, 9, 8)
     assert largest.config(largest.requests[0]).max_paths == 8
 
 

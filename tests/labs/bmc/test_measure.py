@@ -9,14 +9,21 @@ from eab.caches.shape import KVShape
 from eab.events import Progressed
 from eab.labs.bmc.measure import copy_against_compute, other_sizes, r_grid, sensitivity_to_r
 from eab.labs.bmc.rejection import rejected_drafts
-from eab.labs.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
+from eab.labs.bmc.results import (
+    ExperimentReport,
+    LengthTimed,
+    RejectionTimed,
+    RTimed,
+    SizeTimed,
+    predicted_r,
+)
 
 SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("cpu"), group=1)
 ROWS, REPEATS = 8, 3
 
 
-def collected(events) -> Report:
-    report = Report()
+def collected(events) -> ExperimentReport:
+    report = ExperimentReport()
     for event in events:
         report.apply(event)
     return report

@@ -8,9 +8,9 @@ from eab.caches.growth import CacheWorkload, Calibration, CostModel
 from eab.labs.bmc import pictures as figures
 from eab.labs.bmc import size_pictures as sizes
 from eab.labs.bmc.results import (
+    ExperimentReport,
     LengthTimed,
     RejectionTimed,
-    Report,
     RTimed,
     SizeTimed,
     predicted_r,
@@ -27,9 +27,9 @@ WIDE = (0.5, 0.6, 0.6, 1.0, 1.4, 1.4, 1.5)
 
 def growth_report(
     seconds: Mapping[int, float], offsets: Sequence[float] | Mapping[int, Sequence[float]] = AROUND
-) -> Report:
+) -> ExperimentReport:
     """Repeats whose overhead at r is about this long."""
-    report = Report()
+    report = ExperimentReport()
     report.apply(FITTED)
     spreads = offsets if isinstance(offsets, Mapping) else dict.fromkeys(seconds, offsets)
     for number in range(len(next(iter(spreads.values())))):
@@ -82,7 +82,7 @@ def test_the_line_over_r_has_error_bars():
 
 
 def test_lengths_are_medians():
-    report = Report()
+    report = ExperimentReport()
     for factor in AROUND:
         report.apply(LengthTimed(64, 0.001 * factor, 0.002 * factor, 0.004 * factor))
         report.apply(LengthTimed(128, 0.003 * factor, 0.004 * factor, None))
@@ -93,8 +93,8 @@ def test_lengths_are_medians():
     assert [len(trace.x) for trace in figures.lengths_figure(report).data] == [2, 2, 1]
 
 
-def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Report:
-    report = Report()
+def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> ExperimentReport:
+    report = ExperimentReport()
     for factor in offsets:
         for way, seconds in {"r*": ours, "concatenate and crop": theirs}.items():
             report.apply(RejectionTimed(0.5, way, 4, 10, 100, 0.0, seconds * factor))
@@ -111,7 +111,7 @@ def test_rejected_drafts_are_compared_where_a_difference_was_measured():
 
 
 def test_other_shapes_are_compared_where_a_difference_was_measured():
-    report = Report()
+    report = ExperimentReport()
     for factor in AROUND:
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))

@@ -5,10 +5,10 @@ import pytest
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization import roofline_picture as roofline
 from eab.labs.quantization.results import (
-    Began,
     FormatMeasured,
     FormatMissing,
     FormatReport,
+    FormatsBegan,
     FormatStep,
     MachineMeasured,
 )
@@ -30,7 +30,7 @@ def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMe
 
 def report(*formats: FormatMeasured) -> FormatReport:
     made = FormatReport()
-    made.apply(Began("tiny", "float32", "a machine", "plain", "A", 900, 300, 0.65, 0))
+    made.apply(FormatsBegan("tiny", "float32", "a machine", "plain", "A", 900, 300, 0.65, 0))
     made.apply(MachineMeasured((2**30, 2**30), (2.0**33, 2.0**33)))
     for measured in formats:
         made.apply(measured)

@@ -10,7 +10,7 @@ from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
-from eab.labs.tuning.answering import Answering, Reading, Way
+from eab.labs.tuning.answering import Answering, QuestionResult, SamplingResults
 from eab.labs.tuning.evaluation import report
 from eab.labs.tuning.evaluation_pictures import evaluation_figure
 from eab.labs.tuning.evaluation_report import (
@@ -18,8 +18,8 @@ from eab.labs.tuning.evaluation_report import (
     INDEPENDENT,
     SEMANTIC,
     TREE,
+    EvaluationReport,
     Gain,
-    Report,
     ScoreRow,
     verdict,
 )
@@ -36,21 +36,21 @@ SCORES = {
 QUESTIONS = [Question(f"q{number}", ("right",), {}, "") for number in range(60)]
 
 
-def readings(entropies: list[float], tokens: int) -> list[Reading]:
+def readings(entropies: list[float], tokens: int) -> list[QuestionResult]:
     """Every third answer is wrong."""
     return [
-        Reading("x", number % 3 != 0, tokens, 1.5, SCORES | {SEMANTIC: value})
+        QuestionResult("x", number % 3 != 0, tokens, 1.5, SCORES | {SEMANTIC: value})
         for number, value in enumerate(entropies)
     ]
 
 
-def ways(tree: list[float], independent: list[float]) -> list[Way]:
+def ways(tree: list[float], independent: list[float]) -> list[SamplingResults]:
     config = BranchingConfig()
     two_texts = replace(config, policy="independent", max_paths=2)
     return [
-        Way(GREEDY, replace(config, policy="greedy"), readings([0.0] * 60, 2)),
-        Way(TREE, config, readings(tree, 3)),
-        Way(INDEPENDENT, two_texts, readings(independent, 4)),
+        SamplingResults(GREEDY, replace(config, policy="greedy"), readings([0.0] * 60, 2)),
+        SamplingResults(TREE, config, readings(tree, 3)),
+        SamplingResults(INDEPENDENT, two_texts, readings(independent, 4)),
     ]
 
 
@@ -79,8 +79,8 @@ def test_nothing_to_compare_is_refused_in_words() -> None:
         report(QUESTIONS, right)
 
 
-def answered(answering: Answering, questions: list[Question]) -> list[Way]:
-    found: dict[str, Way] = {}
+def answered(answering: Answering, questions: list[Question]) -> list[SamplingResults]:
+    found: dict[str, SamplingResults] = {}
     for way, count in answering.ways(questions):
         found[way.name] = way
         assert len(way.readings) == count
@@ -121,7 +121,7 @@ def test_the_embedded_model_knows_france_and_not_every_capital() -> None:
     assert report(questions, found).wrong == 1
 
 
-def recorded(gain: Interval, best: float) -> Report:
+def recorded(gain: Interval, best: float) -> EvaluationReport:
     rows = tuple(
         ScoreRow(way, score, Interval(value, value - 0.05, value + 0.02), Interval(0.9, 0.8, 1.0))
         for way, score, value in (
@@ -132,7 +132,7 @@ def recorded(gain: Interval, best: float) -> Report:
     )
     tokens = {"greedy": 100, "tree": 1000, "independent": 1100}
     gains = (Gain("semantic entropy", gain),)
-    return Report(50, 10, 0, tokens, 6, rows, gains, (), None)
+    return EvaluationReport(50, 10, 0, tokens, 6, rows, gains, (), None)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 from eab.labs.tuning.questions import Question
-from eab.labs.tuning.report import Began, TuningReport, dumps, loads, plan_of
+from eab.labs.tuning.report import SweepBegan, TuningReport, dumps, loads, plan_of
 from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
     made = TuningReport()
-    for event in (Began("tiny", "float32", "a machine", 2), cell(0.5, 1), cell(0.9, 2, "b")):
+    for event in (SweepBegan("tiny", "float32", "a machine", 2), cell(0.5, 1), cell(0.9, 2, "b")):
         made.apply(event)
     made.apply(RunEnded(0, "finished"))
     return made
@@ -67,7 +67,7 @@ def stopped(cells: int = 1) -> TuningReport:
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
     prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
     made = TuningReport()
-    made.apply(Began("tiny", "float32", "a machine", 4, plan_of(prompts, grid)))
+    made.apply(SweepBegan("tiny", "float32", "a machine", 4, plan_of(prompts, grid)))
     for seed in range(cells):
         made.apply(cell(0.5, seed))
     made.apply(RunEnded(0, "stopped"))
@@ -190,7 +190,7 @@ def content() -> dict[str, Any]:
         for prompt in "ab"
         for seed in (1, 2)
     ]
-    for event in (Began("tiny", "float32", "a machine", 8), *cells, RunEnded(0, "finished")):
+    for event in (SweepBegan("tiny", "float32", "a machine", 8), *cells, RunEnded(0, "finished")):
         made.apply(event)
     return content_of(made)
 

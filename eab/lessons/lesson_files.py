@@ -12,8 +12,17 @@ from msgspec import Meta
 from eab.errors import LessonError
 from eab.formatting import counted, quoted
 from eab.lessons.calculators import CALCULATORS
-from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Reading, Script, Section, Step
-from eab.lessons.measures import Quantity, parse
+from eab.lessons.lesson import (
+    ExerciseSection,
+    Goal,
+    Lesson,
+    QuestionSection,
+    ReadingSection,
+    Script,
+    Section,
+    StepSection,
+)
+from eab.lessons.measures import LessonQuantity, parse
 from eab.lessons.pictures import PICTURES
 from eab.lessons.sources import PARTS, Source
 from eab.record.typed_json import NotDeclaredError, read
@@ -185,7 +194,7 @@ def _section(part: _Part) -> Section:
     if not part.kind:
         if not part.before:
             raise LessonError(f"{where} is empty")
-        return Reading(part.title, part.before)
+        return ReadingSection(part.title, part.before)
     given = _read(_toml(part.script, f"the script of {where}"), _SCRIPTS[part.kind], where)
     script = Script(**{each.name: getattr(given, each.name) for each in fields(Script)})
     _check_script(script, where)
@@ -195,7 +204,7 @@ def _section(part: _Part) -> Section:
         return _question(part, script, given, where)
     if isinstance(given, _Task):
         return _exercise(part, script, given, where)
-    return Step(part.title, "\n\n".join(filter(None, (part.before, part.after))), script)
+    return StepSection(part.title, "\n\n".join(filter(None, (part.before, part.after))), script)
 
 
 def _read(table: dict[str, Any], kind: type[_T], where: str) -> _T:
@@ -219,15 +228,15 @@ def _check_script(script: Script, where: str) -> None:
         )
 
 
-def _question(part: _Part, script: Script, guess: _Guess, where: str) -> Question:
+def _question(part: _Part, script: Script, guess: _Guess, where: str) -> QuestionSection:
     if list(guess.bounds) != sorted(set(guess.bounds)):
         raise LessonError(f"{where}: bounds must ascend, such as [0.1, 0.5, 1]")
     _check_explained(part, where)
     quantity = _quantity(guess.measure, where)
-    return Question(part.title, part.before, script, quantity, guess.bounds, part.after)
+    return QuestionSection(part.title, part.before, script, quantity, guess.bounds, part.after)
 
 
-def _exercise(part: _Part, script: Script, task: _Task, where: str) -> Exercise:
+def _exercise(part: _Part, script: Script, task: _Task, where: str) -> ExerciseSection:
     if task.calculator and task.calculator not in CALCULATORS:
         raise LessonError(
             f"{where}: calculator is {quoted(task.calculator)}; it must be one of: "
@@ -243,7 +252,7 @@ def _exercise(part: _Part, script: Script, task: _Task, where: str) -> Exercise:
         _goal(goal, task.calculator, f"{where}, goal {number}")
         for number, goal in enumerate(task.goals, 1)
     )
-    return Exercise(part.title, part.before, script, task.calculator, goals, part.after)
+    return ExerciseSection(part.title, part.before, script, task.calculator, goals, part.after)
 
 
 def _check_explained(part: _Part, where: str) -> None:
@@ -271,7 +280,7 @@ def _goal(goal: _Goal, calculator: str, where: str) -> Goal:
     return Goal(quantity, low, high, goal.relative)
 
 
-def _quantity(measure: str, where: str) -> Quantity:
+def _quantity(measure: str, where: str) -> LessonQuantity:
     try:
         return parse(measure)
     except LessonError as error:
@@ -282,17 +291,18 @@ def _check_order(sections: tuple[Section, ...]) -> None:
     def count(kind: type) -> int:
         return sum(isinstance(section, kind) for section in sections)
 
-    if count(Step) not in STEPS:
+    steps = count(StepSection)
+    if steps not in STEPS:
         raise LessonError(
-            f"there are {counted(count(Step), 'step')}; a lesson has {STEPS[0]} to {STEPS[-1]}"
+            f"there are {counted(steps, 'step')}; a lesson has {STEPS[0]} to {STEPS[-1]}"
         )
-    for kind, name in ((Question, "predict"), (Exercise, "exercise")):
+    for kind, name in ((QuestionSection, "predict"), (ExerciseSection, "exercise")):
         if count(kind) != 1:
             raise LessonError(
                 f"there are {counted(count(kind), 'section')} with a script {name!r}; a lesson has "
                 "one"
             )
-    readings = [isinstance(section, Reading) for section in sections]
+    readings = [isinstance(section, ReadingSection) for section in sections]
     if sum(readings) != 1 or not readings[-1]:
         raise LessonError("only the last section has no script: it names the code and the papers")
 
@@ -304,7 +314,7 @@ def sources_of(lesson: Lesson) -> set[Source]:
 
 def _of_pictures(lesson: Lesson) -> Iterator[Source]:
     for section in lesson.sections:
-        if not isinstance(section, Reading):
+        if not isinstance(section, ReadingSection):
             name = section.script.picture
             yield PICTURES[name].source if name else "run"
 
@@ -314,7 +324,7 @@ def _of_numbers(lesson: Lesson) -> Iterator[Source]:
         yield from _parts(quantity)
 
 
-def _parts(quantity: Quantity) -> Iterator[Source]:
+def _parts(quantity: LessonQuantity) -> Iterator[Source]:
     for part in filter(None, (quantity.part, quantity.over)):
         yield PARTS[part][0]
 
@@ -323,5 +333,5 @@ def _named(lesson: Lesson) -> Iterator[str]:
     yield from numbers_in(lesson.introduction)
     for section in lesson.sections:
         yield from numbers_in(section.text)
-        if isinstance(section, Question | Exercise):
+        if isinstance(section, QuestionSection | ExerciseSection):
             yield from numbers_in(section.explanation)

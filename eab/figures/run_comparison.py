@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 
 from eab.analysis.answers import group_answers
-from eab.analysis.diff import Merged, same_prompt, texts_of
+from eab.analysis.merged_runs import Merged, same_prompt, texts_of
 from eab.analysis.separate_caches import separate_bytes
 from eab.formatting import counted, human_bytes, times
 from eab.run import RunState

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from eab.analysis.diff import Merged, merge
 from eab.analysis.graft import graft
+from eab.analysis.merged_runs import Merged, merge
 from eab.board.messages import board_message
 from eab.figures.captions import tree_sentence
-from eab.figures.diff import diff_entropy_sentence, diff_tree_sentence
+from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.run import RunState
 
 

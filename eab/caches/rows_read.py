@@ -20,7 +20,7 @@ from eab.caches.shape import KVShape
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class RowsRead:
     """The rows from `first` to `end` under a mask, then those of the suffixes, then the others
     after these, under a mask again.
     """
@@ -100,27 +100,27 @@ def plan_readings(
     visible: NDArray[np.bool_],
     suffixes: Sequence[SuffixIndex],
     padded: bool,
-) -> list[Reading]:
+) -> list[RowsRead]:
     """What the layers of each of these kinds read, from `seen_by_kind`.
 
     A layer that reads less begins at the first row that some token sees, and leaves the suffixes
     aside unless each token sees the whole suffix of its path, and a row before it.
     """
     prefix = suffixes[0].block.start if suffixes else visible.shape[1]
-    everything: dict[tuple[int, bool], Reading] = {}
+    everything: dict[tuple[int, bool], RowsRead] = {}
     readings = []
     for rows, (_, group, cascades) in zip(seen, kinds, strict=True):
         cascades = cascades and bool(suffixes)
         if rows is visible:
             end = prefix if cascades else rows.shape[1]
-            all_rows = Reading(0, end, group, rows, suffixes if cascades else ())
+            all_rows = RowsRead(0, end, group, rows, suffixes if cascades else ())
             readings.append(everything.setdefault((group, cascades), all_rows))
             continue
         whole = cascades and bool((rows[:, prefix:] == visible[:, prefix:]).all())
         cascades = whole and bool(rows[:, :prefix].any(axis=1).all())
         end = prefix if cascades else rows.shape[1]
         first = 0 if padded else int(rows.any(axis=0).argmax())
-        readings.append(Reading(first, end, group, rows[:, first:], suffixes if cascades else ()))
+        readings.append(RowsRead(first, end, group, rows[:, first:], suffixes if cascades else ()))
     for reading in dict.fromkeys(readings):
         reading.make_mask(shape, padded)
     return readings

@@ -14,7 +14,7 @@ from app.state.messages import notify
 from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from eab import record
-from eab.analysis.diff import Budget, independent_config, same_prompt
+from eab.analysis.merged_runs import Budget, independent_config, same_prompt
 from eab.config import BranchingConfig
 from eab.engine.job import grown_run_job, run_job
 from eab.lessons import bundled_runs
@@ -48,7 +48,7 @@ CELLS: Final = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the diff."""
+    """One side of the comparison."""
 
     key: str  # names the run for the board
     title: str
