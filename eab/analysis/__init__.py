@@ -1,1 +1,1 @@
-"""What finished runs tell, as pure functions of their events."""
+"""Results computed from finished runs, as pure functions of their events."""

@@ -1,4 +1,4 @@
-"""What of a text is its answer: all of it, its first sentence, or what a pattern finds."""
+"""The part of a text that is its answer: all of it, its first sentence, or a pattern's match."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from eab.errors import ConfigError
 from eab.formatting import quoted
 
 PartName: TypeAlias = Literal["text", "sentence", "after-thinking"]
-PatternPart = NewType("PatternPart", str)  # PATTERN and a regular expression
+PatternPart = NewType("PatternPart", str)  # PATTERN followed by a regular expression
 Part: TypeAlias = PartName | PatternPart
 GivenPart: TypeAlias = Part | re.Pattern[str]
 
@@ -22,12 +22,12 @@ PARTS: Final = get_args(PartName)
 PATTERN: Final = "regex:"
 _FLAGS: Final = {"a": re.A, "i": re.I, "m": re.M, "s": re.S, "x": re.X}
 LONGEST_PATTERN: Final = 500  # characters
-MOST_SECONDS: Final = 2.0  # that a pattern may search all texts of a run
+MOST_SECONDS: Final = 2.0  # time limit for searching all texts of a run with one pattern
 _END_OF_THINKING: Final = "</think>"
 
 
 def check_part(part: str) -> Part:
-    """The part of this name; ConfigError if there is none, or its pattern is wrong."""
+    """Return `part` if it is valid; ConfigError if it is unknown or its pattern is wrong."""
     if isinstance(part, str) and part.startswith(PATTERN):
         _compiled(part.removeprefix(PATTERN))
     elif not isinstance(part, str) or part not in PARTS:
@@ -39,7 +39,7 @@ def check_part(part: str) -> Part:
 
 
 def part_of(given: GivenPart) -> Part:
-    """The part that a program gives; a compiled pattern becomes PATTERN with its flags."""
+    """The part as a string; a compiled pattern becomes PATTERN with its flags."""
     if not isinstance(given, re.Pattern) or not isinstance(given.pattern, str):
         return check_part(given)
     letters = "".join(letter for letter, flag in _FLAGS.items() if given.flags & flag)
@@ -48,7 +48,7 @@ def part_of(given: GivenPart) -> Part:
 
 
 def reader(part: Part) -> Callable[[str], str | None]:
-    """What finds the answer in a text, or None; ConfigError if a pattern takes MOST_SECONDS."""
+    """A function that finds the answer in a text, or None; ConfigError after MOST_SECONDS."""
     check_part(part)
     if part == AFTER_THINKING:
         return lambda text: text.rpartition(_END_OF_THINKING)[2]

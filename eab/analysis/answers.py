@@ -1,15 +1,15 @@
-"""Which answers the leaves of a run give, how likely each is, and what is certain about it.
+"""The answers that the leaves of a run give, their estimated probabilities, and certain bounds.
 
-Leaves whose texts, or parts of them (`eab.analysis.answer_parts`), are the same by a rule
+Leaves whose texts, or chosen parts of them (`eab.analysis.answer_parts`), are the same by a rule
 (`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability.
 
-In addition to the estimate there are certain bounds. The probabilities of the texts seen are known;
-their sum is `explored`. An answer has at least the probability of its own texts, and at most that
-plus 1 - explored. These bounds hold for every policy and every seed, up to the rounding of the
-model's log-probabilities.
+There are also certain bounds. The probabilities of the texts seen are known; their sum is
+`explored`. An answer has at least the probability of its own texts, and at most 1 - explored more.
+These bounds hold for every policy and every seed, up to the rounding of the model's
+log-probabilities.
 
-Everything here is about the processed distribution (after temperature and filters) and about
-texts of at most max_new_tokens tokens. No model is needed.
+Everything here is about the processed distribution (after temperature and filters) and about texts
+of at most max_new_tokens tokens. No model is needed.
 """
 
 import math
@@ -24,10 +24,10 @@ from eab.analysis.answer_parts import SENTENCE, TEXT, GivenPart, part_of, reader
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.run import Path, RunState, Token
 
-NO_ANSWER: Final = "(no answer)"  # of texts in which a pattern finds nothing
-# A mark after a digit may be a decimal point; only the character after it tells.
+NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing
+# A mark after a digit may be a decimal point; only the next character can tell.
 _SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.!?](?=\D))")
-_FIRST_ITEM: Final = re.compile(r"\s*1\.(?=\s)")  # the number of a list at the beginning of a text
+_FIRST_ITEM: Final = re.compile(r"\s*1\.(?=\s)")  # a list number at the start of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class LeafAnswer:
 
     leaf: int
     weight: float
-    tokens: tuple[int, ...]  # the tokens of its text that decide the answer
+    tokens: tuple[int, ...]  # the tokens of the leaf's text that decide the answer
     log_prob: float  # sum over these tokens, in nats
     text: str
-    matched: bool = True  # whether there is one; else `text` is NO_ANSWER
+    matched: bool = True  # whether the text has an answer; if not, `text` is NO_ANSWER
 
     @property
     def probability(self) -> float:
-        """Of the tokens that decide."""
+        """The probability of the tokens that decide the answer."""
         return min(1.0, math.exp(self.log_prob))
 
 
@@ -51,31 +51,31 @@ class LeafAnswer:
 class Answer:
     """Leaves with the same answer."""
 
-    text: str  # the answer in the words of the leaf with the most weight
+    text: str  # the wording of the leaf with the most weight
     weight: float  # estimated probability; under `original` the share of the leaves
-    low: float  # the probability is at least this, for certain
-    high: float  # the probability is at most this, for certain
+    low: float  # certain lower bound of the probability
+    high: float  # certain upper bound of the probability
     leaves: tuple[int, ...]  # ids of the paths
-    matched: bool = True  # False for leaves without a match, which are one answer, NO_ANSWER
+    matched: bool = True  # False for NO_ANSWER, which groups all leaves without a match
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """All answers of a run."""
 
-    ranked: tuple[Answer, ...]  # the answers, the one with the most weight first
-    undecided: tuple[int, ...]  # leaves whose answer is not complete, in a run that was stopped
+    ranked: tuple[Answer, ...]  # by weight, highest first
+    undecided: tuple[int, ...]  # leaves of a stopped run whose answer is not complete
     explored: float  # probability (0 to 1) of all texts seen
-    decided: tuple[LeafAnswer, ...] = ()  # what each of the other leaves says, in order of birth
+    decided: tuple[LeafAnswer, ...] = ()  # the answers of the other leaves, in order of birth
 
     @property
     def entropy(self) -> float:
-        """Semantic entropy (nats); on average too low, because it misses unseen answers."""
+        """Semantic entropy (nats); too low on average, because unseen answers are missing."""
         return entropy([answer.weight for answer in self.ranked])
 
     @property
     def entropy_bounds(self) -> tuple[float, float]:
-        """The entropy (nats) lies between these for certain, if all unseen answers count as one."""
+        """Certain bounds of the entropy (nats), counting all unseen answers as one answer."""
         known = [*(answer.low for answer in self.ranked), 0.0]
         unexplored = 1.0 - self.explored
         top = max(range(len(known)), key=known.__getitem__)
@@ -84,7 +84,7 @@ class Answers:
 
     @property
     def winner(self) -> Answer | None:
-        """The answer that is certainly the most likely one, seen or unseen, if there is one yet."""
+        """The answer that is certainly the most likely, counting unseen ones; None if undecided."""
         unexplored = 1.0 - self.explored
         by_low = sorted(self.ranked, key=lambda answer: -answer.low)
         second = by_low[1].low if len(by_low) > 1 else 0.0
@@ -99,15 +99,15 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
     """The answers of a run.
 
     Args:
-        part: What of a text is its answer: all of it (`text`), its first `sentence`, what follows
-            the last `</think>` (`after-thinking`; all of it if there is none), or the one group of
-            a regular expression where it first matches: `re.compile(...)`, or `regex:PATTERN`,
-            which type checkers accept from `check_part`. A sentence ends at a line break, or at
-            `.`, `!` or `?` (after a digit only if no digit follows).
-        same: The rule that says which texts are the same answer.
+        part: Which part of a text is its answer: the whole `text`, its first `sentence`, the text
+            `after-thinking` (after the last `</think>`; all of it if there is none), or the one
+            group of a regular expression's first match, given as `re.compile(...)` or as
+            `regex:PATTERN`, which type checkers accept from `check_part`. A sentence ends at a line
+            break or at `.`, `!` or `?` (after a digit only if no digit follows).
+        same: The rule that decides whether two texts are the same answer.
 
     Raises:
-        ConfigError: There is no such part, or its pattern is wrong or takes too long.
+        ConfigError: The part is unknown, or its pattern is wrong or takes too long.
     """
     decided, undecided = leaf_answers(run, part)
     seen = {leaf.tokens: leaf.probability for leaf in decided}
@@ -119,7 +119,7 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
 def leaf_answers(
     run: RunState, part: GivenPart = TEXT
 ) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
-    """What each leaf says, and the ids of the leaves whose answer is not complete."""
+    """The answer of each leaf, and the ids of the leaves whose answer is not complete."""
     part = part_of(part)
     read = reader(part)
     found = {
@@ -163,10 +163,10 @@ def _leaf_answer(leaf: Path, tokens: Sequence[Token], found: str | None) -> Leaf
 def _tokens_that_decide(
     tokens: Sequence[Token], end: "re.Match[str]", stop: Sequence[str]
 ) -> int | None:
-    """How many tokens it takes to know that the sentence ends there; None if more are needed.
+    """How many tokens it takes to be sure that the sentence ends at `end`; None if more are needed.
 
-    Whatever follows them, the answer is the same: no digit makes the mark a decimal point, and no
-    stop string cuts the sentence off.
+    No later token can then change the answer by turning the mark into a decimal point or by
+    completing a stop string that cuts the sentence off.
     """
     after_digit = end.start() > 0 and end[0] != "\n" and end.string[end.start() - 1].isdecimal()
     longest = max((len(text.encode("utf-8")) for text in stop), default=1)
@@ -192,7 +192,7 @@ def _ranked(
 
 
 def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
-    # leaves may share the tokens that decide, which count once
+    # several leaves may share the same deciding tokens; count them once
     known = {leaf.tokens: leaf.probability for leaf in members}
     low = min(1.0, math.fsum(known.values()))
     weight = math.fsum(leaf.weight for leaf in members)
@@ -209,20 +209,20 @@ def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
 def answer_numbers(
     question: str, decided: Sequence[LeafAnswer], same: SameAnswer = exact
 ) -> list[int]:
-    """The number of the answer of each leaf: the same for the same answer, -1 for none."""
+    """For each leaf, the number of its answer; same answer, same number; -1 for no answer."""
     numbers = iter(grouped(question, [leaf.text for leaf in decided if leaf.matched], same))
     return [next(numbers) if leaf.matched else -1 for leaf in decided]
 
 
 def entropy(probabilities: Sequence[float]) -> float:
-    """Entropy (nats) of probabilities, scaled to sum to 1."""
+    """Entropy (nats) of the probabilities after scaling them to sum to 1."""
     total = math.fsum(probabilities)
     shares = [value / total for value in probabilities if value > 0] if total > 0 else []
     return abs(math.fsum(-share * math.log(share) for share in shares))
 
 
 def _filled(known: Sequence[float], unexplored: float) -> list[float]:
-    """The probabilities, with the rest added to the smallest to make all as equal as possible."""
+    """The probabilities, with the unexplored rest added to the smallest so that they even out."""
     levels = sorted(known)
     level = min(
         (math.fsum(levels[:count]) + unexplored) / count for count in range(1, len(levels) + 1)

@@ -1,11 +1,11 @@
-"""How much of the semantic entropy each fork of a tree causes.
+"""How much each fork of a tree contributes to the semantic entropy.
 
 By the chain rule, the entropy over the answers is a sum over the forks: the share of the weight
-that reaches a fork, times the mutual information between the branch taken and the answer. The parts
-add up to the weighted semantic entropy exactly, also after pruning.
+that reaches a fork, times the mutual information between the branch taken and the answer. The
+contributions add up to the weighted semantic entropy exactly, also after pruning.
 
 The information at a fork is the Jensen-Shannon divergence between the answers of its branches. With
-few texts below each branch it is too high on average, so early forks get too much.
+few texts below each branch it is biased upwards, so early forks are given too much.
 """
 
 import math
@@ -16,34 +16,34 @@ from typing import TypeAlias
 from eab.analysis.answers import Answers, entropy
 from eab.run import RunState
 
-_Weights: TypeAlias = defaultdict[int, float]  # the weight of each answer
+_Weights: TypeAlias = defaultdict[int, float]  # by answer number
 
 
 @dataclass(frozen=True, slots=True)
 class ForkShare:
-    """What a fork contributes to the semantic entropy."""
+    """The contribution of one fork to the semantic entropy."""
 
     path: int  # id of the path that forks
-    weight: float  # share (0 to 1) of the weight of all decided texts that lies below it
+    weight: float  # share (0 to 1) of the weight of all decided texts that is below this fork
     branch_entropy: float  # entropy (nats) of the weights of its branches
-    information: float  # mutual information (nats) of branch and answer, given that it was reached
+    information: float  # mutual information (nats) of branch and answer, given the fork is reached
 
     @property
     def contribution(self) -> float:
-        """Its part of the semantic entropy, in nats."""
+        """This fork's part of the semantic entropy, in nats."""
         return self.weight * self.information
 
     @property
     def decisiveness(self) -> float:
-        """From 0, the branches differ in wording only, to 1, the branch decides the answer."""
+        """From 0 (the branches differ only in wording) to 1 (the branch decides the answer)."""
         return min(1.0, self.information / self.branch_entropy) if self.branch_entropy else 0.0
 
 
 def attribute_to_forks(run: RunState, answers: Answers) -> tuple[ForkShare, ...]:
-    """The share of every fork with two or more branches that lead to an answer, largest first.
+    """The contribution of every fork with two or more branches that lead to answers, largest first.
 
-    The contributions add up to `answers.entropy`. The artificial fork at the start of independent
-    texts is none.
+    The contributions add up to `answers.entropy`. The artificial fork where independent texts start
+    is not counted.
     """
     below: dict[int, _Weights] = defaultdict(lambda: defaultdict(float))
     for number, answer in enumerate(answers.ranked):

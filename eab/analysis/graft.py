@@ -1,8 +1,8 @@
-"""A run that was grown from a token of another run, in the tree that it grew from.
+"""Graft a run that was grown from a token of another run onto the tree of that run.
 
     grafted = graft(source, grown)
 
-Paths of the source keep their ids, and later ones get higher ids, so a picture is only added to.
+Paths of the source keep their ids and new paths get higher ids, so a picture only gains parts.
 """
 
 import math
@@ -15,17 +15,17 @@ from eab.run import Path, RunState, Token
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    path: int  # the id of the path in the source
-    kept: int  # how many of its tokens both have
-    tokens: int  # how many tokens of the source's tree lead there
+    path: int  # id of the path in the source where the grown run leaves it
+    kept: int  # how many tokens of this path both runs have
+    tokens: int  # how many tokens from the root lead there
 
 
 def graft(source: RunState, grown: RunState) -> Merged:
     """Both runs as one tree.
 
-    `grown` continues the source's prompt by `source.continuation(...)`, else ValueError. Sides:
-    "both" for paths that lead to the grown part, "a" for others of the source, "b" for grown ones.
-    Steps are those of the source.
+    `grown` must continue the source's prompt by `source.continuation(...)`; otherwise ValueError.
+    Sides: "both" for paths that lead to the grown part, "a" for other paths of the source, "b" for
+    grown paths. Steps are those of the source.
     """
     before = source.started.continued_tokens
     continued = grown.started.continued_tokens
@@ -52,7 +52,7 @@ def graft(source: RunState, grown: RunState) -> Merged:
 
 
 def is_new(source: RunState, continued: Sequence[int]) -> bool:
-    """Whether no text of the source goes on after these tokens, which a graft would repeat."""
+    """Whether a graft after these tokens adds something: no text of the source continues them."""
     new = continued[len(source.started.continued_tokens) :]
     place = _leave(source, new)
     path = source.paths[place.path]
@@ -61,7 +61,7 @@ def is_new(source: RunState, continued: Sequence[int]) -> bool:
 
 
 def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
-    """Follow these tokens from the root as far as the source has them."""
+    """Follow the tokens from the root, and return where the source's tree stops matching."""
     path, kept = source.paths[0], 0
     for count, token in enumerate(tokens):
         if kept == len(path.tokens):
@@ -94,7 +94,7 @@ def _forced(source: RunState, place: _Place, token: int) -> Token:
 
 
 def _split(paths: list[Path], place: _Place) -> None:
-    """Make the rest of a path, from where the grown run leaves it, a path of its own."""
+    """Split the path where the grown run leaves it; the rest becomes a path of its own."""
     stem = paths[place.path]
     rest = stem.tokens[place.kept :]
     if not rest:
@@ -110,7 +110,7 @@ def _split(paths: list[Path], place: _Place) -> None:
 
 
 def _moved(path: Path, first: int, stem: int, steps: int, source: RunState) -> Path:
-    """A grown path with the ids, steps and weights that it has in the source's tree."""
+    """A grown path with its ids, steps and weights in the source's tree."""
     weight = source.paths[stem].weight
     return replace(
         path,

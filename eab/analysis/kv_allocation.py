@@ -1,11 +1,11 @@
-"""The KV memory of finished runs under three ways of allocating it, step by step.
+"""The KV memory of finished runs under three allocation schemes, step by step.
 
-- slab: each path reserves its longest possible text, prompt + max_new_tokens, when it begins, and
-  keeps a copy of all it reads. So does a server that reserves the maximum (computed).
-- blocks: rows are drawn in blocks; paths share full ones (computed by `eab.caches.blocks`).
+- slab: each path reserves memory for its longest possible text, prompt + max_new_tokens, when it
+  starts, and copies all it reads, as on a server that reserves the maximum (computed).
+- blocks: rows are allocated in blocks; paths share full blocks (computed by `eab.caches.blocks`).
 - tree: the run's own cache; paths share single rows, and it grows by r steps (measured).
 
-Runs share nothing with each other under any of the three.
+Under all three schemes, different runs share nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The contents of the bytes that are reserved in one step."""
+    """The bytes that are reserved in one step, by what they contain."""
 
-    used: int = 0  # tokens, each token of the tree once
-    copied: int = 0  # the same tokens again, in the memory of other paths
-    empty: int = 0  # nothing yet, or no longer
+    used: int = 0  # each token of the tree, once
+    copied: int = 0  # further copies of these tokens, for other paths
+    empty: int = 0  # not written yet, or freed
 
     def __add__(self, other: "Reserved") -> "Reserved":
         return Reserved(
@@ -43,25 +43,25 @@ class Reserved:
 
     @property
     def wasted(self) -> int:
-        """Bytes that would not be needed if each token were stored once and nothing reserved."""
+        """Bytes that would be saved if each token were stored once and nothing were reserved."""
         return self.copied + self.empty
 
 
 @dataclass(frozen=True, slots=True)
 class KvAllocation:
-    """What all runs together reserve in each step of their common axis."""
+    """The bytes that all runs together reserve in each step of a common time axis."""
 
     block_size: int
-    rs: tuple[AllocationStep, ...]  # the growth steps r of the runs, each once
-    measured: bool  # whether the tree's bytes were measured; those of a what-if run are computed
+    rs: tuple[AllocationStep, ...]  # the distinct growth steps r of the runs
+    measured: bool  # whether the tree's bytes were measured; for a what-if run they are computed
     steps: Mapping[Scheme, tuple[Reserved, ...]]  # by scheme and step
 
     def peak(self, scheme: Scheme) -> int:
-        """The most bytes reserved in a step."""
+        """The most bytes reserved in any step."""
         return max((reserved.total for reserved in self.steps[scheme]), default=0)
 
     def sum(self, scheme: Scheme) -> Reserved:
-        """What all steps reserve, added up: bytes times steps."""
+        """The reserved bytes summed over all steps (bytes times steps)."""
         return sum(self.steps[scheme], Reserved())
 
     def wasted_share(self, scheme: Scheme) -> float:
@@ -73,13 +73,13 @@ class KvAllocation:
 def kv_allocation(
     runs: Sequence[RunState], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
 ) -> KvAllocation:
-    """What runs of the tree cache reserve under each scheme, added up.
+    """What runs with the tree cache reserve under each scheme, added up.
 
-    Each run begins at its step in `begins`, by default 0.
+    Each run starts at its step in `begins`, by default 0.
 
     Raises:
-        ConfigError: A run used another cache, or there is no block of this size.
-        RecordError: What was measured contradicts the tree of the run.
+        ConfigError: A run used another cache, or the block size is not allowed.
+        RecordError: The measurements contradict the tree of the run.
     """
     steps: list[dict[Scheme, Reserved]] = []
     for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
@@ -102,7 +102,7 @@ def kv_allocation(
 
 
 def block_usages(run: RunState, block_size: int) -> Iterator[tuple[int, KVUsage, KVUsage]]:
-    """Each measured step's number, what the run's cache held, and what blocks would hold."""
+    """For each measured step: its number, the usage of the run's cache, and that of blocks."""
     ledger = BlockLedger(block_size, run.started.model.row_bytes)
     live = {0}
     for step in run.steps:
@@ -121,7 +121,7 @@ def _steps_of(run: RunState, block_size: int) -> Iterator[tuple[int, dict[Scheme
         distinct = tree.rows_shared + tree.rows_private
         in_blocks = blocks.rows_shared + blocks.rows_private
         slabs, in_slabs = len(tree.paths) * longest, tree.rows_independent
-        rows: dict[Scheme, tuple[int, int]] = {  # with tokens, without
+        rows: dict[Scheme, tuple[int, int]] = {  # filled rows, empty rows
             "slab": (in_slabs, slabs - in_slabs),
             "blocks": (in_blocks, blocks.rows_spare),
             "tree": (distinct, tree.rows_spare),
@@ -145,7 +145,7 @@ def _end_paths(ledger: BlockLedger, run: RunState, ended: set[int], now: Mapping
 
 
 def _set_lengths(ledger: BlockLedger, run: RunState, now: Mapping[int, int]) -> None:
-    """Give each path as many tokens as were measured; with draft tokens, a step may add several."""
+    """Set each path to its measured length; with draft tokens, a step may add several tokens."""
     longest = len(run.started.prompt_tokens) + run.started.config.max_new_tokens
     for path, length in now.items():
         if path not in ledger.paths or length > longest:

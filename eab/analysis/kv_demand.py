@@ -1,10 +1,10 @@
-"""A recorded run at any growth step: which rows the tensors would hold and copy.
+"""A recorded run at any growth step: how many rows the tensors would hold and copy.
 
-Rows are counted from the events of the run. Which rows it needs does not depend on r: free rows are
-reused before the tensors grow, and the tensors shrink when paths have ended. This is exact for the
-tree cache without suffix blocks (eab.caches.cascade; on a CPU, for many paths with long private
-suffixes) until rows lie free between others when it shrinks, and else nearly so. The memory limit
-is left out: the tree cache grows by fewer rows near it.
+Rows are counted from the events of the run. The rows that a run needs do not depend on r: free rows
+are reused before the tensors grow, and the tensors shrink after paths end. For the tree cache
+without suffix blocks (eab.caches.cascade; used on a CPU for many paths with long private suffixes),
+the result is exact until the tensors shrink while free rows lie between used ones. After that it is
+a close approximation. The memory limit is ignored: near it, the tree cache grows by fewer rows.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from eab.run import RunState
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """What one step of a run needs."""
+    """The rows that one step of a run needs."""
 
     step: int
     used: int
@@ -26,7 +26,7 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class StepAllocation:
-    """The contents of the tensors in one step, at some r."""
+    """What the tensors contain in one step, for a given r."""
 
     step: int
     used: int
@@ -36,13 +36,13 @@ class StepAllocation:
 
     @property
     def spare(self) -> int:
-        """Rows held for later steps, or left by paths that ended."""
+        """Rows held for later steps, or left over from paths that ended."""
         return self.held - self.used
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run demands of the tree cache."""
+    """The rows that a run needs from the tree cache."""
 
     needs: tuple[StepRows, ...]
     steps_allowed: int
@@ -50,11 +50,11 @@ class Demand:
     row_bytes: int
 
     def at(self, r: AllocationStep) -> list[StepAllocation]:
-        """What the tensors hold in each step at this growth step."""
+        """What the tensors hold in each step with growth step r."""
         if not self.needs:
             return []
         reserved = self.needs[0].used
-        if isinstance(r, int) and r >= self.steps_allowed:  # all rows, allocated up front
+        if isinstance(r, int) and r >= self.steps_allowed:  # all rows are allocated up front
             reserved += self.paths_allowed * (self.steps_allowed - 1)
         held = reserved
         found = [StepAllocation(0, self.needs[0].used, held, 0, True)]
@@ -74,8 +74,8 @@ class Demand:
 
 
 def demand_of(run: RunState) -> Demand | None:
-    """What a run demanded of the tree cache; None with drafts, whose rows come and go in a pass,
-    and for a model without rows.
+    """The rows that a run needed from the tree cache; None for a model without rows, and with
+    drafts, whose rows are added and removed within a pass.
     """
     config = run.started.config
     if config.cache != "tree" or config.drafter != "none" or not run.started.model.shares_rows:
@@ -95,7 +95,7 @@ def demand_of(run: RunState) -> Demand | None:
 def predicted_overhead(
     costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]
 ) -> tuple[float, float]:
-    """Predicted seconds of copies and allocations, and of spare rows in padded attention."""
+    """Predicted seconds for copies and allocations, and for spare rows in padded attention."""
     growths = [step for step in steps[1:] if step.grew]
     copied = sum(step.copied for step in growths)
     copying = costs.copy_row * copied + costs.allocation * len(growths)

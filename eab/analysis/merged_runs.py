@@ -1,4 +1,4 @@
-"""Two runs of one prompt as one tree: what they have in common stands once in it.
+"""Two runs of one prompt as one tree, in which whatever they have in common appears once.
 
 both = merge(a, b)
 """
@@ -19,22 +19,22 @@ Budget = Literal["tokens", "texts"]
 class Merged:
     """The texts of two runs as one tree, without pruned paths."""
 
-    # The tree. The weight of a path is that of the leaves below it in its run (in the first run, if
-    # both have it); its tokens are those of the first run that has them. There are no steps,
+    # The tree. A path's weight is the sum of the leaves below it in its run (in the first run, if
+    # both have the path); its tokens come from the first run that has them. There are no steps,
     # because nothing was measured for both runs together.
     run: RunState
     sides: tuple[Side, ...]  # which run has `run.paths[i]`
-    # the weight in the second run of a path that both have; empty for a run and what grew from it
+    # the second run's weight of each path that both runs have; empty after a graft
     seconds: tuple[float | None, ...] = ()
 
 
 @dataclass(slots=True)
 class _Node:
-    # one token; several once nodes without a choice are joined; none in the root
+    # one token, several after `_chained` joined nodes, none in the root
     tokens: list[Token] = field(default_factory=list)
-    # the nodes that follow, by their first token
+    # the next nodes, by their first token
     children: dict[int, "_Node"] = field(default_factory=dict)
-    # weight of the texts through this node, by run; only of runs that have such texts
+    # weight of the texts through this node, for each run that has such texts
     weights: dict[str, float] = field(default_factory=dict)
     ends: list[Path] = field(default_factory=list)  # the leaves whose text ends here
 
@@ -55,7 +55,7 @@ def merge(a: RunState, b: RunState) -> Merged:
     sides: list[Side] = []
     seconds: list[float | None] = []
     pending = [(root, -1)]
-    for node, parent in pending:  # grows in the loop: parents come before their children
+    for node, parent in pending:  # pending grows in the loop; parents come before their children
         node = _chained(node)
         path = _path(node, len(sides), parent)
         merged.paths.append(path)
@@ -76,7 +76,7 @@ def _add(root: _Node, run: RunState, leaf: Path, side: str) -> None:
 
 
 def _chained(node: _Node) -> _Node:
-    """The node joined with those that follow without a choice and belong to the same runs."""
+    """The node joined with the nodes after it, as long as there is one child of the same runs."""
     tokens = list(node.tokens)
     while len(node.children) == 1 and not node.ends:
         [child] = node.children.values()
@@ -100,7 +100,7 @@ def _path(node: _Node, number: int, parent: int) -> Path:
 
 
 def same_prompt(a: RunState, b: RunState) -> bool:
-    """Whether both continue the same tokens of the same model."""
+    """Whether both runs continue the same tokens with the same model."""
     return (a.started.model.name, a.started.prompt_tokens) == (
         b.started.model.name,
         b.started.prompt_tokens,
@@ -114,7 +114,7 @@ def texts_of(run: RunState) -> Iterator[tuple[int, ...]]:
 
 
 def mean_tokens_per_text(run: RunState) -> float:
-    """The weighted mean number of tokens of a text, all but its last, after the prompt.
+    """The weighted mean number of tokens in a text after the prompt, not counting its last token.
 
     Under `fair` and `independent` it is an unbiased estimate for ordinary samples.
     """
@@ -124,10 +124,10 @@ def mean_tokens_per_text(run: RunState) -> float:
 
 
 def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
-    """The settings of independent sampling at the budget of this run.
+    """The settings for independent sampling at the budget of this run.
 
-    `texts`: as many texts as the run has. `tokens`: as many as the tokens that it needs allow,
-    at `mean_tokens_per_text` each, if the prompt goes through once for all of them.
+    `texts`: as many texts as the run has. `tokens`: as many texts as the tokens that the run needs
+    allow, at `mean_tokens_per_text` each, if the prompt is prefilled once for all of them.
     """
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:

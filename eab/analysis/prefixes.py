@@ -1,4 +1,4 @@
-"""What a prefix cache holds at one moment, as values."""
+"""The contents of a prefix cache at one moment, as plain values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ class SegmentNow:
     """A segment at one moment."""
 
     number: int
-    parent: int  # the number of the segment that it follows; -1: none
-    text: str | None  # None if it is of a run of others
+    parent: int  # number of the segment before it; -1 for none
+    text: str | None  # None if it belongs to a run of another user
     rows: int
-    readers: int  # runs that read it where it is
-    found: int  # how many runs, or probes of their thresholds, began with it
+    readers: int  # runs that read the segment in place
+    found: int  # how many runs, or threshold probes, found the segment at their start
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class PrefixesNow:
     model: str  # with its weight format
     row_bytes: int
     byte_limit: int
-    tokens_asked: int  # of all prompts since the model was loaded
-    tokens_found: int  # how many of them were not computed again
-    can_reuse: bool  # whether the model's rows serve every text that begins alike
-    segments: Sequence[SegmentNow]  # each after the one that it follows
+    tokens_asked: int  # tokens of all prompts since the model was loaded
+    tokens_found: int  # how many of these tokens did not have to be computed again
+    can_reuse: bool  # whether texts with the same start can share the model's rows
+    segments: Sequence[SegmentNow]  # parents come before their children
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all segments."""
+        """Bytes held by all segments."""
         return self.row_bytes * sum(segment.rows for segment in self.segments)

@@ -1,4 +1,4 @@
-"""When two texts are the same answer: three rules behind one interface, and the grouping by them.
+"""When two texts count as the same answer: three rules behind one interface, and grouping by them.
 
 A rule is a function of the question and two texts. `exact` is the default. No rule ignores a number
 or a negation: "15 dollars" is not "25 dollars", "is happy" is not "is not happy".
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 _ARTICLE: Final = re.compile(r"\b(?:a|an|the) (?=\w)")
 _IN_NUMBER: Final = re.compile(r"(?<=\d)[.,:/](?=\d)|(?<!\w)[-−](?=[.\d])|(?<!\w)\.(?=\d)")
 _APOSTROPHE: Final = re.compile(r"(?<=\w)['’](?=\w)")
-_LONG_WORD: Final = 8  # letters; in shorter words one letter often makes another word
+_LONG_WORD: Final = 8  # letters; in shorter words, changing one letter often gives another word
 _FILLERS: Final = "a an the it there is are be has have do does of answer"
 _NEGATIONS: Final = (
     "no not never none neither nor nothing nobody cannot without dont doesnt didnt isnt arent "
@@ -33,17 +33,17 @@ class SameAnswer(Protocol):
     """A rule that says whether two texts are the same answer."""
 
     def __call__(self, question: str, one: str, other: str) -> bool:
-        """Whether the two texts are the same answer to the question; symmetric."""
+        """Whether the two texts are the same answer to the question; symmetric in the two texts."""
         ...
 
 
 @lru_cache(maxsize=4096)
 def normalised(text: str) -> str:
-    """The text in the form in which equal answers are equal.
+    """The normal form of a text, in which equal answers are equal strings.
 
     Letter case, Unicode variants (NFKC), white space, punctuation and the articles a, an, the
-    before a word do not count. Numbers and signs that carry meaning stay: 1.5 is not 15, -3 is not
-    3, 12:30 is not 1230, $5 is not 5. A text of punctuation alone stays as it is.
+    before a word are ignored. Numbers and signs that carry meaning are kept: 1.5 is not 15, -3 is
+    not 3, 12:30 is not 1230, $5 is not 5. A text of punctuation alone is kept as it is.
     """
     text = unicodedata.normalize("NFKC", text).casefold()
     kept = {match.start() for match in _IN_NUMBER.finditer(text)}
@@ -64,8 +64,8 @@ def exact(question: str, one: str, other: str) -> bool:
 def spelling(question: str, one: str, other: str) -> bool:
     """Equal word for word, except for accents and for one letter in words of at least 8 letters.
 
-    The first letter of a word counts always. Real words that differ by one letter
-    ("stationary", "stationery") are taken for the same.
+    The first letter of a word must always match. Real words that differ by one letter
+    ("stationary", "stationery") are mistaken for each other.
     """
     words, others = (_without_accents(normalised(text)).split() for text in (one, other))
     return len(words) == len(others) and all(map(_same_spelling, words, others))
@@ -74,9 +74,9 @@ def spelling(question: str, one: str, other: str) -> bool:
 def content(question: str, one: str, other: str) -> bool:
     """Equal in what they add to the question: "Paris" and "The capital of France is Paris".
 
-    Compared are the words that are neither in the question nor fillers such as "it is", with
-    number words as digits. Of the words of the question, in their order, one text may leave out
-    some that the other repeats. Texts that add nothing must be equal after `normalised`.
+    The rule compares the words that are neither in the question nor fillers such as "it is", with
+    number words as digits. If both texts repeat words of the question, they must do so in the same
+    order, but one may leave out some. Texts that add nothing must be equal after `normalised`.
     """
     if exact(question, one, other):
         return True
@@ -92,10 +92,10 @@ RULES: Final[dict[str, SameAnswer]] = {"exact": exact, "spelling": spelling, "co
 
 
 def grouped(question: str, texts: Sequence[str], same: SameAnswer = exact) -> list[int]:
-    """The number of the group of each text, in order of appearance.
+    """The group number of each text, in order of appearance.
 
     A text joins the first group whose first text is the same answer, as in Kuhn et al., 2023; so
-    put the heaviest first. Texts that are equal after `normalised` always share a group.
+    put the heaviest texts first. Texts that are equal after `normalised` always share a group.
     """
     firsts: list[str] = []
     known: dict[str, int] = {}
@@ -135,7 +135,7 @@ def _same_spelling(word: str, other: str) -> bool:
 
 
 def _content_words(text: str) -> list[str]:
-    """The words that are no fillers, with number words up to ninety-nine as digits."""
+    """The words that are not fillers, with number words up to ninety-nine as digits."""
     fillers, tens = _FILLERS.split(), _TENS.split()
     found: list[str] = []
     after_tens = False
@@ -152,7 +152,7 @@ def _content_words(text: str) -> list[str]:
 
 
 def _split(words: Sequence[str], asked: frozenset[str]) -> tuple[list[str], list[str]]:
-    """The words that the question has not, and those that it has.
+    """The words that are not in the question, and the words that are.
 
     Numbers and negations always count as new.
     """

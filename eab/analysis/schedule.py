@@ -1,7 +1,7 @@
 """What a scheduler served in each forward pass: which requests waited, which slots were idle.
 
-A slot is a place in the batch; a run holds one from its first pass to its last. The records are
-made from the events of each pass, and never become part of a run.
+A slot is a place in the batch; a run holds it from its first pass to its last. The records are made
+from the events of each pass and never become part of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,21 +25,21 @@ Work = Literal["prefill", "decode"]
 
 
 class RunInPass(NamedTuple):
-    """The part of one run in a pass."""
+    """The part that one run had in a pass."""
 
     run: int
     slot: int
-    prefill: int  # tokens of its prompt that went through the model
-    decode: int  # other tokens that did
-    steps: int  # how many tokens were decided on every live path
-    new_tokens: int  # tokens that it wrote, on all paths
+    prefill: int  # prompt tokens that went through the model
+    decode: int  # other tokens that went through the model
+    steps: int  # how many tokens were decided on each live path
+    new_tokens: int  # tokens written, on all paths
 
 
 class ScheduledPass(NamedTuple):
     """One shared forward pass, with the decisions of its runs."""
 
-    seconds: float  # what it took (measured)
-    kv_bytes: int  # in all begun runs, those that ended with it included (measured)
+    seconds: float  # duration (measured)
+    kv_bytes: int  # of all started runs, including those that ended in this pass (measured)
     served: tuple[RunInPass, ...]
 
     @property
@@ -52,12 +52,12 @@ class ScheduleRecorder:
     """Makes the record of each pass."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, int] = {}  # by run, as are the others
+        self._slots: dict[int, int] = {}  # all three by run
         self._row_bytes: dict[int, int] = {}
         self._kv_bytes: dict[int, int] = {}
 
     def record(self, seconds: float, events: Mapping[int, Sequence[Event]]) -> ScheduledPass:
-        """The record of a pass, from what happened to each run since the pass before."""
+        """The record of a pass, from the events of each run since the previous pass."""
         served = []
         for run, new in events.items():
             self._note_bytes(run, new)
@@ -92,7 +92,7 @@ class ScheduleRecorder:
 
 
 def _served(run: int, slot: int, events: Sequence[Event]) -> RunInPass:
-    """The pass that decides step 0 is the last one of the prompt."""
+    """Count tokens as prefill up to and including the pass that decides step 0."""
     timed = [event for event in events if isinstance(event, StepTimed)]
     probed = sum(isinstance(event, Probed) for event in events)
     return RunInPass(
@@ -113,7 +113,7 @@ class Segment(NamedTuple):
     work: Work
     first: int
     last: int
-    tokens: int  # tokens of the run in them
+    tokens: int  # tokens of the run in these passes
 
 
 class Idle(NamedTuple):
@@ -122,33 +122,33 @@ class Idle(NamedTuple):
     slot: int
     first: int
     last: int
-    awaited: bool  # whether a run waited for its first pass meanwhile
+    awaited: bool  # whether a run was waiting for its first pass
 
 
 @dataclass(frozen=True)
 class Schedule:
     """The passes that served some runs, all of which arrived before the first pass."""
 
-    slots: int  # how many runs may be in a pass
+    slots: int  # how many runs a pass can serve
     passes: tuple[ScheduledPass, ...]
 
     @cached_property
     def ends(self) -> list[float]:
-        """When each pass ended: seconds of passes since the first one began."""
+        """When each pass ended: seconds of passes since the first one started."""
         return [*accumulate(record.seconds for record in self.passes)]
 
     @property
     def seconds(self) -> float:
-        """What all passes took."""
+        """Duration of all passes."""
         return self.ends[-1] if self.ends else 0.0
 
     def start(self, number: int) -> float:
-        """When this pass began."""
+        """When this pass started."""
         return self.ends[number] - self.passes[number].seconds
 
     @cached_property
     def by_run(self) -> dict[int, list[tuple[int, RunInPass]]]:
-        """For each run, in the order of their beginning, its passes and its part in them."""
+        """For each run, in the order of their starts, its passes and its part in each."""
         found: dict[int, list[tuple[int, RunInPass]]] = {}
         for number, record in enumerate(self.passes):
             for part in record.served:
@@ -157,30 +157,30 @@ class Schedule:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that all runs wrote."""
+        """Tokens written by all runs."""
         return sum(part.new_tokens for record in self.passes for part in record.served)
 
     @property
     def peak_kv_bytes(self) -> int:
-        """The most KV bytes held in a pass."""
+        """The most KV bytes held in any pass."""
         return max((record.kv_bytes for record in self.passes), default=0)
 
     @property
     def idle_share(self) -> float:
-        """Share of the slot-steps, which are slots times passes, without a run."""
+        """Share of the slot-steps (slots times passes) without a run."""
         all_of_them = self.slots * len(self.passes)
         busy = sum(len(record.served) for record in self.passes)
         return 1 - busy / all_of_them if all_of_them else 0.0
 
     @property
     def awaited_idle_share(self) -> float:
-        """Share of the slot-steps without a run while another run waited to begin."""
+        """Share of the slot-steps without a run while another run was waiting to start."""
         all_of_them = self.slots * len(self.passes)
         idle = sum(gap.last - gap.first + 1 for gap in self.idle() if gap.awaited)
         return idle / all_of_them if all_of_them else 0.0
 
     def first_token_passes(self) -> dict[int, int]:
-        """The pass in which each run had its first token."""
+        """The pass in which each run got its first token."""
         found = {}
         for run, parts in self.by_run.items():
             number = next((number for number, part in parts if part.steps), None)
@@ -189,11 +189,11 @@ class Schedule:
         return found
 
     def first_token_seconds(self) -> dict[int, float]:
-        """When each run had its first token, waiting included: the time to first token."""
+        """The time to first token of each run, including its wait."""
         return {run: self.ends[number] for run, number in self.first_token_passes().items()}
 
     def output_token_seconds(self) -> dict[int, float]:
-        """The mean time between the steps of each run that has two or more."""
+        """The mean time between steps, for each run with at least two."""
         first, found = self.first_token_seconds(), {}
         for run, parts in self.by_run.items():
             steps = sum(part.steps for _, part in parts)
@@ -202,11 +202,11 @@ class Schedule:
         return found
 
     def segments(self) -> list[Segment]:
-        """The passes of every run, joined where they follow each other with the same work."""
+        """The passes of every run; consecutive passes with the same work are joined."""
         return [segment for run, parts in self.by_run.items() for segment in _joined(run, parts)]
 
     def idle(self) -> list[Idle]:
-        """When the slots were idle."""
+        """The idle periods of all slots."""
         last_begun = max((parts[0][0] for parts in self.by_run.values()), default=-1)
         return [
             Idle(slot, first, last, awaited)

@@ -1,8 +1,8 @@
 """The bytes that the live paths of a run would hold with separate KV caches, from its events.
 
 A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
-both sides have reserved rows. The other caches never reserve rows. In a layer that reads only the
-last tokens, a separate cache keeps only their rows, as that of transformers does.
+reserved rows count on both sides. The other caches never reserve rows. In a layer that reads only
+the last tokens, a separate cache keeps only the rows of those tokens, as transformers does.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from eab.events import KVUsage, ModelCard, RunStarted
 
 
 def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
-    """Bytes that separate caches would hold (computed): one for each live path of `kv`."""
+    """Bytes that separate caches would hold (computed), one cache for each live path of `kv`."""
     config, prompt = started.config, len(started.prompt_tokens)
     own = sum(kv.own_bytes)
     if own and not started.model.shares_rows:
@@ -38,7 +38,7 @@ def bytes_of_texts(card: ModelCard, lengths: Sequence[int]) -> int:
 
 
 def path_lengths(kv: KVUsage) -> list[int]:
-    """Tokens of each live path; a cache that keeps no rows knows their sum, shared out equally."""
+    """Tokens of each live path; if a cache keeps no rows, their known sum is divided equally."""
     lengths = [path.shared + path.private for path in kv.paths]
     if any(lengths) or not lengths:
         return lengths
@@ -53,7 +53,7 @@ def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> i
 
 @lru_cache(maxsize=64)
 def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
-    """Rows that the cache of one path holds after 0, 1, 2 ... new tokens."""
+    """Rows that the cache of a single path holds after 0, 1, 2 ... new tokens."""
     needs = tuple(StepRows(step, prompt + step, 1) for step in range(max_new_tokens))
     steps = Demand(needs, max_new_tokens, 1, 0).at(r)
     return tuple(step.held for step in steps)

@@ -1,16 +1,16 @@
 """How uncertain a model is about its answer: semantic entropy and related scores.
 
 Semantic entropy is the entropy over answers instead of texts (Kuhn et al., 2023, arXiv 2302.09664;
-Farquhar et al., Nature 630, 2024). Three estimators differ in what an answer's probability is
-taken to be:
+Farquhar et al., Nature 630, 2024). Three estimators differ in how they define the probability of an
+answer:
 
-- weighted: the sum of the weights of its texts. Unbiased weights, but the entropy of an estimate is
-  too low on average, because answers that were not seen are missing.
-- discrete: the share of its texts, each counting the same. Right for independent texts only; the
-  texts of a tree are different by construction.
-- Rao-Blackwellised: the probability of its different texts, as a share of all probability seen.
+- weighted: the sum of the weights of its texts. The weights are unbiased, but the estimated entropy
+  is too low on average, because unseen answers are missing.
+- discrete: the share of its texts, each counted equally. Valid for independent texts only; the
+  texts of a tree differ by construction.
+- Rao-Blackwellised: the probability of its distinct texts, as a share of all probability seen.
 
-Entropies are in nats. All of them are about the tokens that decide the answer.
+Entropies are in nats. All scores are about the tokens that decide the answer.
 """
 
 import math
@@ -29,22 +29,22 @@ class Uncertainty:
     """The scores of one run; entropies in nats."""
 
     semantic: float
-    standard_error: float | None  # by the jackknife over independent texts; None for a tree
-    # Between these for certain, where all unseen answers count as one; else only the lower is
+    standard_error: float | None  # jackknife over independent texts; None for a tree
+    # Certain bounds if all unseen answers count as one; otherwise only the lower one is certain
     semantic_bounds: tuple[float, float]
     discrete: float
     rao_blackwellised: float
-    predictive: float  # entropy over texts, the weighted mean of -ln p
+    predictive: float  # entropy over texts: the weighted mean of -ln p
     length_normalised: float  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
-    explored: float  # the probability (0 to 1) of all texts that were seen
-    # Whether the path limit dropped paths. Then it limits the number of answers, too: an entropy
+    explored: float  # probability (0 to 1) of all texts seen
+    # Whether the path limit dropped paths. If so, it also limits the number of answers: an entropy
     # near ln(max_paths) says more about the limit than about the model.
     limited: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its standard error; None where too little was drawn to tell."""
+    """A value with its standard error, which is None if there are too few samples."""
 
     value: float
     standard_error: float | None
@@ -77,8 +77,8 @@ def semantic_entropy_of_runs(
 ) -> Estimate:
     """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
 
-    Runs that differ in nothing but their seed are independent, so the jackknife over them is
-    valid for trees. Runs in which nothing is decided are left out.
+    Runs that differ only in their seed are independent, so the jackknife over them is valid even
+    for trees. Runs in which no leaf is decided are left out.
     """
     decided = [
         (number, leaf) for number, run in enumerate(runs) for leaf in leaf_answers(run, part)[0]
@@ -93,10 +93,10 @@ def semantic_entropy_of_runs(
 
 
 def jackknife(units: Sequence[Mapping[int, float]]) -> Estimate:
-    """The entropy (nats) of the mean of distributions, one per independent draw.
+    """The entropy (nats) of the mean of several distributions, one per independent sample.
 
-    The standard error is that of the jackknife (Efron and Stein, 1981). It is 0 where all agree,
-    which does not mean that the next one would.
+    The standard error is the jackknife estimate (Efron and Stein, 1981). It is 0 if all samples
+    agree, which does not mean that the next sample would agree too.
     """
     total: defaultdict[int, float] = defaultdict(float)
     for unit in units:
