@@ -1,17 +1,17 @@
-"""How likely each answer is: a bar for what is certain, a diamond for the estimate."""
+"""The probability of each answer: a bar for the certain bounds, a diamond for the estimate."""
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.figures.charts import BLUE, text_label
 from eab.figures.drawing import go
 
-DRAWN = 24  # the most likely answers; the table has all of them
+DRAWN = 24  # only the most likely answers; the table has all of them
 _MAX_LABEL = 48  # characters
-_ESTIMATE = "#b35900"  # told apart from the bar by its shape and its white edge as well
+_ESTIMATE = "#b35900"  # its shape and white edge also distinguish it from the bar
 
 
 def answers_figure(answers: Answers) -> go.Figure:
-    """One row per answer, the most likely on top: its probability in percent."""
+    """One row per answer, the most likely at the top, with its probability in percent."""
     drawn = answers.ranked[:DRAWN]
     rows = list(range(len(drawn)))
     certain = go.Bar(

@@ -1,4 +1,4 @@
-"""What each picture of a run shows, in a sentence with its numbers."""
+"""A sentence with numbers for each picture of a run."""
 
 import math
 from bisect import bisect_right
@@ -24,13 +24,13 @@ _MAX_QUOTE: Final = 60  # characters
 
 
 class _TreeSize(NamedTuple):
-    """The steps at which the number of forks or of leaves changes, in order: the size of the tree
-    at a step is found without a look at all paths.
+    """The sorted steps at which the number of forks or leaves changes. With them, the size of the
+    tree at any step is found without looking at all paths.
     """
 
     begun: list[int]
     forked: list[int]
-    ended: list[int]  # no longer leaves
+    ended: list[int]  # paths that stop being leaves, because they fork or are pruned
     limited: float  # the first step at which the path limit dropped branches; inf if there is none
 
     @classmethod
@@ -56,17 +56,17 @@ class _TreeSize(NamedTuple):
 
 
 def tree_sentence(run: RunState) -> str:
-    """What the tree shows."""
+    """The caption of the tree."""
     return _tree_words(run, len(run.steps) - 1, _highest(run, math.inf), _TreeSize.of(run))
 
 
 def entropy_sentence(run: RunState) -> str:
-    """What the entropy trace shows."""
+    """The caption of the entropy trace."""
     return _entropy_words(run, _highest(run, math.inf))
 
 
 def sentences_at(run: RunState, steps: Sequence[int]) -> list[dict[str, str]]:
-    """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
+    """The captions of tree, entropy trace and KV bars (`memory`) after each of these steps."""
     size = _TreeSize.of(run)
     return [
         {
@@ -100,7 +100,7 @@ def _tree_words(run: RunState, step: int, highest: Token | None, size: _TreeSize
 
 
 def limit_sentence(run: RunState) -> str:
-    """Why the weights are not the products of the shares, if the path limit dropped branches."""
+    """Why a text's weight is not the product of its shares; empty if it is."""
     if run.started.config.policy == "stochastic-beam":
         return (
             "With the policy stochastic-beam, the weight of a text depends on its probability "
@@ -222,7 +222,7 @@ def _drafted(run: RunState) -> str:
 
 
 def answers_sentence(answers: Answers, policy: str) -> str:
-    """What the answers come to, and how much of it is certain."""
+    """How many answers there are, and the probability of the first with its certain bounds."""
     undecided = (
         f" ({counted(len(answers.undecided), 'path')} without one yet)" if answers.undecided else ""
     )
@@ -245,7 +245,7 @@ def answers_sentence(answers: Answers, policy: str) -> str:
 
 
 def weight_sentence(run: RunState) -> str:
-    """What the text with the most weight weighs."""
+    """The text with the most weight, and its weight."""
     samples = run.samples
     if not samples:
         return "No text yet."

@@ -1,4 +1,4 @@
-"""What all plotly charts have in common: colours, line styles, labels, size, printing."""
+"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,16 @@ from eab.figures.timings import MILLI
 from eab.formatting import shortened
 from eab.timing import Timing
 
-# Readable on white and on dark. Dashes, symbols and patterns tell series apart without colour.
+# Readable on light and dark pages. Dashes, symbols and patterns also tell series apart.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
 GREY, GOLD = "#8c8c8c", "#a98612"
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-Axis: TypeAlias = str | dict[str, Any]  # its title, or all that plotly needs
+Axis: TypeAlias = str | dict[str, Any]  # its title, or all of its plotly settings
 
 
 class LineStyle(NamedTuple):
-    """How a line of a chart is drawn, in plotly's words."""
+    """How a line of a chart is drawn, as plotly names it."""
 
     colour: str
     dash: str
@@ -36,7 +36,7 @@ LINE_STYLES: Final = (
 
 
 def line_style(index: int) -> LineStyle:
-    """The style of the line number `index`; the styles repeat after the last one."""
+    """The style of line number `index`; the styles repeat after the last one."""
     return LINE_STYLES[index % len(LINE_STYLES)]
 
 
@@ -67,14 +67,14 @@ def add_timings(
     hover: str,
     scale: float = MILLI,
 ) -> None:
-    """Add a line through medians, with error bars from quartile to quartile, times `scale`."""
+    """Add a line through the medians, with error bars between the quartiles; scaled by `scale`."""
     points = [(x, scale * timing.median) for x, timing in timings.items()]
     add_line(figure, name, points, style, hover)
     figure.data[-1].update(error_y=error_bars([*timings.values()], scale))
 
 
 def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
-    """From the lower to the upper quartile, as plotly's error bars."""
+    """Plotly error bars from the lower to the upper quartile."""
     return {
         "type": "data",
         "symmetric": False,
@@ -85,7 +85,7 @@ def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any
 
 
 def log_axis(title: str) -> dict[str, Any]:
-    """A logarithmic axis with round numbers. Plotly's own digits overlap each other."""
+    """A logarithmic axis with ticks at round numbers. Plotly's own tick labels overlap."""
     return {"title": f"{title} (log scale)", "type": "log", "tickvals": _ROUND_NUMBERS}
 
 
@@ -95,26 +95,26 @@ def bar_pattern(shape: str | Sequence[str]) -> dict[str, Any]:
 
 
 def byte_unit(most: float) -> tuple[int, str]:
-    """The unit in which an axis up to this many bytes reads well: its bytes and its name."""
+    """A suitable unit for an axis up to this many bytes: its size in bytes and its name."""
     if most < _MIB:
         return _KIB, "KiB"
     return (_MIB, "MiB") if most < _GIB else (_GIB, "GiB")
 
 
 def text_label(text: str, max_length: int) -> str:
-    """A text of the model as a label; plotly would read its `<` as markup."""
+    """A model's text as a label, escaped, because plotly would read its `<` as markup."""
     return html.escape(shortened(text, max_length), quote=False)
 
 
 def from_zero(title: str) -> dict[str, Any]:
-    """An axis that begins at 0."""
+    """An axis that starts at 0."""
     return {"title": title, "rangemode": "tozero"}
 
 
 def laid_out(
     figure: go.Figure, height: int = 380, x: Axis | None = None, y: Axis | None = None
 ) -> go.Figure:
-    """The chart with its legend above it and these axes; colours are left to the page's theme."""
+    """The chart with its legend on top and these axes; colours are left to the page's theme."""
     figure.update_layout(
         height=height,
         margin={"l": 0, "r": 8, "t": 56, "b": 0},
@@ -126,7 +126,7 @@ def laid_out(
 
 
 def in_ink(figure: go.Figure, ink: str) -> go.Figure:
-    """The same chart with all its words in one colour; plotly's themes have fainter ones."""
+    """The same chart with all its text in one colour; plotly's themes use fainter colours."""
     inked = go.Figure(figure)
     inked.update_layout(font_color=ink, legend_font_color=ink)
     words = {"tickfont_color": ink, "title_font_color": ink}

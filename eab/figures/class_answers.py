@@ -1,4 +1,4 @@
-"""The answers of a class, compared with the probabilities of the model."""
+"""The answers of a class, compared with the model's probabilities."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _LONGEST_LABEL = 40  # characters
 def answers_sentence(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> str:
-    """Which option most chose, and which the model thinks most likely, if it was asked."""
+    """The option that most students chose, and the model's favourite if the model was asked."""
     most, given = max(counts), sum(counts)
     if not given:
         chosen = "Nobody has answered yet."
@@ -32,7 +32,7 @@ def answers_sentence(
 def answers_figure(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> go.Figure:
-    """The share of the answers per option, in percent, and the model's probability."""
+    """The share of the answers for each option, in percent, and the model's probability."""
     labels = [text_label(option, _LONGEST_LABEL) for option in options]
     given = sum(counts)
     shares = [100 * count / given if given else 0.0 for count in counts]

@@ -1,7 +1,7 @@
-"""plotly, which draws the charts, or an error that says how to get it: the app's extra has it."""
+"""plotly, which draws the charts; if it is missing, the error names the extra that has it."""
 
-# Plotly uses numpy and pandas where it finds them loaded, also when another thread has loaded only
-# a part of them. Importing them waits for that thread.
+# Plotly uses numpy and pandas if it finds them loaded, even if another thread is still loading
+# them. Importing them here waits until they are complete.
 import numpy as np  # noqa: F401
 import pandas as pd  # noqa: F401
 

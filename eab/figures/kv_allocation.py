@@ -1,4 +1,4 @@
-"""KV memory under three ways of allocating it: a chart, its words and its tables."""
+"""KV memory under three allocation schemes: a chart, a sentence and tables."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
 from eab.timing import NOTHING_YET
 
-# What the legend calls a part of the reserved bytes, its field in Reserved, colour and pattern.
+# For each part of the reserved bytes: name in the legend, field of Reserved, colour, pattern.
 _PARTS: Final = (
     ("tokens", "used", BLUE, ""),
     ("the same tokens again", "copied", ORANGE, "/"),
@@ -21,7 +21,7 @@ _SHORT: Final[dict[Scheme, str]] = {"slab": "slabs", "blocks": "blocks", "tree":
 
 
 def allocation_figure(found: KvAllocation) -> go.Figure:
-    """Reserved bytes over the steps, by contents: one chart below the other per scheme."""
+    """Reserved bytes over the steps, by contents: one chart per scheme, one below the other."""
     titles = [f"{_name(found, scheme)} ({_source(found, scheme)})" for scheme in SCHEMES]
     figure = make_subplots(
         rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.1, subplot_titles=titles
@@ -36,7 +36,7 @@ def allocation_figure(found: KvAllocation) -> go.Figure:
                 name=name,
                 legendgroup=name,
                 showlegend=row == 1,
-                x=[*numbers, len(numbers)] if numbers else [],  # the last step has a width, too
+                x=[*numbers, len(numbers)] if numbers else [],  # the last step also has a width
                 y=values + values[-1:],
                 customdata=numbers + numbers[-1:],
                 mode="lines",
@@ -55,7 +55,7 @@ def allocation_figure(found: KvAllocation) -> go.Figure:
 
 
 def allocation_sentence(found: KvAllocation) -> str:
-    """What each scheme reserves at its peak, the least first, and how much of it is wasted."""
+    """What each scheme reserves at its peak, smallest first, and how much of it is wasted."""
     if not found.steps["tree"]:
         return NOTHING_YET
     first, *others = sorted(SCHEMES, key=found.peak)
@@ -72,7 +72,7 @@ def allocation_sentence(found: KvAllocation) -> str:
 
 
 def allocation_table(found: KvAllocation) -> pd.DataFrame:
-    """What each scheme reserves at its peak, and what that holds over all steps, to be read."""
+    """For reading: what each scheme reserves at its peak, and what this holds over all steps."""
     sums = [found.sum(scheme) for scheme in SCHEMES]
     rows = [("reserved at the peak", *(human_bytes(found.peak(scheme)) for scheme in SCHEMES))]
     rows += [
@@ -87,7 +87,7 @@ def allocation_table(found: KvAllocation) -> pd.DataFrame:
 
 
 def allocation_steps_table(found: KvAllocation) -> pd.DataFrame:
-    """A row per step and scheme, for download; all bytes."""
+    """For download: one row per step and scheme, in bytes."""
     rows = [
         (step, scheme, part.used, part.copied, part.empty, part.total, _source(found, scheme))
         for scheme in SCHEMES

@@ -1,4 +1,4 @@
-"""An icicle of the tree whose areas are weights, for runs that no longer change."""
+"""An icicle chart of the tree with areas proportional to weights, for finished runs."""
 
 import math
 
@@ -8,12 +8,12 @@ from eab.figures.drawing import go
 from eab.run import Path, RunState
 
 _MAX_LABEL = 40  # characters
-_SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # as the board colours tokens
-_DARK = 0.68  # from this share of the scale on, white words stand out better than black ones
+_SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # the same colours as tokens on the board
+_DARK = 0.68  # above this share of the scale, white text has more contrast than black text
 
 
 def mass_figure(run: RunState) -> go.Figure:
-    """One tile per path, as high as the weight of its leaves, coloured by its mean entropy."""
+    """One tile per path; its height is the weight of its leaves, its colour its mean entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
     for path in reversed(run.paths):  # children are born after their parent
@@ -26,7 +26,7 @@ def mass_figure(run: RunState) -> go.Figure:
             ids=[str(path.id) for path in paths],
             parents=["" if path.parent < 0 else str(path.parent) for path in paths],
             labels=[_label(path) for path in paths],
-            # with branchvalues "remainder", plotly adds up the leaves itself
+            # with branchvalues "remainder", plotly itself adds up the leaves
             values=[leaf_weight.get(path.id, 0.0) for path in paths],
             branchvalues="remainder",
             sort=False,

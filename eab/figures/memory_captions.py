@@ -1,4 +1,4 @@
-"""The bytes of a run's KV cache, compared with separate caches, in sentences."""
+"""Sentences about the bytes of a run's KV cache, compared with separate caches."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,21 +11,21 @@ from eab.run import RunState
 
 
 def memory_sentence(run: RunState) -> str:
-    """What the KV bars show, at the step with the most rows in use."""
+    """The caption of the KV bars at the step with the most rows in use."""
     kv = run.peak_kv()
-    on_server = kv is not None and kv.block_size > 0  # its bytes are said to be computed
+    on_server = kv is not None and kv.block_size > 0  # the sentence says "computed"
     return memory_words(run, kv, "At the peak, " if on_server else f"At the peak ({source(run)}), ")
 
 
 def words_by_step(run: RunState, steps: Sequence[int]) -> list[str]:
-    """What the KV bars show after each of these steps, and what was saved at the peak before it."""
+    """The caption of the KV bars after each step, with the saving at the peak so far."""
     live = [0 if step.kv is None else len(step.kv.paths) for step in run.steps]
     peaks: list[int] = []
     for step, paths in enumerate(live):
         peaks.append(step if not peaks or paths >= live[peaks[-1]] else peaks[-1])
     forked = {path.born for path in run.paths if path.parent >= 0}
     return [
-        # the tree shows the paths after the fork, and the pass had those before it
+        # the tree shows the paths after the fork, but the pass had the paths before it
         memory_words(run, run.steps[step].kv, "Before the fork, " if step in forked else "")
         + _peak_words(run, step, peaks[step])
         for step in steps
@@ -43,8 +43,8 @@ def _peak_words(run: RunState, step: int, peak: int) -> str:
 
 
 def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
-    """What is held, compared with separate caches, both with their reserved rows; and what of it
-    other runs hold, too.
+    """The bytes held, compared with separate caches (reserved rows count on both sides), and the
+    part of them that is in the prefix cache.
     """
     return "No KV cache yet." if kv is None else _held_words(run, kv, when) + _reused_words(run, kv)
 
@@ -119,7 +119,7 @@ def _reason(run: RunState, kv: KVUsage) -> str:
 
 
 def source(run: RunState) -> str:
-    """Where the bytes of a run come from."""
+    """Whether the bytes of a run are measured or computed."""
     kv = run.last_kv()
     on_server = kv is not None and kv.block_size > 0
     return "computed" if run.is_what_if or on_server else "measured"

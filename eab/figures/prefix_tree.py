@@ -1,4 +1,4 @@
-"""The prefix cache of a model: which beginnings of texts it holds, and who reads them."""
+"""The prefix cache of a model: which prefixes it holds, and how many runs read them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,13 +11,13 @@ from eab.formatting import counted, human_bytes
 
 COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs or probes that began with it")
 _LABEL: Final = 60  # characters
-_ACROSS: Final = 120  # characters side by side in the picture: plotly hides a text that is too long
-_READ, _UNREAD = "#1768a3", "#6b6b6b"  # under white words
+_ACROSS: Final = 120  # characters side by side; plotly hides a text that is too long
+_READ, _UNREAD = "#1768a3", "#6b6b6b"  # backgrounds of white text
 _UNSHOWN: Final = "text of another run"
 
 
 def prefix_sentence(now: PrefixesNow) -> str:
-    """What it holds, and what it has saved."""
+    """What the prefix cache holds and has saved, or why it is empty."""
     if not now.byte_limit:
         reason = (
             "the prefix cache is turned off (rule prefix_cache_mib)."
@@ -47,7 +47,7 @@ def prefix_sentence(now: PrefixesNow) -> str:
 
 
 def prefix_figure(now: PrefixesNow) -> go.Figure:
-    """The segments, each to the right of the one that it follows, as high as it has rows."""
+    """The segments, each to the right of its parent, with heights proportional to their rows."""
     segments = now.segments
     in_a_row = max(8, _ACROSS // _depth(segments))
     figure = go.Figure(
@@ -86,7 +86,7 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
 
 
 def prefix_rows(now: PrefixesNow) -> list[list[str]]:
-    """The same as a table: text, rows, bytes, readers, found."""
+    """The segments as table rows: text, rows, bytes, readers, found."""
     return [
         [
             _label(segment),
@@ -105,8 +105,8 @@ def _label(segment: SegmentNow, characters: int = _LABEL) -> str:
 
 
 def _depth(segments: Sequence[SegmentNow]) -> int:
-    """How many segments the longest text has."""
-    depths = {-1: 0}  # by the number of a segment
+    """The number of segments in the longest chain; at least 1."""
+    depths = {-1: 0}  # by segment number
     for segment in segments:
         depths[segment.number] = depths[segment.parent] + 1
     return max(1, *depths.values())

@@ -33,20 +33,20 @@ class RunMeasures(NamedTuple):
     """One run in numbers."""
 
     tokens: int
-    reused: int  # tokens of the prompt that had been computed before
-    seconds: float | None  # what all steps took; None for a what-if run, which has no times
+    reused: int  # prompt tokens that had been computed before
+    seconds: float | None  # duration of all steps; None for a what-if run, which has no times
     held: int  # the most KV bytes held between steps
     peak: int
-    separate_caches: int  # KV bytes at the step with the most rows, with a cache per path
+    separate_caches: int  # KV bytes with one cache per path, at the step with the most rows
     texts: int
     distinct: int
     answers: int  # different first sentences, as `group_answers` counts them
-    forks: int  # paths that forked; 0 under the policy independent
+    forks: int  # paths that forked; 0 under the policy `independent`
     explored: float  # probability of the distinct texts (0 to 1)
 
 
 class DiffRow(NamedTuple):
-    """One measure of both runs, readable, and how the second differs."""
+    """One measure of both runs as text, and how the second run differs from the first."""
 
     measure: str
     a: str
@@ -77,7 +77,7 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 
 def measures_of(run: RunState) -> RunMeasures:
-    """What the run took and what came of it."""
+    """What the run cost and what it produced."""
     kv, last = run.peak_kv(), run.last_kv()
     independent = run.started.config.policy == "independent"
     return RunMeasures(
@@ -120,7 +120,7 @@ def diff_table(a: RunState, b: RunState) -> pd.DataFrame:
 
 
 def diff_tree_sentence(both: Merged) -> str:
-    """How many tokens of the common tree each run has."""
+    """How many tokens of the common tree are in both runs, and how many in only one."""
     tokens = {
         side: sum(
             len(path.tokens)
@@ -136,7 +136,7 @@ def diff_tree_sentence(both: Merged) -> str:
 
 
 def diff_entropy_sentence(a: RunState, b: RunState) -> str:
-    """How many tokens each run chose, and at which mean entropy."""
+    """How many tokens each run chose, and at what mean entropy."""
     words = []
     for name, run in (("A", a), ("B", b)):
         entropies = [token.entropy for path in run.paths for token in path.tokens]
@@ -148,7 +148,7 @@ def diff_entropy_sentence(a: RunState, b: RunState) -> str:
 
 
 def takeaway_sentence(a: RunState, b: RunState) -> str:
-    """How much of all probability each run saw, and for how many tokens."""
+    """How much of all probability each run saw, and at the cost of how many tokens."""
     if not same_prompt(a, b):
         return "The runs have different prompts or models: compare their costs, not their texts."
     of_a, of_b = measures_of(a), measures_of(b)
@@ -171,7 +171,7 @@ def _seen(run: RunState, found: RunMeasures, name: str) -> str:
 
 
 def average_sentence(run: RunState, count: int) -> str:
-    """What so many independent texts would see on average, if this run saw enough to tell."""
+    """What `count` independent texts would see on average; "" if this run saw too little."""
     texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:

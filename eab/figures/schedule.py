@@ -1,4 +1,4 @@
-"""Slots over time: which request each slot served in which pass, and when it was idle."""
+"""Slots over time: which request each slot served in each pass, and when it was idle."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from eab.figures.drawing import go
 from eab.formatting import counted
 
 Across = Literal["seconds", "passes"]
-COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, GOLD)  # of requests; they repeat
-_LABEL_ROOM: Final = 0.02  # of the axis; a number in a shorter bar would cover its neighbours
-CURSOR: Final = {  # of an x axis, through all charts above it
+COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, GOLD)  # for requests; the colours repeat
+_LABEL_ROOM: Final = 0.02  # share of the axis; a label on a shorter bar would cover its neighbours
+CURSOR: Final = {  # cursor line of an x axis, through all charts above it
     "showspikes": True,
     "spikemode": "across",
     "spikesnap": "cursor",
@@ -29,13 +29,13 @@ class Lane:
     schedule: Schedule
     axis: str  # the figure's y axis: "y", "y2" and so on
     across: Across  # what the x axis counts
-    names: Mapping[int, str]  # of the runs, by their number, in the hover
-    labels: Mapping[int, str]  # what stands in their bars
+    names: Mapping[int, str]  # names of the runs in the hover text, by run number
+    labels: Mapping[int, str]  # labels inside the bars
     until: float  # the end of the x axis
-    offset: float = 0.0  # where the schedule begins on the x axis
+    offset: float = 0.0  # where the schedule starts on the x axis
 
     def span(self, first: int, last: int) -> tuple[float, float]:
-        """Where passes begin on the x axis, and how long they are."""
+        """Where these passes start on the x axis, and their length."""
         if self.across == "passes":
             return self.offset + first, last - first + 1
         start = self.schedule.start(first)
@@ -43,7 +43,7 @@ class Lane:
 
 
 def add_work(figure: go.Figure, lane: Lane) -> None:
-    """Draw what each slot served, a row per slot."""
+    """Draw what each slot served, one row per slot."""
     for rank, (work, shape) in enumerate((("prefill", "/"), ("decode", ""))):
         found = [segment for segment in lane.schedule.segments() if segment.work == work]
         _add_bars(
@@ -97,7 +97,7 @@ def _add_bars(
     words: Sequence[str],
 ) -> None:
     pattern = bar_pattern(shape)
-    if shape in ("x", "."):  # a light ground with a grey pattern, so that it lies behind the work
+    if shape in ("x", "."):  # grey pattern on a light ground, less prominent than the work
         pattern |= {"fillmode": "replace", "fgcolor": GREY, "bgcolor": "rgba(140,140,140,0.15)"}
         pattern["fgopacity"] = 0.8 if shape == "x" else 0.45
         pattern["size"], pattern["solidity"] = 7, 0.15
@@ -133,7 +133,7 @@ def _add_labels(figure: go.Figure, lane: Lane) -> None:
                     "font": {"color": "black", "size": 12},
                 }
             )
-    # All at once: plotly copies the list of annotations whenever one is added.
+    # Add all in one step: plotly copies the list of annotations whenever one is added.
     figure.layout.annotations = [*figure.layout.annotations, *notes]
 
 
@@ -146,7 +146,7 @@ def add_steps(
     hover: Callable[[float], str],
     legend: bool,
 ) -> None:
-    """Draw a number per pass as a line with a step at every pass; `hover` writes a number."""
+    """Draw one number per pass as a step line; `hover` formats a number."""
     spans = [lane.span(number, number) for number in range(len(values))]
     end = sum(spans[-1]) if spans else 0.0
     figure.add_scatter(

@@ -1,4 +1,4 @@
-"""Who a server serves right now: its slots over the last seconds, without any prompt."""
+"""What a server is serving now: its slots over the last seconds, without any prompt text."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,20 +14,20 @@ NOTHING_SERVED: Final = (
     "Nothing is being served. Press Run on Explore in several tabs to see the batch fill here."
 )
 WINDOW: Final = 20.0  # seconds on the x axis
-RATE_WINDOW: Final = 5.0  # seconds over which tokens are counted
-_LEAST_SLOTS: Final = 4  # rows of the picture
-_GAP: Final = 0.05  # seconds without a pass that are drawn as such
+RATE_WINDOW: Final = 5.0  # seconds over which new tokens are counted
+_LEAST_SLOTS: Final = 4  # minimum number of rows in the chart
+_GAP: Final = 0.05  # a longer time (seconds) without a pass is drawn as a gap
 
 
 class TimedPass(NamedTuple):
-    """A pass, and when it ended: seconds from the moment of the picture, at most 0."""
+    """A pass and its end, in seconds relative to the moment of the chart (at most 0)."""
 
     ended: float
     record: ScheduledPass
 
 
 def rate(passes: Sequence[TimedPass]) -> float:
-    """New tokens per second, of all runs, over the last seconds."""
+    """New tokens per second, over all runs and the last RATE_WINDOW seconds."""
     new = sum(
         part.new_tokens
         for timed in passes
@@ -38,7 +38,7 @@ def rate(passes: Sequence[TimedPass]) -> float:
 
 
 def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str:
-    """How many runs are served and wait, how fast, and in how much memory."""
+    """How many runs are served and waiting, how fast, and in how much memory."""
     if not running and not waiting:
         return NOTHING_SERVED
     held = passes[-1].record.kv_bytes if passes else 0
@@ -52,7 +52,7 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
 
 
 def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
-    """Slots and tokens of each pass over the last seconds; while `busy`, it ends now."""
+    """Slots, and tokens per pass, over the last seconds; the x axis ends now while `busy`."""
     figure = go.Figure()
     seen = [timed for timed in passes if timed.ended > -WINDOW]
     slots = max([_LEAST_SLOTS, *(part.slot + 1 for timed in seen for part in timed.record.served)])
@@ -100,13 +100,13 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
 
 
 def _with_gaps(passes: Sequence[TimedPass]) -> list[ScheduledPass]:
-    """The passes, with an empty one wherever nothing was served for a while."""
+    """The passes, with an empty pass wherever nothing was served for a while."""
     found = [passes[0].record]
     for before, timed in pairwise(passes):
         gap = max(0.0, timed.ended - timed.record.seconds - before.ended)
         if gap > _GAP:
             found.append(ScheduledPass(gap, 0, ()))
             gap = 0.0
-        # A short gap belongs to the pass, so that all ends are where they were measured.
+        # A short gap is added to the pass, so that every pass still ends when it was measured.
         found.append(timed.record._replace(seconds=timed.record.seconds + gap))
     return found

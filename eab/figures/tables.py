@@ -1,4 +1,4 @@
-"""Runs, comparisons and measurements as tables: for reading, and for downloads."""
+"""Runs, comparisons and measurements as tables, for reading and for download."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from eab.run import RunState
 
 _MAX_BRANCHES: Final = 6
 
-# Columns as headings, for tables that are read; the files for download keep the names.
+# Headings for tables that are read; files for download keep the column names.
 _HEADINGS: Final = {
     "log_prob": "log-probability (nats)",
     "mean_entropy": "mean entropy (nats)",
@@ -45,13 +45,13 @@ _HEADINGS: Final = {
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table to be read: plain headings, bytes in KiB, no columns without a value."""
+    """The table for reading: plain headings, bytes in KiB, no columns without values."""
     in_kib = {name: table[name] / 1024 for name in table.columns if name.endswith("_bytes")}
     return table.assign(**in_kib).dropna(axis="columns", how="all").rename(columns=_HEADINGS)
 
 
 def samples_table(run: RunState) -> pd.DataFrame:
-    """A row per leaf, the one with the most weight first. log_prob and mean_entropy in nats."""
+    """One row per leaf, highest weight first; log_prob and mean_entropy in nats."""
     rows = [
         {
             "weight": sample.weight,
@@ -72,7 +72,7 @@ def samples_table(run: RunState) -> pd.DataFrame:
 
 
 def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
-    """As `samples_table` for several runs, with ids, prompts, seeds and differing settings."""
+    """`samples_table` of several runs, with ids, prompts, seeds and settings that differ."""
     tables: list[pd.DataFrame] = []
     configs: list[dict[str, Any]] = []
     for name, run in runs:
@@ -83,7 +83,7 @@ def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
         configs.append(asdict(run.started.config))
     varied = [name for name in SETTINGS if len({config[name] for config in configs}) > 1]
     for name in dict.fromkeys(("seed", *varied)):
-        # r may be a word
+        # r may be the word "auto"
         words = any(isinstance(config[name], str | tuple) for config in configs)
         for table, config in zip(tables, configs, strict=True):
             table[name] = str(config[name]) if words else config[name]
@@ -91,7 +91,7 @@ def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:
-    """A row per answer, the most likely first: weight, certain bounds, number of texts, paths."""
+    """One row per answer, most likely first: weight, certain bounds, number of texts, paths."""
     rows = [
         {
             "answer": answer.text,
@@ -107,7 +107,7 @@ def answers_table(answers: Answers) -> pd.DataFrame:
 
 
 def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
-    """A row per score. Columns: its name, its value in nats, what it is."""
+    """One row per score: its name, its value in nats, and what it means."""
     rows = [
         ("semantic entropy, weighted", scores.semantic, "over answers, by the weights"),
         (
@@ -131,7 +131,7 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
 
 
 def forks_table(run: RunState, forks: Sequence[ForkShare]) -> pd.DataFrame:
-    """A row per fork, the one that contributes most to the semantic entropy first."""
+    """One row per fork, the largest contribution to the semantic entropy first."""
     total = sum(fork.contribution for fork in forks)
     rows = [
         {
@@ -161,7 +161,7 @@ def _branches(run: RunState, fork: ForkShare) -> str:
 
 
 def tokens_table(run: RunState) -> pd.DataFrame:
-    """A row per generated token of the tree, in the order in which the paths began."""
+    """One row per generated token of the tree; paths in the order in which they started."""
     rows = [
         {
             "path": path.id,
@@ -181,7 +181,7 @@ def tokens_table(run: RunState) -> pd.DataFrame:
 
 
 def steps_table(run: RunState) -> pd.DataFrame:
-    """A row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
+    """One row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
     row_bytes, uses = run.started.model.row_bytes, ("shared_bytes", "private_bytes", "spare_bytes")
     rows = [
         {
@@ -202,5 +202,5 @@ def steps_table(run: RunState) -> pd.DataFrame:
 
 
 def text_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of text under these headings, the first column as the index."""
+    """A table of text with these headings; the first column becomes the index."""
     return pd.DataFrame(rows, columns=pd.Index(columns)).set_index(columns[0])

@@ -1,4 +1,4 @@
-"""Timings as text: medians of repeats with their quartiles."""
+"""Timings as text: medians of repeats, with quartiles."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,7 +10,7 @@ MILLI: Final = 1000.0
 
 
 def with_spread(timing: Timing, written: Callable[[float], str]) -> str:
-    """The median, with the quartiles in brackets where they differ."""
+    """The median, followed by the quartiles in brackets if they differ."""
     if timing.low == timing.high:
         return written(timing.median)
     return f"{written(timing.median)} ({written(timing.low)}–{written(timing.high)})"
@@ -25,14 +25,14 @@ def ms(seconds: float) -> str:
 
 
 def in_ms(timing: Timing) -> str:
-    """In milliseconds: "12.3 ms (12.1–12.6)"."""
+    """A timing in milliseconds: "12.3 ms (12.1–12.6)"."""
     if timing.low == timing.high:
         return f"{ms(timing.median)} ms"
     return f"{ms(timing.median)} ms ({ms(timing.low)}–{ms(timing.high)})"
 
 
 def repeats_words(timings: Iterable[Timing]) -> str:
-    """What these timings are, for the end of a sentence."""
+    """How these timings were measured, to end a sentence."""
     count = min((len(timing.seconds) for timing in timings), default=0)
     if count <= 1:
         return f"measured once, {TOO_FEW}"
@@ -41,7 +41,7 @@ def repeats_words(timings: Iterable[Timing]) -> str:
 
 
 def as_long(timing: Timing, first: Timing) -> str:
-    """How many times as long as the first: "2.2×", or why that is not said."""
+    """A timing as a multiple of the first: "2.2×", or why they cannot be compared."""
     if not differs(timing, first):
         return no_comparison(timing, first)
     return times(timing.median / first.median)

@@ -1,4 +1,4 @@
-"""How uncertain the answers of a run are, and which forks make them so, in sentences."""
+"""Sentences about how uncertain the answers of a run are, and which forks cause it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,8 +11,8 @@ from eab.formatting import counted, ending
 from eab.run import RunState
 
 _MAX_TEXT: Final = 48  # characters before a fork
-_NOTHING: Final = 0.0005  # nats; less is not visible in three digits
-_CLEARLY: Final = 0.95  # of the largest possible information
+_NOTHING: Final = 0.0005  # nats; less than this rounds to 0.000
+_CLEARLY: Final = 0.95  # share of the largest possible information
 
 
 def uncertainty_sentence(scores: Uncertainty, answers: Answers) -> str:
@@ -29,7 +29,7 @@ def uncertainty_sentence(scores: Uncertainty, answers: Answers) -> str:
 def forks_sentence(
     run: RunState, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
 ) -> str:
-    """Which fork causes most of the semantic entropy, and how many do not change the answer."""
+    """The fork that causes most of the semantic entropy, and how many change no answer."""
     if run.started.config.policy == "independent":
         return (
             "Independent texts share no fork. Choose the policy fair to see where the answers "
@@ -50,7 +50,7 @@ def forks_sentence(
 
 
 def effect_words(fork: ForkShare, answers: Answers) -> str:
-    """What a fork decides and how much of the semantic entropy it causes; follows "The fork"."""
+    """What a fork decides, and its part of the semantic entropy; continues "The fork ..."."""
     if fork.contribution < _NOTHING:
         return "does not decide the first sentence: it changes only its wording, or what follows"
     decides = "decides" if fork.decisiveness >= _CLEARLY else "partly decides"
@@ -65,7 +65,7 @@ def _part_words(fork: ForkShare, answers: Answers) -> str:
 
 
 def effect(fork: ForkShare) -> str:
-    """What the branch taken at a fork decides."""
+    """What the choice of a branch at this fork decides."""
     if fork.contribution < _NOTHING:
         return "wording or what follows"
     return "the answer" if fork.decisiveness >= _CLEARLY else "partly the answer"
@@ -77,7 +77,7 @@ def _undeciding(count: int) -> str:
 
 
 def text_before(run: RunState, fork: ForkShare) -> str:
-    """The end of the text before a fork, from the beginning of a word if it has spaces."""
+    """The end of the text before a fork, starting with a whole word if the text has spaces."""
     generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
     text = token_text.visible(run.started.followed_by(generated)).strip()
     return text if len(text) <= _MAX_TEXT else "…" + ending(text, _MAX_TEXT - 1)

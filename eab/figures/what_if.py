@@ -1,4 +1,4 @@
-"""What-if results, and where the engine might decide otherwise: sentences, and marks."""
+"""Sentences about what-if results, and marks where the engine might decide otherwise."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,8 @@ from eab.formatting import counted, human_bytes, listed
 from eab.run import RunState, fold
 from eab.what_if.trace import Unknown, Why
 
-# In this order they are listed; eab.what_if.trace.Unknown says what each means.
-_REASONS: Final[dict[Why, tuple[str, str]]] = {  # what is counted, and the words around it
+# Listed in this order; eab.what_if.trace.Unknown explains each reason.
+_REASONS: Final[dict[Why, tuple[str, str]]] = {  # the noun that is counted, its phrase
     "fork": ("place", "{} would fork too"),
     "limit": ("fork", "at {}, the path limit dropped some branches"),
     "heir": ("place", "at {}, another token may follow, because the path limit dropped branches"),
@@ -31,7 +31,7 @@ _MARKS: Final[dict[Why, str]] = {
 
 
 def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
-    """How the tree changed with the threshold."""
+    """How the tree changes with the threshold."""
     before, after = recorded.started.threshold_nats, what_if.started.threshold_nats
     if before == after:
         return f"Threshold {before:.2f} nats, as recorded: {_size(what_if)}."
@@ -41,7 +41,7 @@ def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
 
 
 def exactness_sentence(what_if: RunState, unknowns: Sequence[Unknown], how_to_run: str) -> str:
-    """Whether a run with the model (see `how_to_run`) gives the same tree, and if not, why."""
+    """Whether running the model (see `how_to_run`) would give the same tree; if not, why."""
     if what_if.started.what_if == "exact":
         return (
             "Exact: a run with these settings and this seed gives the same tree, up to the "
@@ -61,7 +61,7 @@ def exactness_sentence(what_if: RunState, unknowns: Sequence[Unknown], how_to_ru
 
 
 def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
-    """What the cache allocates and copies with this r, and with the recorded r."""
+    """What the cache allocates and copies with this r and with the recorded r."""
     recorded = list(recorded)
     if not fold(recorded).started.model.shares_rows:
         return "The model keeps its memory in its own way, so r changes nothing."
@@ -69,12 +69,12 @@ def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
 
 
 def marks(what_if: RunState, unknowns: Iterable[Unknown]) -> list[list[Any]]:
-    """[path, index of its token, words] of each unknown place, for the board."""
+    """For the board: [path, token index, words] of each unknown place."""
     return [[*_token_at(what_if, unknown), _MARKS[unknown.why]] for unknown in unknowns]
 
 
 def _token_at(run: RunState, unknown: Unknown) -> tuple[int, int]:
-    """Path and index of its own token there, else of its first child's first, else its last."""
+    """Path and index of the token at this step, else of the first child's first or its own last."""
     path = run.paths[unknown.path]
     index = next(
         (index for index, token in enumerate(path.tokens) if token.step == unknown.step), None
