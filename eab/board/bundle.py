@@ -1,12 +1,12 @@
-"""The board's JavaScript and style, each as one text, for a page of any host.
+"""The board's JavaScript and CSS, each as one text, for a page of any host.
 
 The files in `eab/board/static/` are ordinary modules, so that editors and `tsc` understand them. A
-host (Streamlit, a notebook, a page that must not load anything) takes one script instead, so the
-modules are joined here: no build step, no dependency.
+host (Streamlit, a notebook, or a page that must not load anything) takes a single script instead.
+The modules are joined here, without a build step or a dependency.
 
 Each module becomes a function that returns its exports. Its other names stay private, so two
-modules may use the same one. Only these forms are understood, one per statement, from the start of
-a line:
+modules may use the same name. Only the following forms are understood, one per statement, from the
+start of a line:
 
     import { name, other } from "./module.js";
     export function name / export class name / export const name
@@ -35,7 +35,7 @@ _STYLES: Final = (  # in order
         "narrow",
     ),
 )
-# In code: a comment on lines of its own, or something in which no comment and no template begins.
+# In code: a comment on its own lines, or a token in which no comment or template can start.
 _CODE: Final = re.compile(
     r"""(?P<comment>^\ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n)
     | //.*
@@ -51,13 +51,13 @@ _LEFT_OVER: Final = re.compile(r"^(?:import|export)\b(?! default).*", re.MULTILI
 
 
 def javascript(host: Host, folder: Path = FOLDER) -> str:
-    """One module without imports: the module of this host with all that it needs.
+    """A single module without imports: the module of this host with everything that it needs.
 
-    Its default export, if any, stays. Errors in the browser name it `eab-board/<host>.js`.
+    Its default export, if any, is kept. Browser errors name the script `eab-board/<host>.js`.
 
     Raises:
-        ValueError: A module is missing, does not export what another imports, imports itself in a
-            circle, or is written in a form that is not understood.
+        ValueError: A module is missing, lacks an export that another module imports, is part of an
+            import cycle, or is written in a form that is not understood.
     """
     modules = _with_imports(host, folder)
     for module in modules.values():
@@ -73,7 +73,7 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
 
 
 def stylesheet() -> str:
-    """The style of the board; each rule is for `.eab` alone."""
+    """The CSS of the board; every rule applies only inside `.eab`."""
     return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
@@ -85,7 +85,7 @@ class _Module:
         self.name = name
         imports = _IMPORT.findall(code)
         self.imports = {module: re.findall(r"\w+", names) for names, module in imports}
-        self.exports = _EXPORT.findall(code)  # the names that others may import
+        self.exports = _EXPORT.findall(code)  # the names that other modules may import
         self._body = _EXPORT.sub("", _IMPORT.sub("", code))
         if left_over := _LEFT_OVER.search(self._body):
             raise ValueError(
@@ -112,9 +112,9 @@ class _Module:
 
 
 def _without_comments(source: str) -> str:
-    """The source without comments on lines of their own; template literals stay as they are."""
+    """The source without comments on their own lines; template literals stay as they are."""
     kept: list[str] = []
-    opened: list[str] = []  # brackets and backticks that are not closed yet
+    opened: list[str] = []  # braces and backticks that are still open
     at = 0
     while match := (_TEMPLATE if opened[-1:] == ["`"] else _CODE).search(source, at):
         is_comment = match.groupdict().get("comment") is not None
@@ -129,7 +129,7 @@ def _without_comments(source: str) -> str:
 
 
 def _with_imports(host: str, folder: Path) -> dict[str, _Module]:
-    """The module, and all that it imports, directly or not."""
+    """The host's module and all modules that it imports, directly or indirectly."""
     modules: dict[str, _Module] = {}
     wanted = {host: "the host"}
     while wanted:

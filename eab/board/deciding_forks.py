@@ -1,6 +1,6 @@
-"""What each fork of a finished run decides, and which texts give the same answer, for its tree.
+"""What each fork of a finished run decides, and which texts give the same answer, for the board.
 
-An answer is the first sentence of a text, and texts are the same answer by the rule `exact`.
+An answer is the first sentence of a text; texts are compared by the rule `exact`.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from eab.run import RunState
 
 
 def deciding_forks(run: RunState) -> dict[str, Any] | None:
-    """Which forks decide the answer; None while the run grows, and where there is no fork to judge.
+    """Which forks decide the answer; None during the run, and if there is no fork to judge.
 
     Returns:
         JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
-        share (0 to 1) of the semantic entropy, what it decides in words that follow "The fork"].
-        `answers`: [answer, paths] of those that several texts give.
+        share (0 to 1) of the semantic entropy, what it decides, to continue "The fork"]. `answers`:
+        [answer, paths] for each answer that several texts give.
     """
     if run.ended is None or run.started.config.policy == "independent":
         return None

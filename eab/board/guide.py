@@ -1,4 +1,4 @@
-"""Where a lesson leads the board: once per guide, so that the user is free to move on."""
+"""Where a lesson leads the board. Each guide applies once, so the user is free to move on."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,16 +10,16 @@ Drawer = Literal["tables", "help"]
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What the board shows next."""
+    """What the board should show next."""
 
-    id: str  # names it; the board follows a guide only once
-    cursor: int | None = None  # the step at which the cursor stands; None leaves it
-    # The path and the index of the token to select; None selects none
+    id: str  # the board follows each id only once
+    cursor: int | None = None  # step at which to put the cursor; None leaves it in place
+    # Path and index of the token to select; None selects nothing
     token: tuple[int, int] | None = None
-    drawer: Drawer | None = None  # what to open over the charts, if no token is selected
+    drawer: Drawer | None = None  # what to open over the charts if no token is selected
 
     def as_message(self) -> dict[str, Any]:
-        """JSON values; see Guide in eab/board/static/types.d.ts."""
+        """The guide as JSON values; see Guide in eab/board/static/types.d.ts."""
         return {
             "id": self.id,
             "cursor": self.cursor,
@@ -29,13 +29,13 @@ class Guide:
 
 
 def first_fork(run: RunState) -> tuple[int, int] | None:
-    """Path and index of the first token that was chosen by a fork; None without forks."""
+    """Path and index of the first token that a fork chose; None without forks."""
     children = [path for path in run.paths if path.parent >= 0 and path.tokens]
     first = min(children, key=lambda path: (path.born, path.id), default=None)
     return None if first is None else (first.id, 0)
 
 
 def highest_entropy(run: RunState) -> tuple[int, int] | None:
-    """Path and index of the token at which the model was least sure; None without tokens."""
+    """Path and index of the token where the model was least sure; None without tokens."""
     tokens = [(path.id, index) for path in run.paths for index in range(len(path.tokens))]
     return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy, default=None)

@@ -1,9 +1,9 @@
-"""The places of the boxes of the tree: left to right, one row per leaf, parents in the middle.
+"""Positions of the tree's boxes: left to right, one row per leaf, parents in the middle.
 
-Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, and each subtree
-has its own rows, so boxes never overlap. Pruned leaves are stubs in lower rows. This is for still
-pictures; `eab/board/static/layout.js` does the same in the browser, where widths are measured and
-the tree is fitted into its panel.
+Units are CSS pixels at scale 1. A box starts where its parent ends, plus a gap, and each subtree
+has rows of its own, so boxes never overlap. Pruned leaves are stubs in lower rows. This layout is
+for still pictures; `eab/board/static/layout.js` does the same in the browser, where widths are
+measured and the tree is fitted into its panel.
 """
 
 import unicodedata
@@ -23,8 +23,8 @@ GAP: Final = 58.0
 PADDING: Final = 20.0
 LONGEST: Final = 44  # characters in a box
 PROMPT_LONGEST: Final = 34
-MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
-ENDS_AT_ONCE: Final = "(ends)"  # in the box of a path without a text
+MAX_BYTES_OF_CHARACTER: Final = 4  # up to this many later tokens may change a token's piece
+ENDS_AT_ONCE: Final = "(ends)"  # shown in the box of a path without text
 
 _NARROW: Final = frozenset("iljtfrI.,;:!|'` ()[]")
 _WIDE: Final = frozenset("mwMW@%—…")
@@ -32,12 +32,12 @@ _WIDE: Final = frozenset("mwMW@%—…")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The boxes of all paths, by the path's id."""
+    """The boxes of all paths, by path id."""
 
     x: tuple[float, ...]  # left edge of each box
-    y: tuple[float, ...]  # middle line of each box
+    y: tuple[float, ...]  # vertical centre of each box
     box_widths: tuple[float, ...]
-    prompt_width: float  # width of the prompt's box, which begins at 0
+    prompt_width: float  # width of the prompt's box, which starts at x = 0
     width: float
     height: float
 
@@ -57,7 +57,7 @@ def tidy(run: RunState) -> Layout:
 
 
 def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], float]:
-    """y of each path and the height of all rows. Without recursion: trees may be deeper than
+    """y of each path, and the height of all rows. Iterative, because a tree may be deeper than
     Python's stack.
     """
     y = [0.0] * len(paths)
@@ -83,11 +83,11 @@ def _box_width(path: Path) -> float:
 
 
 def pieces(path: Path, first: int = 0) -> list[str]:
-    """The visible text of a path, one piece per token from token number `first` on.
+    """The visible text of a path, one piece per token, from token number `first` on.
 
     A character that is split over several tokens belongs to the last of them. The piece of a
-    control token is empty: the mark of the path shows that it has ended. A path that ends at once
-    says so, as no box is empty.
+    control token is empty, because the mark of the path shows that it has ended. A path that ends
+    without text gets the piece ENDS_AT_ONCE, so that its box is not empty.
     """
     pieces: list[str] = []
     incomplete = ""
@@ -107,7 +107,7 @@ def pieces(path: Path, first: int = 0) -> list[str]:
 
 
 def _start_of_character(path: Path, first: int) -> int:
-    """A token so far before this one that its character begins after it."""
+    """Index of an earlier token, from which every character of token `first` is complete."""
     texts = 0
     while first > 0 and texts < MAX_BYTES_OF_CHARACTER:
         first -= 1
@@ -121,7 +121,7 @@ def _visible(text: str) -> str:
 
 
 def _is_incomplete(text: str) -> bool:
-    """Whether the text ends in the first bytes of a character."""
+    """Whether the text ends inside a multi-byte character."""
     tail = text[-3:].encode("utf-8", "surrogateescape")[-3:]
     for length in range(1, len(tail) + 1):
         first = tail[-length]
@@ -133,7 +133,7 @@ def _is_incomplete(text: str) -> bool:
 
 
 def shorten(text: str, longest: int) -> str:
-    """The text, or its two ends around an ellipsis if it has more than `longest` characters."""
+    """The text; if longer than `longest` characters, its two ends around an ellipsis."""
     if len(text) <= longest:
         return text
     head = longest * 3 // 5
@@ -141,7 +141,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def text_width(text: str) -> float:
-    """Roughly the width at 13 px in a sans-serif font; only a browser can measure it."""
+    """Approximate width at 13 px in a sans-serif font; only a browser can measure it exactly."""
     return sum(_character_width(character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""What a board is sent about two runs in one tree, and whose path each is."""
+"""Messages to a board about two runs in one tree, with the run that each path belongs to."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
     """The message about two runs of one prompt.
 
     Returns:
-        JSON values, as of `board_message`; `sides`: "both", "a" or "b" by the path's id; and
-        `weights_in_b` of the paths that both have.
+        JSON values as in `board_message`, plus `sides` ("both", "a" or "b" by path id) and
+        `weights_in_b` (weights in the second run of the paths that both runs have).
     """
     both = merge(a, b)
     sentences = {"tree": diff_tree_sentence(both), "entropy": diff_entropy_sentence(a, b)}
@@ -24,7 +24,7 @@ def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
 
 
 def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]:
-    """The message about a run, which may still grow, in the tree that it was grown from."""
+    """The message about a run, perhaps still live, grafted onto the tree that it grew from."""
     words = f"Grown from the chosen token: {tree_sentence(grown)}"
     live = {"mode": "replay" if grown.ended else "live", "graft": True}
     return _message(graft(source, grown), key, {"tree": words, "entropy": ""}) | live

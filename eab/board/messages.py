@@ -1,12 +1,12 @@
-"""Messages to the board in the browser: records of paths and steps, and the sentences above the
-charts.
+"""Messages to the board in the browser: records of paths and steps, and sentences for the charts.
 
-Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds
-the paths that changed at or after that step, with their tokens, and the steps from about then on.
-With `since_step` 0 it is a keyframe: it needs no message before it. A `Feed` remembers what one
-board has been sent.
+Records are idempotent: a message may be lost or arrive twice. `board_message(run, since_step)`
+holds the paths that changed at or after that step, with their tokens, and the steps from about then
+on. With `since_step` 0 it is a keyframe: it needs no earlier message. A `Feed` remembers what has
+been sent to one board.
 
-Their types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` compares the two.
+The message types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` compares the
+two.
 """
 
 import math
@@ -26,16 +26,16 @@ from eab.run import Path, RunState, Step, Token
 
 SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
-PROMPT_LONGEST: Final = 200  # characters of its end, as many as the tree may have room for
-_PROMPT_START: Final = 80  # characters; the outline on a phone begins with them
+PROMPT_LONGEST: Final = 200  # characters kept from the end, as many as the tree may have room for
+_PROMPT_START: Final = 80  # characters kept from the start, which the outline on a phone shows
 
 
 @dataclass
 class Feed:
-    """What was sent to one board, which asks for what it missed (`resend`)."""
+    """What has been sent to one board; the board asks for what it missed (`resend`)."""
 
     key: str = ""  # name of the run
-    begin: int = 0  # the step with which the next message begins
+    begin: int = 0  # first step of the next message
 
     def message(
         self,
@@ -45,12 +45,12 @@ class Feed:
         autoplay: bool = False,
         cursor: int | None = None,
     ) -> dict[str, Any]:
-        """The next message: a recorded run whole, a live one from where the last message ended.
+        """The next message: a recorded run in full, a live run from where the last message ended.
 
         Args:
-            key: Names the run, so that the board starts afresh with another one.
-            autoplay: Play the run from its beginning, if it is new to the board.
-            cursor: The step at which a run that is new to the board is shown; None for the last.
+            key: Names the run, so that the board starts over when the run changes.
+            autoplay: Play the run from its first step if it is new to the board.
+            cursor: The step to show if the run is new to the board; None for the last step.
         """
         if self.key != key or mode == "replay":
             self.key = key
@@ -61,8 +61,8 @@ class Feed:
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:
-        """Make the next message begin with this step, as the board has missed what came after it;
-        with 0 it is a keyframe.
+        """Make the next message start at this step, because the board missed what came after it. 0
+        makes it a keyframe.
         """
         self.begin = since_step
 
@@ -91,12 +91,12 @@ _NOT_STARTED: Final[dict[str, Any]] = {
 
 
 def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
-    """What changed in the run at or after `since_step`, 0 for a keyframe, as JSON values: entropies
-    and the threshold in nats, KV in bytes.
+    """What changed in the run at or after `since_step` (0 for a keyframe), as JSON values:
+    entropies and the threshold in nats, KV in bytes.
     """
     started = run.started
     prompt, begun = _prompt_and_begun_word(run)
-    texts: dict[str, int] = {}  # of tokens, with the place of each in the message
+    texts: dict[str, int] = {}  # texts of tokens, with the index of each in the message
     return {
         "version": len(run.events),
         "since_step": since_step,
@@ -129,8 +129,8 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
 
 
 def _prompt_and_begun_word(run: RunState) -> tuple[str, str]:
-    """The text before the first boxes, and the word that a forced token begins: if all of them
-    continue it, they show the whole word.
+    """The text before the first boxes, and the unfinished word at its end. If all first tokens
+    continue this word after forced tokens, the boxes show the whole word.
     """
     text = token_text.visible(run.started.beginning)
     begun = _BEGUN_WORD.search(text)
@@ -143,7 +143,7 @@ def _prompt_and_begun_word(run: RunState) -> tuple[str, str]:
 
 
 def _is_first(run: RunState, path: Path) -> bool:
-    """Whether no token of the run comes before this path's, which has some."""
+    """Whether the path has tokens and no token of the run comes before them."""
     before = path.parent < 0 or (run.paths[path.parent].parent < 0 and path.born == 0)
     return before and bool(path.tokens)
 
@@ -154,15 +154,15 @@ def _goes_on(text: str) -> bool:
 
 
 def _ends_of(text: str) -> str:
-    """The beginning and the end of a long prompt, in whole words where it has spaces."""
+    """The start and the end of a long prompt, cut at spaces if it has any."""
     if len(text) <= _PROMPT_START + PROMPT_LONGEST:
         return text
     return f"{excerpt(text, _PROMPT_START)} {ending(text, PROMPT_LONGEST)}"
 
 
 def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int]) -> dict[str, Any]:
-    """`tokens` begin with the path's token number `first_token`; the browser has those before, and
-    the weights and limits before `since_step`. `begun` is what comes before a first token that
+    """The record of a path, with `tokens` from number `first_token` on; the browser has the earlier
+    ones, and the weights and limits before `since_step`. `begun` is put before a first token that
     continues a word.
     """
     first = _first_new(path, since_step)
@@ -187,30 +187,30 @@ def _path_record(path: Path, since_step: int, begun: str, texts: dict[str, int])
 
 
 def _first_new(path: Path, since_step: int) -> int:
-    """The number of the first token whose record may have changed since this step."""
+    """The index of the first token whose record may have changed since this step."""
     first = min(max(0, since_step - path.born), len(path.tokens))
     earliest = max(0, first - MAX_BYTES_OF_CHARACTER)
     while first > earliest and _may_go_on(path.tokens[first - 1].shown):
         first -= 1
     if not path.cut:
         return first
-    # A stop string cuts off what may have been sent before.
+    # A stop string may cut off tokens that were already sent.
     return next((index for index, token in enumerate(path.tokens[:first]) if token.cut), first)
 
 
 def _may_go_on(text: str) -> bool:
-    """Whether the next token may change what is shown of this one: empty, or a byte at its end."""
+    """Whether the next token may change this token's piece: it is empty or ends in a lone byte."""
     return not text or "\udc80" <= text[-1] <= "\udcff"
 
 
 def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
-    """One token as an array. Tokens are nearly all of a message, so nothing is in it twice, and new
-    texts of tokens go to `texts`.
+    """One token as an array. Tokens make up nearly all of a message, so nothing is sent twice; new
+    token texts are added to `texts`.
 
     Returns:
-        [piece of the path's text, entropy, [place of the text, probability, ...] of the candidates,
-        index of the taken candidate, or if it is none [place of its text, probability]; then,
-        where a server named only some tokens, the bounds of the whole entropy]
+        [piece of the path's text, entropy, [index of the text, probability, ...] of the candidates,
+        index of the chosen candidate, or if it is not among them [index of its text, probability];
+        then, if a server returned only some tokens, the bounds of the entropy over all tokens]
     """
     candidates: list[int] = []
     taken: int | list[int] | None = None
@@ -238,9 +238,9 @@ def _step_records(run: RunState, since_step: int) -> list[dict[str, Any]]:
 
 
 def _step_record(run: RunState, step: Step) -> dict[str, Any]:
-    """KV in bytes. `reused`: of shared and private, what is in the prefix cache. `independent`:
-    held if each path had its own cache that grows by the same r. `paths`: [path, shared, private],
-    and where paths have a state beside rows, how much of private it is.
+    """The record of a step; KV in bytes. `reused`: the part of shared and private in the prefix
+    cache. `independent`: held if each path had its own cache that grows by the same r. `paths`:
+    [path, shared, private], and if paths also have a state, its part of private.
     """
     assert step.kv is not None
     row = run.started.model.row_bytes

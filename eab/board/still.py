@@ -1,5 +1,5 @@
-"""The tree of a run as a still SVG, for places that run no scripts, such as the preview of a
-repository or a print.
+"""The tree of a run as a still SVG, for places that run no scripts, such as a repository preview or
+a printout.
 """
 
 import base64
@@ -22,7 +22,7 @@ from eab.figures.captions import tree_sentence
 from eab.run import Path, RunState
 
 MARGIN: Final = 14.0
-MARKS: Final = 60.0  # room for the mark at the right of a box
+MARKS: Final = 60.0  # room for the mark to the right of a box
 TITLE: Final = 24.0
 
 _INK, _SOFT, _LINE, _FORK, _ENDED = "#1f1f1f", "#6a6a6a", "#c9c9c9", "#8a2e7a", "#00664b"
@@ -35,7 +35,7 @@ _MARKS: Final = {
 
 
 def tree_svg(run: RunState) -> str:
-    """All paths in boxes, left to right, on white; heavier paths have wider edges."""
+    """All paths as boxes, left to right, on white; heavier paths have wider edges."""
     layout = tidy(run)
     width, height = layout.width + 2 * MARGIN + MARKS, layout.height + 2 * MARGIN + TITLE
     frame = {
@@ -114,6 +114,6 @@ def _text(
 
 
 def picture(svg: str, words: str) -> str:
-    """An SVG as HTML. As an image it is shown also where the notebook is not trusted."""
+    """An SVG as an HTML image, which is shown even in a notebook that is not trusted."""
     data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(words)}">'

@@ -1,4 +1,4 @@
-"""The tree of a run as a small SVG without text, to tell several runs apart at a glance."""
+"""The tree of a run as a small SVG without text, to tell runs apart at a glance."""
 
 from typing import Final
 from xml.etree import ElementTree as Xml
@@ -9,12 +9,12 @@ from eab.run import RunState
 WIDTH: Final = 150.0
 HEIGHT: Final = 64.0
 DOT: Final = 2.2  # radius
-_COLOUR: Final = "#7f8792"  # seen on white and on black
-_HEAVIEST: Final = 4.0  # width of the line of a path with the weight 1
+_COLOUR: Final = "#7f8792"  # visible on white and on black
+_HEAVIEST: Final = 4.0  # line width of a path with weight 1
 
 
 def thumbnail(run: RunState) -> str:
-    """All paths as lines, heavier ones wider, with a dot where a text ends."""
+    """All paths as lines, wider for heavier paths, with a dot where a text ends."""
     layout = tidy(run)
     across = (WIDTH - 2 * DOT) / max(1.0, layout.width)
     down = (HEIGHT - 2 * DOT) / max(1.0, layout.height)
