@@ -1,5 +1,5 @@
-"""What a board is told of a finished run at another threshold or growth step r, in the app and in a
-notebook. `eab.what_if.resimulate` needs torch; it is imported when asked.
+"""What a board is sent about a finished run at another threshold or growth step r, in the app and
+in a notebook. `eab.what_if.resimulate` needs torch, so it is imported only when it is used.
 """
 
 import math
@@ -13,7 +13,7 @@ _STEP: Final = 0.01  # nats
 
 
 def growth_steps(run: RunState) -> list[AllocationStep]:
-    """The growth steps to choose from, with the run's own."""
+    """The growth steps to choose from, including the run's own."""
     numbers: set[int] = {r for r in (*R_STEPS, run.started.config.r) if r != AUTO}
     return [AUTO, *sorted(numbers)]
 
@@ -21,8 +21,8 @@ def growth_steps(run: RunState) -> list[AllocationStep]:
 def chosen(
     run: RunState, threshold: float | None, r: str | int | None
 ) -> tuple[float | None, AllocationStep]:
-    """Settings that can be shown, from what a board asked for: a threshold (nats; None is as
-    recorded), and a growth step.
+    """Valid settings nearest to what a board asked for: a threshold (nats; None as recorded) and a
+    growth step.
     """
     then = run.started
     step = next((step for step in growth_steps(run) if str(step) == str(r)), then.config.r)
@@ -34,11 +34,11 @@ def chosen(
 def recomputed(
     recorded: RunState, threshold: float | None, r: AllocationStep, how_to_run: str = ""
 ) -> tuple[RunFold, dict[str, Any]]:
-    """The run with these settings, and what the message to the board says besides.
+    """The run with these settings, and additional fields for the message to the board.
 
     Args:
-        how_to_run: What the user does for a run of the model with these settings; empty for the
-            button beside the threshold line.
+        how_to_run: How the user can run the model with these settings; empty for the button next to
+            the threshold line.
 
     Raises:
         ConfigError, RecordError: As `eab.what_if.resimulate`.
@@ -68,6 +68,6 @@ def recomputed(
 
 
 def _highest_threshold(run: RunState) -> float:
-    """A threshold (nats) above every entropy of the run: there it does not fork."""
+    """A threshold (nats) above every entropy of the run, at which it does not fork."""
     highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
     return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP

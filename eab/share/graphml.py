@@ -9,9 +9,9 @@ from eab.run import RunState
 
 
 def tree_graph(run: RunState) -> "nx.DiGraph[int]":
-    """The tree of a run: a node per path, an edge to each child with its share of the weight.
+    """The tree of a run: one node per path, and an edge to each child with its share of the weight.
 
-    Nodes have text, weight, status, number of tokens and fork entropy (nats).
+    Nodes have text, weight, status, number of tokens and, if they fork, fork entropy (nats).
     """
     graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
     for path in run.paths:
@@ -27,7 +27,7 @@ def tree_graph(run: RunState) -> "nx.DiGraph[int]":
 
 
 def to_graphml(run: RunState) -> bytes:
-    """The graph as a GraphML file."""
+    """The tree as a GraphML file."""
     buffer = io.BytesIO()
     nx.write_graphml_xml(tree_graph(run), buffer)
     return buffer.getvalue()

@@ -1,8 +1,8 @@
 """A run as one HTML file: the same board as in the app, without Python, server or network.
 
-The text of a model is untrusted. It is stored as JSON in a data block that contains no `<`, and
-reaches the page through `textContent` only. The page's content security policy lets no other script
-run, and nothing load from anywhere.
+Model output is untrusted. It is stored as JSON in a data block that contains no `<`, and reaches
+the page only through `textContent`. The page's content security policy lets no other script run and
+nothing be loaded.
 """
 
 import base64
@@ -53,7 +53,7 @@ _PAGE: Final = """\
 
 
 def save_html(run: RunState | Iterable[Event], path: Path | str) -> None:
-    """Write the run as an HTML file; RecordError if it has not started or that fails."""
+    """Write the run as an HTML file; RecordError if it has not started or cannot be written."""
     page = to_html(run)
     try:
         write_whole(path, page.encode("utf-8"))
@@ -71,7 +71,7 @@ def to_html(run: RunState | Iterable[Event]) -> str:
 
 
 def _as_data_block(value: Any) -> str:
-    """JSON in ASCII that cannot end the element that holds it."""
+    """JSON in ASCII that cannot close the element that contains it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
@@ -103,7 +103,7 @@ def _settings_sentence(run: RunState) -> str:
 
 
 def _texts(run: RunState) -> dict[str, Any]:
-    """A table of all texts, heaviest first; page.js puts them together."""
+    """A table of all texts, heaviest first; page.js decodes the front-coded texts."""
     samples = run.samples
     kept = run.started.kept_text
     texts = _front_coded([token_text.visible_join([kept, sample.text]) for sample in samples])
@@ -120,10 +120,10 @@ def _texts(run: RunState) -> dict[str, Any]:
 
 
 def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
-    """In alphabetical order the place of each text, how much of it the text before begins with, and
-    the rest: texts of one tree begin alike.
+    """The texts in alphabetical order as (index, length shared with the previous text, rest): texts
+    of one tree often start alike.
 
-    What is common is counted in UTF-16 code units, as JavaScript counts.
+    Lengths are in UTF-16 code units, as in JavaScript.
     """
     coded = []
     before = ""
@@ -137,7 +137,7 @@ def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
 
 @lru_cache(maxsize=1)
 def _code() -> tuple[str, str, str]:
-    """Style, script, and the content security policy that allows these two and nothing else."""
+    """CSS, script, and a content security policy that allows only these two."""
     style = bundle.stylesheet() + (bundle.FOLDER / "page.css").read_text(encoding="utf-8")
     script = bundle.javascript("page")
     policy = (

@@ -1,7 +1,7 @@
-"""A lesson in a notebook: the words and the question of `eab.lessons` over the board.
+"""A lesson in a notebook: the text and the question of `eab.lessons` above the board.
 
-It has the stages, charts and code of the page Learn. What needs the page's sliders is left out, and
-the widget says so.
+It has the stages, charts and code of the page Learn. Anything that needs the page's sliders is left
+out, and the widget says so.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
 
 
 class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no types
-    """A lesson, stage by stage; `guess` is the guessed range and `board` shows the run."""
+    """A lesson, stage by stage; `guess` is the number of the guessed range, `board` the board."""
 
     def __init__(self, lesson: Lesson, events: Sequence[Event]) -> None:
-        """Begin at the introduction.
+        """Start at the introduction.
 
         Args:
-            events: The finished run that feeds it.
+            events: The finished run that the lesson uses.
         """
         self.lesson = lesson
         self.stage = 0
@@ -67,7 +67,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         return str(_MARKDOWN.render(self.words()))
 
     def words(self) -> str:
-        """The words of the stage as Markdown, with the numbers of the run."""
+        """The text of the stage as Markdown, with the numbers of the run."""
         if self.stage == 0:
             title, paragraphs = self.lesson.title, [self.lesson.summary, self.lesson.introduction]
         else:
@@ -95,7 +95,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
             said = f"**You guessed {question.ranges()[self.guess]}. It is {said}**"
         return [said, question.explanation]
 
-    # ---- what the user does
+    # ---- user actions
 
     def _go(self, direction: int) -> None:
         self.stage = min(max(0, self.stage + direction), len(self.lesson.sections))
@@ -106,7 +106,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
             self.guess = self._choices.index
             self._show()
 
-    # ---- what the stage shows
+    # ---- display
 
     def _show(self) -> None:
         last = len(self.lesson.sections)

@@ -1,4 +1,4 @@
-"""A run as a Python program that makes it again."""
+"""A run as a Python program that reproduces it."""
 
 from dataclasses import fields
 from typing import Final
@@ -13,10 +13,10 @@ _ALWAYS: Final = {*OF_PRESETS, *CHAT_SAMPLING}
 
 
 def as_python(started: RunStarted) -> str:
-    """The program, with model, device, dtype, weights and every setting that is not the default,
-    or whose default is another with a chat model.
+    """The program, with model, device, dtype, weights and every setting that differs from its
+    default, or whose default differs for a chat model.
 
-    On the same kind of machine it gives the same events, except for the times.
+    On the same kind of machine it gives the same events, except for the timings.
     """
     card, default = started.model, BranchingConfig()
     given: dict[str, object] = {"device": card.device, "dtype": card.dtype}

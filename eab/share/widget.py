@@ -1,8 +1,8 @@
-"""The board as a widget for notebooks, by anywidget; `eab.api.notebook` imports it when needed.
+"""The board as a notebook widget, built with anywidget; `eab.api.notebook` imports it when needed.
 
-It is sent the messages of the app's board, and sends back requests: for what the board has missed,
-to stop the run, and to show it at another threshold. What needs Python is offered only where Python
-answers a first request: a saved page has the message, but no kernel.
+It receives the same messages as the app's board and sends requests: for messages that it missed, to
+stop the run, and to show another threshold. Features that need Python are offered only after Python
+has answered a first request: a saved page has the message but no kernel.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from eab.share.board_what_if import chosen, growth_steps, recomputed
 from eab.share.with_still import WithStill
 
 FinishedRun = TypeVar("FinishedRun")
-SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
+SEND_SECONDS: Final = 0.25  # minimum time between two messages of a live run
 
 
 _SHARED: Final = """\
@@ -41,17 +41,17 @@ export default {
 
 
 class _Code(anywidget.AnyWidget):
-    """The board's JavaScript, which all boards of a notebook share; it is not shown."""
+    """The board's JavaScript, shared by all boards of a notebook; it is not displayed."""
 
     _esm = bundle.javascript("widget")
 
 
-# marimo sends equal code once anyway, and closes a widget when the cell that made it is run again.
+# marimo sends equal code only once anyway, and closes a widget when the cell that made it reruns.
 _SHARES: Final = "marimo" not in sys.modules
 
 
 class BoardWidget(WithStill, anywidget.AnyWidget):
-    """A finished run, to replay and inspect; `message` is what the board is sent."""
+    """A finished run, to replay and inspect; `message` is the last message sent to the board."""
 
     _esm = _SHARED if _SHARES else bundle.javascript("widget")
     _css = bundle.stylesheet()
@@ -69,11 +69,11 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
     @property
     def run(self) -> RunState | None:
-        """The run on show; None while it has not started."""
+        """The run that is shown; None if it has not started."""
         return self._run
 
     def words(self) -> str:
-        """What the tree is, in a sentence."""
+        """A sentence that describes the tree."""
         run = self.run
         return tree_sentence(run) if run is not None else "The run has not started yet."
 
@@ -86,7 +86,7 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
     def _next_message(
         self, mode: Literal["live", "replay"], shown: RunState | None = None, autoplay: bool = False
     ) -> dict[str, Any]:
-        """The run, or what is shown instead of it, with what may be asked for."""
+        """The message for `shown`, or else the run, with the requests that the board may offer."""
         run = self.run
         message = self._feed.message(shown or run, "notebook", mode, autoplay)
         if self.running or run is None or not run.steps or run.started.own_parts:
@@ -96,7 +96,7 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
     def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         if content.get("request") == "what_if":
             self._show_what_if(content.get("threshold"), content.get("r"))
-        self.send({"answers": True})  # also where the message is the same as before
+        self.send({"answers": True})  # even if the message has not changed
 
     def _show_what_if(self, threshold: float | None, r: str | int | None) -> None:
         run = self.run
@@ -116,11 +116,11 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
     """A run that is generated in its own thread. It ends at its next step when it is stopped or
-    closed, and when the cell that began it is run again or, in marimo, deleted. In Jupyter, the
-    browser stops it when its last board has left the page, as when its cell is deleted.
+    closed, and when the cell that started it is rerun or, in marimo, deleted. In Jupyter, the
+    browser stops it when its last board leaves the page, for example because its cell is deleted.
 
     Attributes:
-        events: Those so far, for `eab.save`.
+        events: The events so far, for `eab.save`.
     """
 
     def __init__(
@@ -149,31 +149,31 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._thread.start()
 
     def _ipython_display_(self) -> None:
-        with self._lock:  # the still of the end comes after it
+        with self._lock:  # the still of the finished run must come after this one
             super()._ipython_display_()
 
     @property
     def run(self) -> RunState | None:
-        """The run so far; None while it has not started."""
+        """The run so far; None if it has not started."""
         return self._fold.run
 
     def stop(self) -> None:
-        """Stop the run at its next step; what was generated so far stays."""
+        """Stop the run at its next step; what has been generated is kept."""
         self._stop.set()
 
     def close(self) -> None:
-        """Take the board away, and stop the run."""
+        """Remove the board and stop the run."""
         self.stop()
         super().close()
 
     def wait(self) -> FinishedRun:
-        """Wait for the run and return it, or raise its error; an interrupt stops it."""
+        """Wait for the run and return it, or raise its error; a keyboard interrupt stops it."""
         try:
             self._thread.join()
         except KeyboardInterrupt:
             self.stop()
             self._thread.join()
-        # Once more: what came between two cells is lost where a program runs the notebook.
+        # Send again: if a program runs the notebook, updates sent between two cells are lost.
         self.send_state()
         self._update_still()
         if self._error is not None:
@@ -195,7 +195,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
                     self._send_status(self._progress())
         except Exception as error:  # any error is shown in the notebook
             self._error = error
-        self._feed.resend()  # the last message is whole: a saved notebook keeps it
+        self._feed.resend()  # the last message is complete, because a saved notebook keeps it
         self.running = False
         self._send_status(self._ending())
         with self._lock:
@@ -204,8 +204,8 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         _GROWING.remove(self)
 
     def _is_cut_off(self) -> bool:
-        """Whether the notebook has closed the connection to the board: marimo does so when its cell
-        is deleted or run again, and tells nobody.
+        """Whether the notebook has closed the connection to the board. marimo does so without
+        notice when the cell is deleted or rerun.
         """
         return bool(getattr(self.comm, "_closed", False))
 
@@ -233,7 +233,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         if content.get("request") == "stop":
             self.stop()
         elif content.get("request") == "missed":
-            self._feed.resend()  # whole, as a saved notebook keeps it
+            self._feed.resend()  # complete, because a saved notebook keeps it
             if not self.running:
                 self._send_status(self.status)
         else:
@@ -245,7 +245,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
 
 
 def _code() -> _Code | None:
-    """The code that this notebook has; new where `Widget.close_all()` has closed it."""
+    """The notebook's shared code widget; a new one if `Widget.close_all()` has closed it."""
     if _SHARES and (not _CODE or _CODE[-1].comm is None):
         _CODE.append(_Code())
     return _CODE[-1] if _SHARES else None
@@ -256,7 +256,7 @@ _GROWING: Final[list[LiveWidget[Any]]] = []
 
 
 def _executing() -> tuple[str, str]:
-    """The notebook's cell that is executed, and this execution of it; "" where there is none."""
+    """The id of the notebook cell being executed and of this execution; "" if there is none."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     message: dict[str, Any] = shell.get_parent() if hasattr(shell, "get_parent") else {}
     cell = message.get("metadata", {}).get("cellId", "")

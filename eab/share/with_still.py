@@ -1,9 +1,9 @@
 """A widget with a still of itself, for readers without a kernel: a saved notebook, its preview on
-GitHub, a page made of it.
+GitHub, or a page made from it.
 
-JupyterLab shows only the widget of an output that also has a still, and "model not found" where the
-widget is gone. So the still is an output of its own, before that of the widget. The widget hides it
-while it is there, and the still hides the error.
+If an output has both a widget and a still, JupyterLab shows only the widget, and "model not found"
+if the widget is gone. So the still is an output of its own, before the widget's output. The widget
+hides the still while it is alive, and the still hides the error.
 """
 
 from typing import Any, Final
@@ -16,16 +16,16 @@ from IPython.display import display
 
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _MARK: Final = "data-eab-still"
-_IN_JUPYTER: Final = ".jp-OutputArea-child"  # an output; the still is a child of a child of it
+_IN_JUPYTER: Final = ".jp-OutputArea-child"  # an output; the still is its grandchild
 _HIDES_ERROR: Final = (
     f"{_IN_JUPYTER}:has(> * > [{_MARK}]) + {_IN_JUPYTER} > .jupyter-widgets:not(:has(*))"
 )
 
 
 class WithStill(widgets.DOMWidget):  # type: ignore[misc]  # it has no types
-    """A widget that says what it looks like where it cannot live."""
+    """A widget with a still picture or text for places where the widget cannot be live."""
 
-    hides_still = traitlets.Unicode().tag(sync=True)  # a style, for a child that the page shows
+    hides_still = traitlets.Unicode().tag(sync=True)  # CSS, for a child that the page shows
 
     def __init__(self, *args: Any, **values: Any) -> None:
         self._still_id = uuid4().hex
@@ -50,7 +50,7 @@ class WithStill(widgets.DOMWidget):  # type: ignore[misc]  # it has no types
         self._displayed = True
 
     def _publish_still(self, update: bool) -> None:
-        """Show it, or replace it wherever it is shown already."""
+        """Display the still, or replace it wherever it is already displayed."""
         html = (
             f'<div {_MARK}="{self._still_id}"><style>{_HIDES_ERROR} {{ display: none }}</style>'
             f"{self._still()}<p><em>Run this cell to see it live.</em></p></div>"
@@ -59,6 +59,6 @@ class WithStill(widgets.DOMWidget):  # type: ignore[misc]  # it has no types
         display(data, raw=True, display_id=self._still_id, update=update)  # type: ignore[no-untyped-call]
 
     def _update_still(self) -> None:
-        # In a terminal it would be printed between the user's lines.
+        # In a terminal, the update would be printed between the user's lines.
         if self._displayed and hasattr(get_ipython(), "kernel"):
             self._publish_still(update=True)
