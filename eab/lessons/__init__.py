@@ -1,1 +1,1 @@
-"""Lessons: Markdown with a small typed script; `docs/lessons.md` tells how to write one."""
+"""Lessons: Markdown with a small typed script; `docs/lessons.md` explains how to write one."""

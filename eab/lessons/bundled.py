@@ -1,4 +1,4 @@
-"""The lessons that come with the project."""
+"""The lessons that are bundled with the project."""
 
 from functools import lru_cache
 from typing import Final
@@ -10,7 +10,7 @@ from eab.lessons.lesson import Lesson
 from eab.lessons.lesson_files import load
 
 FOLDER: Final = ASSETS / "lessons"
-# In the order in which they are learnt.
+# In teaching order.
 ORDER: Final = (
     "tokens",
     "forks",
@@ -27,12 +27,12 @@ ORDER: Final = (
 
 @lru_cache(maxsize=1)
 def lessons() -> tuple[Lesson, ...]:
-    """All of them."""
+    """All bundled lessons."""
     return tuple(load(FOLDER / f"{name}.md") for name in ORDER)
 
 
 def named(lesson_id: str) -> Lesson:
-    """The lesson of this id; LessonError if there is none."""
+    """The lesson with this id; LessonError if there is none."""
     found = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
     if found is None:
         raise LessonError(

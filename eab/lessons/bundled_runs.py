@@ -1,4 +1,4 @@
-"""The recorded runs, comparisons and measurements that come with the project."""
+"""The recorded runs, comparisons and measurements that are bundled with the project."""
 
 import json
 from dataclasses import dataclass, fields
@@ -33,15 +33,15 @@ from eab.run import RunFold, fold_prefix
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
-TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
+TIMES: Final = "times.json"  # in both folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
 BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
-QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
-COMPARED: Final = "coins.eab"  # the run that Compare shows first
+QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording, made again with 4-bit weights
+COMPARED: Final = "coins.eab"  # the run that the page Compare shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
 
@@ -51,19 +51,19 @@ class Recording:
 
     file: str
     title: str
-    teaches: str  # the idea that it shows, in a few words
+    teaches: str  # the idea that the run shows, in a few words
     shows: str
-    model: str = ""  # the model that made it and its licence; empty for the embedded model
+    model: str = ""  # the model and its licence; empty for the embedded model
 
     @property
     def description(self) -> str:
-        """What it shows, and who made it."""
+        """What the run shows, and the model that made it."""
         return f"{self.shows} Made by {self.model}." if self.model else self.shows
 
 
 @lru_cache(maxsize=1)
 def recordings() -> tuple[Recording, ...]:
-    """All bundled runs; the page opens with the first."""
+    """All bundled runs; the app opens with the first."""
     return tuple(
         Recording(**entry)
         for entry in json.loads((FOLDER / "catalogue.json").read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def named(file: str) -> Recording:
-    """The bundled run of this file name; LessonError if there is none."""
+    """The bundled run with this file name; LessonError if there is none."""
     found = next((recording for recording in recordings() if recording.file == file), None)
     if found is None:
         files = ", ".join(recording.file for recording in recordings())
@@ -119,7 +119,7 @@ def batching() -> BatchingComparison:
 
 
 def request_file(number: int) -> Path:
-    """Where the recorded run of this request is."""
+    """The path of the recorded run of this request."""
     return BATCHING / f"request-{number + 1}{record.SUFFIX}"
 
 
@@ -137,13 +137,13 @@ def bmc(experiment: Experiment) -> ExperimentReport:
 
 @lru_cache(maxsize=1)
 def samples() -> RunFold:
-    """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
+    """Independent samples for the prompt of `COMPARED`, at its budget in tokens."""
     return fold_prefix(record.load(SAMPLES))
 
 
 @lru_cache(maxsize=1)
 def evaluation() -> EvaluationReport:
-    """What `eab evaluate --json` found with the embedded model on the bundled questions."""
+    """The result of `eab evaluate --json` for the embedded model on the bundled questions."""
     saved = json.loads(EVALUATION.read_text(encoding="utf-8"))
     return read(
         {field.name: saved[field.name] for field in fields(EvaluationReport)}, EvaluationReport
@@ -152,7 +152,7 @@ def evaluation() -> EvaluationReport:
 
 @lru_cache(maxsize=1)
 def quantized() -> RunFold:
-    """The first recording, made again with weights in four bits."""
+    """The first recording, made again with 4-bit weights."""
     return fold_prefix(record.load(QUANTIZED))
 
 
@@ -171,5 +171,5 @@ def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
 
 
 def file_of(variant: str, folder: Path) -> Path:
-    """Where the recorded run of this variant is."""
+    """The path of the recorded run of this variant."""
     return folder / f"{variant.replace(' ', '-')}{record.SUFFIX}"

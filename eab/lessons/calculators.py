@@ -1,4 +1,4 @@
-"""Sliders with a formula or a computation behind them, for exercises that need no board."""
+"""Sliders for a formula or a computation, for exercises that do not use the board."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A slider over these values, ascending."""
+    """A slider over these values, in ascending order."""
 
     label: str
     values: tuple[float, ...]
-    start: float  # what it is set to at first
+    start: float  # initial value
 
 
 @dataclass(frozen=True, slots=True)
 class Calculator:
-    """Sliders and what they give."""
+    """Sliders and the results computed from them."""
 
     knobs: Mapping[str, Knob]
     results: Mapping[str, Unit]  # the unit of each result, by name
     compute: Callable[[Values, Sources], Mapping[str, float]]  # values of the sliders -> results
-    formula: str  # how the results are computed, for the reader; Markdown
+    formula: str  # how the results are computed, as Markdown for the reader
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a goal can be about: the results, and the sliders themselves."""
+        """Everything that a goal can refer to: the results and the sliders themselves."""
         return (*self.results, *self.knobs)
 
     def numbers(self, values: Values, sources: Sources) -> dict[str, float]:
-        """Each of `names` at these values of the sliders."""
+        """The value of each of `names` at these slider positions."""
         return {**self.compute(values, sources), **values}
 
 
@@ -59,7 +59,7 @@ def _blocks(values: Values, sources: Sources) -> dict[str, float]:
 
 
 def _static_batches(values: Values, sources: Sources) -> dict[str, float]:
-    """Passes of requests of these lengths in static batches; prompts are left out."""
+    """Passes that requests of these lengths take in static batches, without the prefill."""
     slots = int(values["slots"])
     lengths = [request.new_tokens for request in sources.batching().workload.requests]
     passes = sum(max(lengths[first : first + slots]) for first in range(0, len(lengths), slots))

@@ -1,4 +1,4 @@
-"""The technical words, as links to `#term-...`, where they first stand in a text."""
+"""Glossary terms as links to `#term-...`, at their first occurrence in a text."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ from eab.assets import ASSETS
 
 FILE: Final = ASSETS / "glossary.toml"
 ANCHOR: Final = "#term-"
-# What is left alone: code, formulas, links, headings.
+# Parts of the Markdown that are not changed: code, formulas, links, headings.
 _KEPT: Final = re.compile(
     r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\[[^\]]*\]\([^)]*\)|^#.*?$",
     re.DOTALL | re.MULTILINE,
@@ -19,21 +19,21 @@ _KEPT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A technical word."""
+    """A glossary term."""
 
     name: str
     text: str
-    also: tuple[str, ...] = ()  # other forms of it
+    also: tuple[str, ...] = ()  # other forms of the term
 
     @property
     def id(self) -> str:
-        """Names it in links: small letters, digits and hyphens."""
+        """The term's id in links: lowercase letters, digits and hyphens."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
 
 
 @lru_cache(maxsize=1)
 def terms() -> tuple[Term, ...]:
-    """All of them."""
+    """All glossary terms."""
     found = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(
         Term(name, entry["text"], tuple(entry.get("also", ()))) for name, entry in found.items()
@@ -41,7 +41,7 @@ def terms() -> tuple[Term, ...]:
 
 
 def linked(text: str, seen: set[str]) -> str:
-    """The text with the first occurrence of each term as a link; their ids are added to `seen`."""
+    """The text with a link at each term that is not in `seen`; adds the terms' ids to `seen`."""
     pieces, end = [], 0
     for kept in _KEPT.finditer(text):
         pieces += [_linked_words(text[end : kept.start()], seen), kept[0]]

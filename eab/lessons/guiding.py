@@ -1,4 +1,4 @@
-"""Where the script of a section leads the board, on the run that is shown there."""
+"""Turns the script of a section into a guide for the board, for the run that is shown."""
 
 from eab.board.guide import Guide, first_fork, highest_entropy
 from eab.lessons.lesson import Place, Script
@@ -6,14 +6,14 @@ from eab.run import RunState
 
 
 def guide(script: Script, run: RunState, guide_id: str) -> Guide:
-    """What the board shows, once per `guide_id`: the nearest step or token that the run has."""
+    """What the board shows, once per `guide_id`: the run's nearest step or token."""
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)
     return Guide(guide_id, cursor, token, None if token is not None else script.show)
 
 
 def step_of(place: Place, run: RunState) -> int:
-    """The step of a place."""
+    """The step at this place."""
     last = max(0, len(run.steps) - 1)
     if isinstance(place, int):
         return min(place, last)
@@ -28,7 +28,7 @@ def step_of(place: Place, run: RunState) -> int:
 
 
 def token_of(place: Place | tuple[int, ...], run: RunState) -> tuple[int, int] | None:
-    """Path and index of the token at a place; None in a run without tokens."""
+    """Path and index of the token at this place; None in a run without tokens."""
     if isinstance(place, tuple):
         path = run.paths[min(place[0], len(run.paths) - 1)]
         return (path.id, min(place[1], len(path.tokens) - 1)) if path.tokens else None

@@ -1,4 +1,4 @@
-"""What a lesson is made of: frozen values, as `eab.lessons.lesson_files` finds them in a file."""
+"""The parts of a lesson, as frozen values; `eab.lessons.lesson_files` reads them from a file."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step"
 MAX_STEP: Final = 1_000_000
 StepNumber = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Place: TypeAlias = NamedPlace | StepNumber
-# tuple[StepNumber, StepNumber] in a union with words crashes msgspec 0.22 at a garbage collection.
+# tuple[StepNumber, StepNumber] in a union with str crashes msgspec 0.22 in garbage collection.
 PathAndIndex = Annotated[tuple[StepNumber, ...], Meta(min_length=2, max_length=2)]
 
 
@@ -22,13 +22,13 @@ PathAndIndex = Annotated[tuple[StepNumber, ...], Meta(min_length=2, max_length=2
 class Script:
     """What the board or a chart shows in a section."""
 
-    picture: str = ""  # the name of a chart instead of the board; empty for the board
+    picture: str = ""  # name of the chart to show; empty for the board
     cursor: Place | None = None
-    select: Place | PathAndIndex | None = None  # the token to select: where, or path and index
+    select: Place | PathAndIndex | None = None  # the token to select: a place, or path and index
     show: Drawer | None = None  # what to open over the charts of the board
-    # the threshold of a what-if, nats; None as recorded
+    # threshold (nats) of a what-if run; None as recorded
     threshold: Annotated[float, Meta(ge=0, le=20)] | None = None
-    # the growth step of a what-if; None as recorded
+    # growth step of a what-if run; None as recorded
     r: Annotated[int, Meta(ge=1, le=MAX_STEP)] | Literal["auto"] | None = None
 
 
@@ -49,15 +49,15 @@ class QuestionSection:
     text: str
     script: Script
     quantity: LessonQuantity
-    bounds: tuple[float, ...]  # between the ranges to choose from, ascending
+    bounds: tuple[float, ...]  # the limits between the answer ranges, ascending
     explanation: str
 
     def range_of(self, value: float) -> int:
-        """The number of the range that holds this value; a bound belongs to the range above it."""
+        """The index of the range that contains the value; a bound belongs to the range above."""
         return sum(value >= bound for bound in self.bounds)
 
     def ranges(self) -> list[str]:
-        """The ranges between the bounds, as people write them."""
+        """The ranges between the bounds, as text."""
         at = [written(bound, self.quantity.unit) for bound in self.bounds]
         between = [f"{low} to {high}" for low, high in pairwise(at)]
         return [f"less than {at[0]}", *between, f"{at[-1]} or more"]
@@ -65,15 +65,15 @@ class QuestionSection:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a number has to be."""
+    """A number and the limits that it has to meet."""
 
     quantity: LessonQuantity | str
-    at_least: float | None  # the least; None for no limit
-    at_most: float | None  # the most; None for no limit
-    relative: bool = False  # whether the limits are multiples of what the run has as recorded
+    at_least: float | None  # minimum; None for no limit
+    at_most: float | None  # maximum; None for no limit
+    relative: bool = False  # whether the limits are multiples of the recorded run's value
 
     def limits(self, recorded: float) -> tuple[float | None, float | None]:
-        """The least and the most; of what is counted, whole numbers: half of 7 forks are 3."""
+        """Minimum and maximum; whole numbers for counts, so half of 7 forks is at most 3."""
         factor = recorded if self.relative else 1.0
         low = None if self.at_least is None else self.at_least * factor
         high = None if self.at_most is None else self.at_most * factor
@@ -85,7 +85,7 @@ class Goal:
         )
 
     def met(self, value: float | None, recorded: float) -> bool:
-        """Whether this value is within the limits."""
+        """Whether the value is within the limits."""
         low, high = self.limits(recorded)
         return (
             value is not None and (low is None or value >= low) and (high is None or value <= high)
@@ -94,19 +94,19 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class ExerciseSection:
-    """A section with a task that is checked."""
+    """A section with a task whose result is checked."""
 
     title: str
     text: str
     script: Script
-    calculator: str  # the sliders next to the picture; empty if the user moves the board instead
-    goals: tuple[Goal, ...]  # all of them must be met
+    calculator: str  # the sliders next to the picture; empty if the user works on the board
+    goals: tuple[Goal, ...]  # all must be met
     explanation: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingSection:
-    """The last section, without a script: where all this is in the code and in the papers."""
+    """The last section, without a script: references to the code and the papers."""
 
     title: str
     text: str
@@ -122,28 +122,28 @@ class Lesson:
     id: str
     title: str
     summary: str
-    run: str  # the file of the bundled run that feeds it
-    page: str  # the page with more of it
+    run: str  # file of the bundled run that the lesson uses
+    page: str  # the page of the app with more on the topic
     introduction: str
     sections: tuple[Section, ...]
 
     @property
     def question(self) -> QuestionSection:
-        """Its question; `eab.lessons.lesson_files` makes sure that there is one."""
+        """The lesson's question; `eab.lessons.lesson_files` ensures that there is one."""
         return next(section for section in self.sections if isinstance(section, QuestionSection))
 
     @property
     def exercise(self) -> ExerciseSection:
-        """Its exercise; `eab.lessons.lesson_files` makes sure that there is one."""
+        """The lesson's exercise; `eab.lessons.lesson_files` ensures that there is one."""
         return next(section for section in self.sections if isinstance(section, ExerciseSection))
 
     def covers(self, stage: int, answered: bool) -> bool:
-        """Whether a stage keeps its picture back until the question is answered."""
+        """Whether the stage must hide its picture until the question is answered."""
         asked_at = self.sections.index(self.question) + 1
         return not answered and (stage == asked_at or (stage == 0 and asked_at == 1))
 
     def script_at(self, stage: int) -> Script:
-        """What a stage shows; the introduction (0) and the last one repeat the nearest chart."""
+        """What a stage shows; introduction (0) and reading section repeat the nearest chart."""
         if stage == 0:
             return Script(picture=_script(self.sections[0]).picture)
         section = self.sections[stage - 1]

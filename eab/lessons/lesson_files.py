@@ -1,4 +1,4 @@
-"""Read a lesson file, which may come from anybody; `docs/lessons.md` describes the format."""
+"""Reads lesson files, which are untrusted; `docs/lessons.md` describes the format."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ from eab.record.typed_json import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
 MAX_SECTIONS: Final = 12
-MAX_LINE: Final = 120  # characters of a title
+MAX_LINE: Final = 120  # characters in a title
 STEPS: Final = range(2, 6)
 _FRONT: Final = re.compile(r"\A\+\+\+\n(?P<toml>.*?)\n\+\+\+\n(?P<body>.*)\Z", re.DOTALL)
 _HEADING: Final = re.compile(r"^## +(.+)$", re.MULTILINE)
@@ -87,7 +87,7 @@ class _Part(NamedTuple):
 
 
 def load(path: Path) -> Lesson:
-    """The lesson in this file, which gives the id; LessonError if it breaks a rule."""
+    """The lesson in this file, whose name is its id; LessonError if it breaks a rule."""
     try:
         return loads(path.read_bytes(), path.stem)
     except OSError as error:
@@ -135,7 +135,7 @@ def numbers_in(text: str) -> list[str]:
 
 
 def with_numbers(text: str, values: Mapping[str, str]) -> str:
-    """The text with a Markdown value for each of `numbers_in(text)`."""
+    """The text with each of `numbers_in(text)` replaced by its value, as Markdown."""
     return _NUMBER.sub(lambda found: values[found[1].strip()], text)
 
 
@@ -161,7 +161,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
 
 
 def _words(text: str, where: str) -> str:
-    """Markdown of a lesson: no HTML, no pictures from elsewhere, only known quantities."""
+    """Check Markdown of a lesson: no HTML, no pictures, only known quantities."""
     if _HTML.search(text):
         raise LessonError(f"{where} contains HTML; only Markdown is allowed. Write &lt; for <")
     if _PICTURE.search(text):
@@ -308,7 +308,7 @@ def _check_order(sections: tuple[Section, ...]) -> None:
 
 
 def sources_of(lesson: Lesson) -> set[Source]:
-    """What the numbers and pictures of a lesson are drawn from."""
+    """The sources that the numbers and pictures of a lesson need."""
     return {*_of_pictures(lesson), *_of_numbers(lesson)}
 
 

@@ -1,7 +1,7 @@
-"""The numbers that lessons ask for, each computed from what was recorded or measured.
+"""The numbers that lessons refer to, each computed from recordings or measurements.
 
-A lesson names one as `forks`, as `bytes copied of deep-copy`, or as a ratio:
-`tokens through the model of recompute over tree`.
+A lesson names a number as `forks`, as `bytes copied of deep-copy`, or as a ratio: `tokens through
+the model of recompute over tree`.
 """
 
 import math
@@ -27,28 +27,28 @@ _BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that can be read off a run, a schedule or a weight format."""
+    """A number that can be computed for a run, a schedule or a weight format."""
 
     kind: type
-    unit: Unit  # its unit; a share is from 0 to 1
+    unit: Unit  # a share is from 0 to 1
     compute: Callable[[Any], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LessonQuantity:
-    """A measure of one part, or the ratio of that measure between two parts."""
+    """A measure of one part, or its ratio between two parts."""
 
     measure: str
-    part: str = "run"  # the part that it is read off; see `eab.lessons.sources.PARTS`
-    over: str = ""  # the part by whose value it is divided; empty for none
+    part: str = "run"  # the part that is measured; see `eab.lessons.sources.PARTS`
+    over: str = ""  # the part whose value divides it; empty for no ratio
 
     @property
     def unit(self) -> Unit:
-        """Its unit."""
+        """The unit of the value."""
         return "times" if self.over else MEASURES[self.measure].unit
 
     def value(self, sources: Sources) -> float | None:
-        """Its value, or None where there is none, as for the first fork of a run without forks."""
+        """The value; None if undefined, such as the first fork in a run without forks."""
         compute = MEASURES[self.measure].compute
         found = [sources.part(part) for part in (self.part, self.over) if part]
         values = [None if part is None else compute(part) for part in found]
@@ -60,13 +60,13 @@ class LessonQuantity:
         return top / bottom if bottom else None
 
     def in_words(self, sources: Sources) -> str:
-        """Its value as people write it."""
+        """The value as text, with its unit."""
         value = self.value(sources)
         return "none" if value is None else written(value, self.unit)
 
 
 def written(value: float, unit: Unit) -> str:
-    """A value with its unit: 0.6931, "nats" -> '0.69 nats'."""
+    """A value and its unit as text: 0.6931, "nats" -> '0.69 nats'."""
     match unit:
         case "nats":
             return f"{value:.2f} nats" if value >= 0.1 or value == 0 else f"{value:.2g} nats"
@@ -81,7 +81,7 @@ def written(value: float, unit: Unit) -> str:
 
 
 def parse(text: str) -> LessonQuantity:
-    """The quantity of these words; LessonError if there is no such measure or part."""
+    """The quantity that this text names; LessonError if the measure or part does not exist."""
     found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
     name = found["name"] if found is not None else text
     if name not in MEASURES or found is None:

@@ -11,18 +11,18 @@ from eab.lessons.sources import Source, Sources
 if TYPE_CHECKING:
     from eab.figures.drawing import go
 
-Drawn = tuple[str, "go.Figure"]  # what it shows, in a sentence; the chart
+Drawn = tuple[str, "go.Figure"]  # a sentence about the chart, and the chart
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A chart."""
 
-    source: Source  # what it is drawn from
+    source: Source  # where its data comes from
     draw: Callable[[Sources], Drawn]
 
 
-# The charts are imported when they are drawn: plotly takes half a second.
+# Charts are imported only when they are drawn, because plotly takes half a second to import.
 
 
 def _processed_tokens(sources: Sources) -> Drawn:

@@ -1,4 +1,4 @@
-"""What a lesson is fed by: a run, and the recordings or measurements of the other pages."""
+"""The data that a lesson uses: a run, and the recordings or measurements of other pages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from eab.weight_formats import WEIGHT_FORMATS
 Source = Literal["run", "caches", "draft lengths", "batching", "formats", "matrix"]
 Part: TypeAlias = RunState | Schedule | FormatMeasured
 
-# The parts that a lesson can name: where each comes from, and what it is.
+# The parts that a lesson can name, with the source and the type of each.
 PARTS: Final[dict[str, tuple[Source, type]]] = {
     "run": ("run", RunState),
     **{name: ("caches", RunState) for name in CACHES},
@@ -32,14 +32,14 @@ PARTS: Final[dict[str, tuple[Source, type]]] = {
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the numbers of a lesson come from; all but the run are fetched when they are needed."""
+    """The data behind the numbers of a lesson; all but the run are loaded when needed."""
 
     run: RunState
-    caches: Callable[[], VariantRuns]  # one run with every cache
-    draft_lengths: Callable[[], VariantRuns]  # one text, also without drafts
+    caches: Callable[[], VariantRuns]  # the same run with every cache
+    draft_lengths: Callable[[], VariantRuns]  # one text at several draft lengths, and without drafts
     batching: Callable[[], BatchingComparison]  # the same requests served in several ways
     formats: Callable[[], FormatReport]  # a model in every weight format
-    matrix: Callable[[], Floats]  # a weight matrix of a model, (out, in)
+    matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
 
     def part(self, name: str) -> Part | None:
         """One of `PARTS`; None if it was not recorded or measured."""
@@ -62,13 +62,13 @@ _MATRIX: Final = "model.layers.0.self_attn.q_proj.weight"
 
 
 def bundled_sources(run: RunState) -> Sources:
-    """This run, and the recordings and measurements that come with the project."""
+    """This run with the recordings and measurements that are bundled with the project."""
     return Sources(run, caches, draft_lengths, batching, formats, matrix)
 
 
 @lru_cache(maxsize=1)
 def matrix() -> Floats:
-    """A matrix of the first layer of the embedded model, (out, in)."""
+    """A matrix of the first layer of the embedded model, shape (out, in)."""
     from safetensors import safe_open
 
     with safe_open(_MODEL, "numpy") as file:
