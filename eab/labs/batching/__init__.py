@@ -1,1 +1,1 @@
-"""Serve the same requests one by one, in static batches and by continuous batching."""
+"""Serves the same requests one by one, in static batches and by continuous batching."""

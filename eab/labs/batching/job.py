@@ -1,4 +1,4 @@
-"""The job of serving the same requests in every way."""
+"""The job that serves the same requests in every way."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from eab.labs.batching.results import BatchingComparison, BatchingEvent, Workloa
 
 
 def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
-    """The same requests, served in every way."""
+    """The job that serves these requests in every way."""
 
     def begin(context: JobContext) -> Iterator[BatchingEvent]:
         from eab.labs.batching.measure import compare_ways

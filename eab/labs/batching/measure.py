@@ -1,4 +1,4 @@
-"""Serve the same requests in three ways, which differ only in when a request is submitted."""
+"""Serves the same requests in three ways, which differ only in when requests are submitted."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -22,16 +22,16 @@ from eab.labs.batching.results import (
 )
 from eab.models.base import LanguageModel
 
-PAUSE_SECONDS: Final = 0.2  # about the time between two pauses
+PAUSE_SECONDS: Final = 0.2  # approximate time between two pauses
 WARM_UP_TOKENS: Final = 2
-_Tokens = dict[int, list[int]]  # those of each request
+_Tokens = dict[int, list[int]]  # by request number
 
 
 def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iterator[BatchingEvent]:
-    """Serve the requests in each way, as often as the workload says.
+    """Serve the requests in each way, `workload.repeats` times.
 
-    Repeats of the ways alternate, and each round begins with another way, so that a slow moment of
-    the machine affects all of them. To stop, stop iterating.
+    Repeats of the ways alternate, and each round starts with a different way, so that a slow moment
+    of the machine affects all of them. To stop, stop iterating.
     """
     yield ServingBegan(model.card.name, model.card.dtype, machine, workload)
     _warm_up(model, workload)
@@ -55,14 +55,14 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
 
 
 def _warm_up(model: LanguageModel, workload: Workload) -> None:
-    """The first forward passes of a process are slow; the first way should not pay for that."""
+    """Run a few tokens, so that the first way is not timed with slow first passes."""
     asked = ServingRequest(workload.requests[0].prompt, WARM_UP_TOKENS)
     for _ in event_stream(model, Request(asked.prompt, workload.config(asked))):
         pass
 
 
 class _Serving:
-    """All requests, served once; `kept` has all events, with the numbers of their requests."""
+    """Serves all requests once; `kept` has all events with their request numbers."""
 
     def __init__(self, model: LanguageModel, workload: Workload, way: Way) -> None:
         self._workload, self._way = workload, way
@@ -74,7 +74,7 @@ class _Serving:
         self.kept: list[RequestEvent] = []
 
     def steps(self) -> Iterator[float]:
-        """Serve all groups; yield now and then the share of the new tokens that is written."""
+        """Serve all groups; regularly yield the share of the new tokens that has been written."""
         asked = sum(request.new_tokens for request in self._workload.requests)
         done, paused = 0, time.perf_counter()
         try:
@@ -91,7 +91,7 @@ class _Serving:
                         paused = time.perf_counter()
                 done += sum(self._workload.requests[number].new_tokens for number in group)
         finally:
-            self._scheduler.close()  # its memory is free at once, also if nobody iterates on
+            self._scheduler.close()  # frees memory now, even if the caller stops iterating
 
     def _serve(self, group: Sequence[int]) -> Iterator[None]:
         handles = {number: self._submit(number) for number in group}

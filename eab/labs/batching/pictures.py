@@ -1,4 +1,4 @@
-"""The same requests served in three ways, with one x axis: slots, tokens per pass, KV bytes."""
+"""The same requests served in three ways over one x axis: slots, tokens per pass, KV bytes."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ _LINES: Final[dict[Way, dict[str, object]]] = {
     "static batches": {"color": ORANGE, "dash": "dash"},
     "one by one": {"color": GREEN, "dash": "dot"},
 }
-# px: a slot's row, a chart, the gap with a title, a legend, the x axis
+# px: row of a slot, chart, gap with a title, legend, x axis
 _SLOT, _CHART, _GAP, _LEGEND, _BELOW = 19, 110, 28, 26, 48
 _MIB: Final = 2**20
 
@@ -32,7 +32,7 @@ class _Band(NamedTuple):
 
 
 def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure:
-    """Slots, tokens per pass and KV bytes of every way; of each its repeat of median length."""
+    """Slots, tokens per pass and KV bytes of each way, in its repeat of median length."""
     shown = comparison.shown()
     until = max((_length(schedule, across) for schedule in shown.values()), default=1.0)
     figure = go.Figure()
@@ -83,7 +83,7 @@ def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
 
 
 def _bands(shown: dict[Way, Schedule]) -> list[_Band]:
-    """The parts from the top: a row per slot of each way, then the two charts."""
+    """The parts from the top: one row per slot for each way, then the two charts."""
     found, top = [], _GAP
     for way, schedule in shown.items():
         title = f"<b>{TITLES[way]}</b>: {schedule.seconds:.2f} s, {len(schedule.passes)} passes"
@@ -100,7 +100,7 @@ def _axis(index: int) -> str:
 
 
 def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -> None:
-    """Give every band its place, and the figure one x axis, with numbers at its top and bottom."""
+    """Place every band, and give all of them one x axis below the last band."""
     height = bands[-1].top + bands[-1].height
     laid_out(figure, height=height + _LEGEND + _BELOW)
     figure.update_layout(

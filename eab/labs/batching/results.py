@@ -1,4 +1,4 @@
-"""The same requests served in three ways: one by one, in static batches, by continuous batching."""
+"""The same requests served in three ways: one by one, in static batches, continuously."""
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ NEVER_FORKS: Final = 20.0  # nats
 
 
 class ServingRequest(NamedTuple):
-    """A request: a prompt, and how many tokens at most may follow it."""
+    """A request: a prompt, and the maximum number of new tokens."""
 
     prompt: str
     new_tokens: int
@@ -35,13 +35,13 @@ class ServingRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests that arrive at the same moment, and how they are served."""
+    """Requests that arrive at the same time, and how they are served."""
 
     requests: tuple[ServingRequest, ...]
-    slots: int = 4  # how many may be in a batch
+    slots: int = 4  # the most requests in a batch
     repeats: int = MIN_REPEATS  # how often each way is measured
-    max_paths: int = 1  # paths of each request; with 1 none forks
-    seed: int = 1  # of all requests
+    max_paths: int = 1  # path limit of each request; with 1, no path forks
+    seed: int = 1  # the same for all requests
 
     def __post_init__(self) -> None:
         for what, value, most in (
@@ -66,11 +66,11 @@ class Workload:
                 )
 
     def serves_like(self, other: "Workload") -> bool:
-        """Whether the other one differs in its repeats at most."""
+        """Whether the other workload differs at most in its repeats."""
         return replace(self, repeats=other.repeats) == other
 
     def config(self, request: ServingRequest) -> BranchingConfig:
-        """The settings of one of the requests."""
+        """The settings of this request."""
         forks: dict[str, Any] = {} if self.max_paths > 1 else {"entropy_threshold": NEVER_FORKS}
         return BranchingConfig(
             max_new_tokens=request.new_tokens,
@@ -81,7 +81,7 @@ class Workload:
         )
 
     def groups(self, way: Way) -> Iterator[Sequence[int]]:
-        """The numbers of the requests, in groups; each waits until the group before has ended."""
+        """Request numbers in groups; each group waits until the previous group has ended."""
         numbers = range(len(self.requests))
         size = {"continuous": len(numbers), "static batches": self.slots, "one by one": 1}[way]
         for first in range(0, len(numbers), size):
@@ -97,12 +97,12 @@ class ServingBegan(reports.Began):
 
 @dataclass(frozen=True, slots=True)
 class WayServed:
-    """All requests, served once in one way."""
+    """All requests served once in one way."""
 
     way: Way
     passes: tuple[ScheduledPass, ...]  # what each forward pass served
     # How many requests got other tokens than in the first serving. Logits are rounded differently
-    # in another batch, so a draw next to a boundary may take another token.
+    # in another batch, so a draw near a boundary may take another token.
     differing: int
 
 
@@ -110,7 +110,7 @@ class WayServed:
 class RequestEvent:
     """An event of one request in the first serving."""
 
-    number: int  # of the request, from 0
+    number: int  # request number, from 0
     event: Event
 
 
@@ -119,7 +119,7 @@ BatchingEvent: TypeAlias = _InFile | Progressed | RequestEvent
 
 
 class BatchingComparison(reports.Report[ServingBegan, WayServed]):
-    """The servings so far, its points, and the runs of the first one."""
+    """All servings so far (the points), and the runs of the first one."""
 
     beginning = ServingBegan
     point = "serving"
@@ -130,7 +130,7 @@ class BatchingComparison(reports.Report[ServingBegan, WayServed]):
         self._folds: dict[int, RunFold] = {}
 
     def apply(self, event: BatchingEvent) -> None:
-        """Add one more event."""
+        """Add one event."""
         if isinstance(event, RequestEvent):
             self._folds.setdefault(event.number, RunFold()).apply(event.event)
             return
@@ -141,27 +141,27 @@ class BatchingComparison(reports.Report[ServingBegan, WayServed]):
 
     @property
     def workload(self) -> Workload:
-        """What is served; only after it has begun."""
+        """The workload that is served; only after the start event."""
         assert self.began is not None
         return self.began.workload
 
     @property
     def runs(self) -> list[RunState]:
-        """The run of each request, in their order; empty if they were not kept."""
+        """The run of each request, in order; empty if the runs were not kept."""
         folds = [self._folds[number] for number in sorted(self._folds)]
         return [fold.run for fold in folds if fold.run is not None]
 
     @property
     def differing(self) -> int:
-        """The most requests of a serving that got other tokens than in the first one."""
+        """The most requests in any serving whose tokens differ from the first serving."""
         return max((serving.differing for serving in self.points), default=0)
 
     def schedules(self, way: Way) -> list[Schedule]:
-        """Every repeat of this way."""
+        """All repeats of this way."""
         return [*self._schedules.get(way, [])]
 
     def shown(self) -> dict[Way, Schedule]:
-        """For each way its repeat of median length; the longer one of the middle two."""
+        """For each way, its repeat of median length; of two middle repeats, the longer."""
         found: dict[Way, Schedule] = {}
         for way in WAYS:
             ranked = sorted(self.schedules(way), key=lambda schedule: schedule.seconds)
@@ -170,7 +170,7 @@ class BatchingComparison(reports.Report[ServingBegan, WayServed]):
         return found
 
     def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
-        """A measure in each repeat of a way."""
+        """The value of a measure in each repeat of a way."""
         return Timing(tuple(measure(schedule) for schedule in self.schedules(way)))
 
 
@@ -179,5 +179,5 @@ load = _FORMAT.load
 
 
 def dumps(comparison: BatchingComparison) -> bytes:
-    """The measurement as gzip of JSON, without the runs; the same events give the same bytes."""
+    """The measurement as gzipped JSON without the runs; the same events give the same bytes."""
     return gzip.compress(_FORMAT.dumps(comparison).encode("ascii"), mtime=0)

@@ -1,4 +1,4 @@
-"""The results of serving the same requests in three ways: sentences and a table."""
+"""Sentences and a table about serving the same requests in three ways."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -15,8 +15,8 @@ from eab.timing import MIN_REPEATS, NOTHING_YET, Timing, are_too_few, differs
 class ServingMeasure(NamedTuple):
     """A row of the table."""
 
-    name: str  # what it is called, with its unit
-    of: Callable[[Schedule], float]  # the number of one serving
+    name: str  # name and unit
+    of: Callable[[Schedule], float]  # the value for one serving
     written: Callable[[float], str]
 
 
@@ -114,7 +114,7 @@ def _waiting(comparison: BatchingComparison) -> str:
 
 
 def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:
-    """What the slots of each way show."""
+    """A sentence about the slots of each way."""
     shown = comparison.shown()
     written: Mapping[Way, Callable[[Schedule], str]] = {
         "continuous": _continuous_words,
@@ -149,7 +149,7 @@ def _single_words(schedule: Schedule) -> str:
 
 
 def agreement_sentence(comparison: BatchingComparison) -> str:
-    """Whether the ways wrote the same texts."""
+    """Whether all ways wrote the same texts."""
     if not comparison.points:
         return NOTHING_YET
     count, differing = len(comparison.workload.requests), comparison.differing
@@ -162,7 +162,7 @@ def agreement_sentence(comparison: BatchingComparison) -> str:
 
 
 def batching_rows(comparison: BatchingComparison) -> list[tuple[str, ...]]:
-    """The table to read: a row per measure, with a cell per way."""
+    """The table for reading: one row per measure, with a cell per way."""
     return [
         (
             measure.name,
@@ -176,7 +176,7 @@ def batching_rows(comparison: BatchingComparison) -> list[tuple[str, ...]]:
 
 
 def noise_sentence(comparison: BatchingComparison) -> str:
-    """Which measures cannot tell continuous from static batching; empty if all can."""
+    """The measures that cannot tell continuous from static batching; empty if all can."""
     if "static batches" not in comparison.shown():
         return ""
     pairs = {
@@ -196,7 +196,7 @@ def noise_sentence(comparison: BatchingComparison) -> str:
 
 
 def passes_table(comparison: BatchingComparison) -> pd.DataFrame:
-    """A row per forward pass of the repeats that are drawn."""
+    """One row per forward pass of the repeats that are drawn."""
     return pd.DataFrame(
         [
             {
@@ -215,7 +215,7 @@ def passes_table(comparison: BatchingComparison) -> pd.DataFrame:
 
 
 def requests_table(comparison: BatchingComparison) -> pd.DataFrame:
-    """A row per request and way, of the repeats that are drawn."""
+    """One row per request and way, for the repeats that are drawn."""
     rows = []
     for way, schedule in comparison.shown().items():
         first, pace = schedule.first_token_seconds(), schedule.output_token_seconds()

@@ -1,4 +1,4 @@
-"""Sets of requests that the page Batching offers; their lengths decide what each way costs."""
+"""The sets of requests that the page Batching offers; their lengths decide the cost of each way."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""Measurements around bucketed memory growth (BMC, arXiv 2511.12031)."""
+"""Measurements of bucketed memory growth (BMC, arXiv 2511.12031)."""

@@ -1,4 +1,4 @@
-"""The job of a BMC experiment."""
+"""The job that runs a BMC experiment."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from eab.labs.bmc.results import Experiment, ExperimentReport, ReportEvent
 
 
 def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[ExperimentReport]:
-    """An experiment; `rows` is how many KV rows each of its runs writes."""
+    """An experiment; `rows` is the number of KV rows that each of its runs writes."""
 
     def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.bmc.measure import measure

@@ -3,7 +3,7 @@
 A point is one repeat. The settings of an experiment alternate, round by round; the first round is a
 warm-up without points. To stop a measurement, stop iterating.
 
-The first three experiments repeat questions of the paper, the last two ask about other models and
+The first three experiments repeat questions of the paper; the last two are about other models and
 memory. No number is taken from the paper.
 """
 
@@ -39,7 +39,7 @@ from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
-STEP_REPEATS: Final = 15  # of single steps, which are short
+STEP_REPEATS: Final = 15  # for single steps, which are short
 MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
 MEMORY_ROWS: Final = (128, 256, 512, 1024)
 # layers, KV heads, head size, query heads per KV head
@@ -54,7 +54,7 @@ SIZE_ROWS: Final = 256
 def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
 ) -> Iterator[ReportEvent]:
-    """Run one experiment; `repeats` counts each measured run, after the warm-up."""
+    """Run one experiment; each setting is measured `repeats` times after the warm-up."""
     refuse_own_memory(model)
     card = model.card
     yield ExperimentBegan(
@@ -79,7 +79,7 @@ def measure(
 def copy_against_compute(
     model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
 ) -> Iterator[ReportEvent]:
-    """Experiment 1: allocating and copying at r = 1 against attention and the step, by length."""
+    """Experiment 1: time of copying at r = 1, of attention and of the whole step, by length."""
     shape, rounds = model.kv_shape, repeats + 1
     alone, whole = attention_alone(shape), whole_model(model)
     caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}
@@ -99,10 +99,10 @@ def copy_against_compute(
 
 
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Experiment 2: writing `rows` rows at many r with padded, and a few r with sliced attention.
+    """Experiment 2: write `rows` rows at many r with padded attention, at a few r with sliced.
 
-    The first calibration predicts r*; it goes on between the repeats, so that predicted and
-    measured times are of the same minutes.
+    The first calibration predicts r*. Calibration continues between the repeats, so that predicted
+    and measured times come from the same minutes.
     """
     calibrator, work = Calibrator(shape, rows), CacheWorkload(rows)
     calibration = yield from calibrate_first(calibrator, share=0.1)
@@ -119,12 +119,12 @@ def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Itera
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:
-    """Powers of two up to all rows at once, and the predicted r*."""
+    """Powers of two up to `rows`, plus `rows` itself and the predicted r*."""
     return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
 
 
 def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Open question 1: the predicted r* for the shapes of other models; the KV part alone."""
+    """Open question 1: the predicted r* for the shapes of other models; only the KV part."""
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()
@@ -180,8 +180,8 @@ def _time_round(
 ) -> Iterator[Progressed | RTimed]:
     """Time the workload once at each setting, a pair of r and whether attention is padded.
 
-    The order is drawn for each round. Round 0 is the warm-up, which gives no points; `repeats`
-    rounds follow. Yields progress, then a point for each setting, in their order.
+    The order is random in each round. Round 0 is the warm-up, without points; `repeats` rounds
+    follow. Yields progress, then one point per setting, in the given order.
     """
     found: dict[tuple[int, bool], RTimed] = {}
     shuffled = random.Random(number).sample(settings, len(settings))
@@ -198,9 +198,9 @@ def _time_round(
 def _time_setting(
     shape: KVShape, work: CacheWorkload, r: int, padded: bool, odd: bool
 ) -> Iterator[str | RTimed]:
-    """Write the rows once; yield progress and at the end the point.
+    """Write the rows once; yield progress, and the point at the end.
 
-    `odd`: run odd rows first without the spare rows, else even ones.
+    `odd`: run odd rows first without the spare rows; otherwise even rows.
     """
     run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
     yield f"r = {r}"

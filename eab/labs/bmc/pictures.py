@@ -1,4 +1,4 @@
-"""The results of the BMC experiments as charts and sentences: medians and quartiles of repeats."""
+"""Charts and sentences about the BMC experiments: medians and quartiles of repeats."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -90,7 +90,7 @@ def _error_words(report: ExperimentReport) -> str:
 
 
 def compared_r(measured: Mapping[int, Timing], best: int) -> list[int]:
-    """The r to compare r* with: the best one measured, and the two ends."""
+    """The r to compare with r*: the best one measured, the smallest and the largest."""
     chosen = dict.fromkeys((fastest(measured), min(measured), max(measured)))
     return [r for r in chosen if r != best]
 
@@ -106,7 +106,7 @@ def _beside(r: int, timing: Timing, ours: Timing) -> str:
 
 
 def lengths_figure(report: ExperimentReport) -> go.Figure:
-    """Experiment 1: what one step takes at r = 1, by length."""
+    """Experiment 1: the time of one step at r = 1, by length."""
     figure, parts = go.Figure(), length_timings(report)
     for index, (name, timings) in enumerate(parts.items()):
         add_timings(figure, name, timings, line_style(index), "%{x} rows: %{y:.2f} ms")
@@ -128,7 +128,7 @@ def length_timings(report: ExperimentReport) -> dict[str, dict[int, Timing]]:
 
 
 def lengths_sentence(report: ExperimentReport) -> str:
-    """How the times for copying and for attention grow."""
+    """How the times for copying and for attention grow with the length."""
     growth, attention, step = length_timings(report).values()
     if not growth:
         return NOTHING_YET
@@ -148,7 +148,7 @@ def lengths_sentence(report: ExperimentReport) -> str:
 
 
 def rejection_figure(report: ExperimentReport) -> go.Figure:
-    """Experiment 3: kept tokens per second over the share of rejected draft tokens, by way."""
+    """Experiment 3: kept tokens per second over the rejection rate, one line per way."""
     figure = go.Figure()
     for index, (way, rates) in enumerate(_rates_by_way(report).items()):
         percent = {100 * rejection: rate for rejection, rate in rates.items()}
@@ -162,7 +162,7 @@ def rejection_figure(report: ExperimentReport) -> go.Figure:
 
 
 def _rates_by_way(report: ExperimentReport) -> dict[str, dict[float, Timing]]:
-    """Tokens per second of each repeat, by way and share of rejected draft tokens."""
+    """Tokens per second of each repeat, by way and rejection rate."""
     timed = report.of(RejectionTimed)
     return {
         way: timings_by(
@@ -173,7 +173,7 @@ def _rates_by_way(report: ExperimentReport) -> dict[str, dict[float, Timing]]:
 
 
 def rejection_sentence(report: ExperimentReport) -> str:
-    """r* compared with concatenation, over all rejection rates."""
+    """The speed of r* compared with concatenation, at each rejection rate."""
     pairs = rejection_pairs(report)
     if not pairs:
         return NOTHING_YET
@@ -191,7 +191,7 @@ def rejection_sentence(report: ExperimentReport) -> str:
 
 
 def rejection_pairs(report: ExperimentReport) -> dict[float, tuple[Timing, Timing]]:
-    """By share of rejected draft tokens: the rates of r*, and of concatenating."""
+    """For each rejection rate, the rates of r* and of concatenation."""
     by_way = _rates_by_way(report)
     ours, theirs = by_way.get("r*", {}), by_way.get("concatenate and crop", {})
     return {
@@ -220,7 +220,7 @@ def tensor_memory_figure(report: ExperimentReport) -> go.Figure:
 
 
 def tensor_memory_sentence(report: ExperimentReport) -> str:
-    """What the smallest and the largest r hold at the shortest length."""
+    """The bytes held with the smallest and the largest r at the shortest length."""
     held = report.of(MemoryHeld)
     if not held:
         return NOTHING_YET
@@ -237,7 +237,7 @@ def tensor_memory_sentence(report: ExperimentReport) -> str:
 
 
 def fit_sentence(costs: CostModel) -> str:
-    """The fitted constants, readable."""
+    """The fitted constants in a sentence."""
     return (
         f"Copying a row takes {_micro(costs.copy_row)}, and each growth another "
         f"{_micro(costs.allocation)}. A spare row adds {_micro(costs.spare_row)} to a pass of one "
@@ -246,7 +246,7 @@ def fit_sentence(costs: CostModel) -> str:
 
 
 def fit_figure(report: ExperimentReport) -> go.Figure:
-    """The points of the two fits."""
+    """The points behind the two fits."""
     figure = go.Figure()
     fitted = report.fitted
     if fitted is not None:

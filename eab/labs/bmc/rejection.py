@@ -1,4 +1,4 @@
-"""The BMC experiment with rejected draft tokens: what each way to store K and V costs."""
+"""The BMC experiment with rejected draft tokens: the cost of each way to store K and V."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,10 @@ def rejected_drafts(
     rejections: Sequence[float] = REJECTIONS,
     seed: int = 0,
 ) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS draft tokens are verified in one forward pass, and rejected ones
-    trimmed.
+    """Experiment 3: verify DRAFTS draft tokens in one forward pass, and trim the rejected ones.
 
-    Rejections are drawn at a given rate. Growing, the model's pass and trimming are measured,
-    drafting is not. All ways process the same numbers of tokens, alternately.
+    Rejections are drawn at a given rate. The times of growing, of the model's pass and of trimming
+    are measured; drafting is not. The ways alternate and process the same numbers of tokens.
     """
     rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
     calibration = yield from calibrate_first(Calibrator(model.kv_shape, rows), share=0.1)
@@ -68,7 +67,7 @@ def _time_rejection(
     caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
     rng: random.Random,
 ) -> Iterator[Progressed | RejectionTimed]:
-    """Time all ways at one rejection rate; yields progress, and at the end a point for each way."""
+    """Time all ways at one rejection rate; yield progress, and one point per way at the end."""
     run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
     lengths, passes, paused = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
@@ -94,12 +93,12 @@ def _time_rejection(
 def _caches_by_way(
     shape: KVShape, rejection: float, rows: int, calibration: Calibration
 ) -> dict[str, tuple[TimedTreeCache | DeepCopyCache, int]]:
-    """For each way, a cache that holds the prompt, and the tokens per forward pass."""
+    """For each way, a cache that holds the prompt, and its tokens per forward pass."""
     prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
     # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
     kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
     plain = best_r(costs, CacheWorkload(rows, prompt))
-    # In rows, because a forward pass writes all its draft tokens before any is trimmed
+    # In rows, because a forward pass writes all its draft tokens before any are trimmed
     drafting = max(
         verified, round(best_r(costs, CacheWorkload(rows, prompt, kept, verified)) * kept)
     )
@@ -119,7 +118,7 @@ def _caches_by_way(
 def _verify_and_trim(
     run: RunBatch, cache: TimedTreeCache | DeepCopyCache, tokens: int, length: int
 ) -> tuple[StepTime, float]:
-    """Time one forward pass, and the seconds to trim its tokens from position `length` on."""
+    """Time one forward pass, and the trimming of its tokens from position `length` on (seconds)."""
     step = time_step(run, cache, [1], tokens)
     start = now(cache.shape.device)
     cache.trim(1, length)
@@ -128,7 +127,7 @@ def _verify_and_trim(
 
 @torch.inference_mode()
 def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
-    """The usual way: torch.cat in every pass, and a copy of the rest after a rejection."""
+    """The usual way: torch.cat in every pass, and a copy of the kept rows after a rejection."""
     cache = DeepCopyCache(shape, NO_LIMIT)
     attention_alone(shape)(cache.prepare([0], [[0] * prompt]))
     cache.fork(0, [1])

@@ -1,6 +1,6 @@
 """Results of the BMC measurements: frozen points, a report that collects them, and its file.
 
-Seconds and bytes are measured, except where called predictions. A point with seconds is one repeat.
+Seconds and bytes are measured unless called predictions. A point with seconds is one repeat.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class ExperimentBegan(reports.Began):
     """The start of an experiment."""
 
     experiment: Experiment
-    row_bytes: int  # bytes of a row of the model's KV cache
+    row_bytes: int  # bytes per row of the model's KV cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class LengthTimed:
     """One step at r = 1, in seconds."""
 
     rows: int
-    growth: float  # to allocate and copy
-    attention: float  # of attention in all layers
-    step: float | None  # of the whole step with the model; None beyond the model's context
+    growth: float  # allocating and copying
+    attention: float  # attention in all layers
+    step: float | None  # the whole step with the model; None beyond the model's context
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class RTimed:
     work: CacheWorkload
     r: int
     padded: bool  # whether attention visited the spare rows
-    growth: float  # seconds of the growths
+    growth: float  # seconds of all growths
     rest: float  # seconds of everything else
-    spare: float  # the part of `rest` that spare rows add
+    spare: float  # the part of `rest` that is due to spare rows
     growths: int
     rows_copied: int
 
@@ -54,19 +54,19 @@ class RTimed:
 
     @property
     def seconds(self) -> float:
-        """Seconds of KV update and attention together."""
+        """Seconds of KV updates and attention together."""
         return self.growth + self.rest
 
 
 @dataclass(frozen=True, slots=True)
 class RejectionTimed:
-    """Measured speculative decoding with simulated rejections, without drafting, in one way."""
+    """Speculative decoding in one way, measured without drafting; rejections are simulated."""
 
     rejection: float  # the probability that a draft token is rejected
     way: str  # how K and V are stored
     drafts: int
     passes: int
-    tokens: int  # tokens kept by all of them
+    tokens: int  # tokens kept, over all passes
     growth: float  # seconds to grow the tensors and to trim rejected rows
     rest: float  # seconds of the model's forward passes
 
@@ -78,7 +78,7 @@ class RejectionTimed:
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """The overhead by r for the shape of a model."""
+    """The overhead by r for one model's shape."""
 
     name: str
     row_bytes: int
@@ -104,7 +104,7 @@ ReportEvent: TypeAlias = ExperimentBegan | Progressed | Point | RunEnded
 
 
 class ExperimentReport(reports.Report[ExperimentBegan, Point]):
-    """One experiment so far."""
+    """The experiment so far."""
 
     beginning = ExperimentBegan
 
@@ -115,17 +115,17 @@ class ExperimentReport(reports.Report[ExperimentBegan, Point]):
 
     @property
     def presentable(self) -> bool:
-        """Whether it ran to its end, or was stopped after whole repeats."""
+        """Whether the experiment ran to its end or was stopped after at least one whole repeat."""
         return self.complete or any(isinstance(point, _Timed) for point in self.points)
 
 
 def overheads(points: Iterable[RTimed]) -> dict[int, Timing]:
-    """Measured time of growths and spare rows by r, of the padded runs."""
+    """Measured time of growths and spare rows by r, for padded runs only."""
     return timings_by((point.r, point.overhead) for point in points if point.padded)
 
 
 def predicted_r(report: ExperimentReport) -> int | None:
-    """The measured r nearest to r*, which the calibration before the runs predicts."""
+    """The measured r nearest to the r* predicted by the calibration before the runs."""
     timed, fitted = report.of(RTimed), report.of(Calibration)
     if not timed or not fitted:
         return None
@@ -134,7 +134,7 @@ def predicted_r(report: ExperimentReport) -> int | None:
 
 
 def prediction_errors(report: ExperimentReport) -> dict[int, float]:
-    """Predicted over measured overhead by r, without those lost in the noise."""
+    """Predicted over measured overhead by r, without values lost in noise."""
     timed, fitted = report.of(RTimed), report.fitted
     if fitted is None:
         return {}

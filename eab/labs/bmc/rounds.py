@@ -1,4 +1,4 @@
-"""What the BMC experiments have in common: rounds, pauses, and the calibration before them."""
+"""Common parts of the BMC experiments: rounds, pauses, and the calibration before them."""
 
 from collections.abc import Generator
 from typing import Final
@@ -11,25 +11,25 @@ from eab.labs.bmc.results import ReportEvent
 from eab.models.base import LanguageModel
 from eab.timing import MIN_REPEATS
 
-# About the time between two pauses; neither a step nor a calibration round is interrupted.
+# Approximate time between pauses; a step or calibration round is never interrupted.
 PAUSE_SECONDS: Final = 0.2
 REPEATS: Final = MIN_REPEATS
 
 
 def whole_model(model: LanguageModel) -> RunBatch:
-    """Runs the whole step: the model's forward pass through the cache."""
+    """A function that runs the whole step: the model's forward pass through the cache."""
     return lambda batch: model.forward([batch])
 
 
 def repeat_words(number: int, repeats: int) -> str:
-    """What round this is; number 0 is the warm-up."""
+    """The name of this round; number 0 is the warm-up."""
     return f"repeat {number} of {repeats}" if number else "warm-up"
 
 
 def calibrate_first(
     calibrator: Calibrator, share: float, start: float = 0.0
 ) -> Generator[ReportEvent, None, Calibration]:
-    """Calibrate as the first part of an experiment: from `start`, a share of its whole progress."""
+    """Calibrate before an experiment, reporting a `share` of its progress from `start` on."""
     steps = calibrate(calibrator)
     while True:
         try:

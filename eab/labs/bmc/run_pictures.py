@@ -1,4 +1,4 @@
-"""The allocations of a run and its overhead over r, as charts and sentences."""
+"""Charts and sentences about the allocations of a run and its overhead by r."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ R_AXIS: Final = "r (steps per growth, log scale)"
 
 
 def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
-    """Rows in use and spare rows over the steps, and below them the rows that growths copied."""
+    """Rows in use and spare rows over the steps, above the rows that growths copied."""
     figure = make_subplots(
         rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
     )
@@ -50,7 +50,7 @@ def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
 
 
 def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
-    """How often the tensors grow, what that copies, and how many rows are spare."""
+    """How often the tensors grow, how many rows that copies, and how many rows are spare."""
     growths = [step for step in steps[1:] if step.grew]
     copied = sum(step.copied for step in growths)
     spare = sum(step.spare for step in steps) / max(1, len(steps))
@@ -97,7 +97,7 @@ def best_r(curve: Mapping[int, tuple[float, float]]) -> int:
 
 
 def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
-    """Where this run's curve is lowest, and what its two ends cost."""
+    """The r with the least overhead for this run, and the overhead at both ends."""
     total = {r: sum(parts) for r, parts in curve.items()}
     best = best_r(curve)
     ends = [
@@ -114,7 +114,7 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
 
 
 def mark_r(figure: go.Figure, r: int, words: str) -> None:
-    """A vertical line at this r; plotly places annotations on such an axis by their logarithm."""
+    """Mark this r by a vertical line; on a log axis, plotly places annotations by logarithm."""
     figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
     figure.add_annotation(
         x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6

@@ -1,4 +1,4 @@
-"""The predicted r* against the best r that was tried, for the shapes of other models."""
+"""The predicted r* compared with the best r tried, for the shapes of other models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from eab.timing import NOTHING_YET, Timing, fastest, timings_by
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """All repeats of one model's shape."""
+    """All repeats with one model's shape."""
 
     name: str
     predicted: int
@@ -26,12 +26,12 @@ class SizeResult:
 
     @property
     def comparable(self) -> bool:
-        """Whether every overhead is above 0; differences of noisy times can be below."""
+        """Whether every overhead is above 0; differences of noisy times can be negative."""
         return all(timing.median > 0 for timing in self.overheads.values())
 
 
 def size_results(report: ExperimentReport) -> list[SizeResult]:
-    """One per model."""
+    """One result per model."""
     timed = report.of(SizeTimed)
     return [
         SizeResult(
@@ -44,7 +44,7 @@ def size_results(report: ExperimentReport) -> list[SizeResult]:
 
 
 def sizes_figure(report: ExperimentReport) -> go.Figure:
-    """Overhead over r, as multiples of the best and of r*, without models lost in the noise."""
+    """Overhead over r, as multiples of the least and of r*, without models lost in noise."""
     figure = go.Figure()
     comparable = [result for result in size_results(report) if result.comparable]
     for index, result in enumerate(comparable):
@@ -63,7 +63,7 @@ def sizes_figure(report: ExperimentReport) -> go.Figure:
 
 
 def sizes_sentence(report: ExperimentReport) -> str:
-    """How far the predicted r* is from the best r tried, per model."""
+    """For each model, how far the predicted r* is from the best r tried."""
     results = size_results(report)
     if not results:
         return NOTHING_YET

@@ -1,4 +1,4 @@
-"""What the BMC laboratory measured and computed, as tables for downloads."""
+"""Measurements and computations of the BMC laboratory as tables for download."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from eab.labs.bmc.results import ExperimentReport, Point, RTimed, SizeTimed
 
 
 def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
-    """A row per r for a recorded run: growths, rows, bytes, and with `costs` predicted seconds."""
+    """One row per r for a recorded run: growths, rows, bytes, and seconds predicted by `costs`."""
     paths = [need.paths for need in demand.needs]
     rows = []
     for r in rs:
@@ -33,7 +33,7 @@ def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None
 
 
 def points_table(report: ExperimentReport) -> pd.DataFrame:
-    """A row per measured point; seconds and bytes."""
+    """One row per measured point, in seconds and bytes."""
     fitted = report.fitted
     rows = [
         row

@@ -1,1 +1,1 @@
-"""Weights in fewer bits: one rounded matrix, a whole model, and what bounds a decode step."""
+"""Weights in fewer bits: one rounded matrix, a whole model, and the limits of a decode step."""

@@ -1,4 +1,4 @@
-"""How the runs of one prompt differ between two slightly different models: tokens and forks."""
+"""Compares the runs of one prompt on two slightly different models: tokens and forks."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,30 +7,30 @@ from typing import TypeAlias
 
 from eab.run import RunState
 
-Prefix: TypeAlias = tuple[int, ...]  # token ids from the prompt on
+Prefix: TypeAlias = tuple[int, ...]  # token ids after the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class ForkChange:
     """A place where only one of the runs forks."""
 
-    text: str  # of the tokens before the fork
-    a: float | None  # entropy (nats) of the next token in each run; None without the text
+    text: str  # text of the tokens before the fork
+    a: float | None  # entropy (nats) of the next token in each run; None if the run lacks the text
     b: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How two runs differ."""
+    """The differences between two runs."""
 
-    first: int | None  # the first token, from 1, that only one run has, if any
-    appeared: tuple[ForkChange, ...]  # forks of the second run only, in order
-    vanished: tuple[ForkChange, ...]  # forks of the first run that the second one lacks
-    weight: float  # total variation between the weights of their texts, 0 to 1
+    first: int | None  # number of the first token (from 1) that only one run has, if any
+    appeared: tuple[ForkChange, ...]  # forks that only the second run has, in order
+    vanished: tuple[ForkChange, ...]  # forks that only the first run has, in order
+    weight: float  # total variation distance between the weights of their texts, 0 to 1
 
 
 def same_request(a: RunState, b: RunState) -> bool:
-    """Whether both were asked for the same, of the same model in different weight formats."""
+    """Whether both runs had the same request and model, in different weight formats."""
     one, other = a.started, b.started
     return (
         (one.model.name, one.prompt_tokens, one.config)

@@ -1,4 +1,4 @@
-"""What weights in fewer bits changed in a run, as sentences and a table."""
+"""Sentences and a table about how weights in fewer bits changed a run."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _LENGTH: Final = 60  # characters of the text before a fork
 
 
 def moved_sentence(moved: Moved, name: str) -> str:
-    """Where the first token changes, which forks appear or vanish, how much weight moves."""
+    """The first token that differs, how many forks appear or vanish, and how much weight moves."""
     if moved.first is None:
         forks = "" if moved.appeared or moved.vanished else " and the same forks"
         return (
@@ -28,7 +28,7 @@ def moved_sentence(moved: Moved, name: str) -> str:
 
 
 def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
-    """The forks that appear or vanish, with the entropies at these places."""
+    """The forks that appear or vanish, with the entropies of both runs there."""
     changes = [("appears", change) for change in moved.appeared]
     changes += [("vanishes", change) for change in moved.vanished]
     changes.sort(key=lambda change: len(change[1].text))

@@ -1,4 +1,4 @@
-"""The texts and prompts on which a model in fewer bits is compared with the model as loaded."""
+"""Texts and prompts for comparing a model in fewer bits with the model as loaded."""
 
 import json
 from functools import cache
@@ -13,13 +13,13 @@ SEPARATOR: Final = "\n\n"
 
 @cache
 def texts() -> tuple[str, ...]:
-    """Fables that no bundled model has seen."""
+    """Fables that are not in the training data of any bundled model."""
     return tuple(FABLES.read_text(encoding="utf-8").strip().split(SEPARATOR))
 
 
 @cache
 def known_entropies() -> dict[str, float]:
-    """Prompts whose next word was drawn from a known distribution, and the entropy (bits) there."""
+    """Prompts whose next word has a known distribution, and its entropy in bits."""
     found: dict[str, float] = json.loads(
         (FOLDER / "known_entropies.json").read_text(encoding="utf-8")
     )

@@ -1,4 +1,4 @@
-"""The job of measuring a model in every weight format."""
+"""The job that measures a model in every weight format."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
-    """A model measured in every weight format."""
+    """The job that measures this model in every weight format."""
 
     def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.quantization.measure import measure_formats

@@ -1,4 +1,4 @@
-"""How fast a machine reads weights, and how fast it multiplies: the two limits of the roofline."""
+"""How fast a machine reads weights and multiplies: the two limits of the roofline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _COLUMNS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is read and multiplied."""
+    """The amounts that are read and multiplied."""
 
-    read_bytes: int  # of a matrix; more than the caches of the processor or of the GPU hold
-    side: int  # of two square matrices, in numbers
-    times: int  # per measurement; a GPU would be done before its call returns
+    read_bytes: int  # size of a matrix; more than the caches of the processor or GPU hold
+    side: int  # side length of two square matrices
+    times: int  # repetitions per measurement; on a GPU, a single one is shorter than its launch
 
 
 SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2**30, 8192, 8)}
@@ -27,7 +27,7 @@ SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2*
 
 @torch.inference_mode()
 def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> MachineMeasured:
-    """Time both in turns, after one warm-up that does not count."""
+    """Time reading and multiplying alternately, after one warm-up round."""
     sizes = SIZES.get(device.type, SIZES["cpu"])
     rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
     wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)

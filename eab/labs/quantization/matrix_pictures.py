@@ -1,4 +1,4 @@
-"""One rounded weight matrix as charts and sentences: its weights and grid, and the error."""
+"""Charts and sentences about one rounded weight matrix: its weights, grid and error."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,19 +31,19 @@ Errors = Sequence[tuple[RoundingGrid, float, float]]  # grid, bytes per weight, 
 
 
 def share_words(share: Share) -> str:
-    """Which weights share a scale."""
+    """The set of weights that share a scale."""
     whole = {MATRIX: "whole matrix", ROW: "one row"}
     return whole[share] if isinstance(share, str) else f"{share} weights"
 
 
 def grids_to_compare(method: Method, double: bool = False) -> tuple[RoundingGrid, ...]:
-    """Every number of bits and every group size of a method."""
+    """The grids of a method with every number of bits and every group size."""
     bits = [NF4_BITS] if method == "nf4" else BITS
     return tuple(RoundingGrid(method, number, share, double) for share in SHARES for number in bits)
 
 
 def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
-    """What the rounding costs and what it saves."""
+    """The error of the rounding and the memory that it saves."""
     grid, per_weight = rounding.grid, rounding.bytes_per_weight
     size = shape[0] * shape[1]
     return (
@@ -78,7 +78,7 @@ def grid_sentence(rounding: Rounding) -> str:
 
 
 def matrix_figure(rounding: Rounding) -> go.Figure:
-    """The histogram of the weights, and below it the levels of a typical and the coarsest grid."""
+    """A histogram of the weights, above the levels of a typical and of the coarsest grid."""
     figure = make_subplots(
         rows=2, cols=1, shared_xaxes=True, row_heights=[0.74, 0.26], vertical_spacing=0.04
     )
@@ -130,7 +130,7 @@ def _drawn_grids(rounding: Rounding) -> list[tuple[str, int, str]]:
 
 
 def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
-    """The error over the bytes per weight, one line per group size, and the chosen grid."""
+    """The error over bytes per weight, one line per group size, with the chosen grid."""
     figure = go.Figure()
     for index, share in enumerate(SHARES):
         points = [(size, 100 * error) for grid, size, error in errors if grid.share == share]
@@ -155,7 +155,7 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
 
 
 def error_sentence(errors: Errors, chosen: Rounding) -> str:
-    """What smaller groups buy at the chosen number of bits, and whether another grid is better."""
+    """How much smaller groups help at the chosen bits, and whether a better grid exists."""
     same = {
         grid.share: (size, error)
         for grid, size, error in errors
@@ -178,7 +178,7 @@ def error_sentence(errors: Errors, chosen: Rounding) -> str:
 
 
 def double_sentence(rounding: Rounding) -> str:
-    """What rounding the scales saves and costs; for NF4."""
+    """How much memory double quantization saves, and its effect on the error; NF4 only."""
     grid = rounding.grid
     single, double = (
         round_to_grid(rounding.weight, RoundingGrid(grid.method, grid.bits, grid.share, double))
@@ -195,7 +195,7 @@ def double_sentence(rounding: Rounding) -> str:
 
 
 def error_table(errors: Errors) -> pd.DataFrame:
-    """A row per point of the chart."""
+    """One row per point of the chart."""
     return pd.DataFrame(
         {
             "method": grid.method,

@@ -1,7 +1,7 @@
-"""Measure a model in every weight format against the model as loaded, on this machine.
+"""Measures a model in every weight format against the model as loaded, on this machine.
 
 A generator of points, with progress between them; to stop, stop iterating. At most two copies of
-the model are in memory. Steps of both take turns, so a disturbance of the machine meets both.
+the model are in memory. Their steps alternate, so a disturbance of the machine affects both.
 """
 
 import math
@@ -37,7 +37,7 @@ from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 ROWS: Final = (1, 4, 16, 64)  # live paths
 REPEATS: Final = 15
 PROMPT_ROWS: Final = 128
-_KNOWN: Final = "embedded"  # the model whose training text has the known distributions
+_KNOWN: Final = "embedded"  # the only model trained on text with the known distributions
 
 Load = Callable[[str], TransformersModel]  # by weight format
 
@@ -46,11 +46,11 @@ Load = Callable[[str], TransformersModel]  # by weight format
 class _Texts:
     held_out: Sequence[tuple[int, ...]]
     prompt: tuple[int, ...]
-    known: Sequence[tuple[tuple[int, ...], float]]  # of prompts; true bits
+    known: Sequence[tuple[tuple[int, ...], float]]  # prompts, and their true entropy in bits
 
 
 def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Measure every format; `repeats` counts each step, after one warm-up."""
+    """Measure every format; each step is timed `repeats` times after one warm-up."""
     loaded = _with_rows(load, AS_LOADED)
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
@@ -76,14 +76,14 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
 
 
 def _with_rows(load: Load, weights: str) -> TransformersModel:
-    """The model in a format; ModelError if it does not keep KV rows, which are measured here."""
+    """The model in a format; ModelError if it has no KV rows, which are measured here."""
     model = load(weights)
     refuse_own_memory(model)
     return model
 
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
-    config = BranchingConfig(chat=False)  # a template would be measured, too
+    config = BranchingConfig(chat=False)  # a chat template would be measured, too
     fables = [model.encode(text, config)[: model.context] for text in held_out.texts()]
     known = held_out.known_entropies() if model.card.name == _KNOWN else {}
     texts = _Texts(
@@ -141,7 +141,7 @@ def _measure_format(
 def _time_steps(
     model: TransformersModel, loaded: TransformersModel, rows: int, repeats: int
 ) -> Iterator[list[tuple[float, float]]]:
-    """Time decode steps of both models in turns; after each round, all rounds so far."""
+    """Time decode steps of both models alternately; yield all rounds so far after each round."""
     ours, theirs = (_step(each, rows, repeats) for each in (model, loaded))
     rounds: list[tuple[float, float]] = []
     while len(rounds) <= repeats:
@@ -158,7 +158,7 @@ def _step(model: TransformersModel, paths: int, repeats: int) -> Measure:
 
 
 def read_bytes(model: TransformersModel) -> int:
-    """Bytes of the weights that a decode step reads: an input embedding only if it is tied."""
+    """Bytes of weights that a decode step reads; input embeddings count only if they are tied."""
     embeddings, layers = [], set()
     for module in model.weight_matrices.values():
         if isinstance(module, torch.nn.Embedding):
@@ -180,18 +180,18 @@ def _parameters(loaded: TransformersModel) -> int:
 
 @torch.inference_mode()
 def log_probabilities(model: LanguageModel, ids: Sequence[int]) -> Tensor:
-    """Of the token after each of these, (T, V) float64 on the CPU."""
+    """Log-probabilities of the token after each of these, (T, V) float64 on the CPU."""
     batch = TreeCache(model.kv_shape, 1, NO_LIMIT).prepare([0], [ids], [len(ids)])
     return model.forward([batch]).double().log_softmax(-1).cpu()
 
 
 def divergence(wanted: Tensor, found: Tensor) -> Tensor:
-    """KL from log-probabilities to others, (T, V) each -> (T,) nats."""
+    """KL(wanted || found) of log-probabilities, (T, V) each -> (T,) nats."""
     return (wanted.exp() * (wanted - found)).sum(-1)
 
 
 def _entropy(scores: Tensor) -> Tensor:
-    """(T,) nats."""
+    """Entropy of log-probabilities, (T, V) -> (T,) nats."""
     return -(scores.exp() * scores).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""A model in every weight format as charts, a table and sentences."""
+"""Charts, a table and sentences about a model in every weight format."""
 
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ _PATTERNS: Final = ("", "/", ".", "x")
 
 
 def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
-    """A line per format, readable."""
+    """One row of text per format."""
     return [
         (
             measured.weights,
@@ -62,7 +62,7 @@ def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
 
 
 def formats_sentence(report: FormatReport) -> str:
-    """How often the smallest format changes a fork."""
+    """How often the smallest format changes a fork decision."""
     if report.began is None or not report.formats:
         return NOTHING_YET
     small = min(report.formats, key=lambda measured: measured.total_bytes)
@@ -77,7 +77,7 @@ def _against(step: FormatStep) -> str:
 
 
 def missing_sentence(report: FormatReport) -> str:
-    """The formats that this machine cannot compute; empty if it has all."""
+    """The formats that this machine cannot compute; empty if it can compute all."""
     missing = report.of(FormatMissing)
     if not missing:
         return ""
@@ -86,7 +86,7 @@ def missing_sentence(report: FormatReport) -> str:
 
 
 def steps_figure(report: FormatReport) -> go.Figure:
-    """The time of a step by format, a bar per number of rows, with quartiles."""
+    """The time of a step by format, one bar per number of rows, with quartiles."""
     figure = go.Figure()
     rows = [step.rows for step in report.formats[0].steps] if report.formats else []
     for index, count in enumerate(rows):
@@ -111,7 +111,7 @@ def steps_figure(report: FormatReport) -> go.Figure:
 
 
 def steps_sentence(report: FormatReport) -> str:
-    """How much faster than the weights as loaded each format is at most, and with how many rows."""
+    """Each format's largest speedup over the weights as loaded, and its number of rows."""
     if not report.formats:
         return NOTHING_YET
     words = []
@@ -130,7 +130,7 @@ def steps_sentence(report: FormatReport) -> str:
 
 
 def quality_figure(report: FormatReport) -> go.Figure:
-    """The divergence from the model as loaded over the bytes of all weights."""
+    """The divergence from the model as loaded over the total weight bytes."""
     figure = go.Figure()
     others = [measured for measured in report.formats if measured.weights != AS_LOADED]
     for index, measured in enumerate(others):
@@ -154,7 +154,7 @@ def quality_figure(report: FormatReport) -> go.Figure:
 
 
 def quality_sentence(report: FormatReport) -> str:
-    """The format that stays closest, and the one that moves most."""
+    """The formats that change the next-token distribution least and most."""
     others = [measured for measured in report.formats if measured.weights != AS_LOADED]
     if not others:
         return NOTHING_YET
@@ -167,7 +167,7 @@ def quality_sentence(report: FormatReport) -> str:
 
 
 def formats_table(report: FormatReport) -> pd.DataFrame:
-    """A row per format and number of rows, as numbers: bytes, seconds, nats, bits."""
+    """One row of numbers per format and number of rows: bytes, seconds, nats, bits."""
     rows: list[dict[str, Any]] = []
     for measured in report.formats:
         for step in measured.steps:

@@ -1,4 +1,4 @@
-"""Results with weights in fewer bits: frozen points, and the report that collects them."""
+"""Results for weights in fewer bits: frozen points, and the report that collects them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,33 +14,33 @@ from eab.weight_formats import AS_LOADED
 class FormatsBegan(reports.Began):
     """The start of a measurement."""
 
-    layout: str  # of the weights as loaded
+    layout: str  # layout of the weights as loaded
     prompt: str
     characters: int  # of the held-out text
     tokens: int  # of the held-out text
-    threshold: float  # the entropy (nats) at which a fork would begin
-    known: int  # how many prompts have a known entropy
+    threshold: float  # the entropy (nats) from which a token forks
+    known: int  # number of prompts with a known entropy
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMeasured:
-    """The two limits of a processor."""
+    """The two speed limits of a machine."""
 
-    bytes_per_second: tuple[float, ...]  # of a matrix that caches cannot hold
-    operations_per_second: tuple[float, ...]  # of two large matrices, by repeat
+    bytes_per_second: tuple[float, ...]  # reading a matrix too large for caches, by repeat
+    operations_per_second: tuple[float, ...]  # multiplying two large matrices, by repeat
 
 
 @dataclass(frozen=True, slots=True)
 class FormatStep:
-    """One decode step, in turns with the same step of the model as loaded."""
+    """Timings of one decode step, alternating with the same step of the model as loaded."""
 
     rows: int
-    seconds: tuple[float, ...]  # one number per repeat
-    loaded_seconds: tuple[float, ...]  # the same of the model as loaded
+    seconds: tuple[float, ...]  # one per repeat
+    loaded_seconds: tuple[float, ...]  # of the model as loaded, one per repeat
 
     @property
     def timing(self) -> Timing:
-        """Median and spread."""
+        """Median and spread in this format."""
         return Timing(self.seconds)
 
     @property
@@ -55,18 +55,18 @@ class FormatMeasured:
 
     weights: str
     total_bytes: int  # of all weights
-    read_bytes: int  # in a decode step, without an input embedding that is not tied
-    parameters: int  # in the linear layers, a tied output layer included
-    kept: int  # how many linear layers stayed as loaded
-    steps: tuple[FormatStep, ...]  # of several numbers of rows
+    read_bytes: int  # read in a decode step; input embeddings count only if tied
+    parameters: int  # of the linear layers, including a tied output layer
+    kept: int  # number of linear layers that stayed as loaded
+    steps: tuple[FormatStep, ...]  # one for each number of rows
     nats_per_character: float  # loss on the held-out text
-    divergence: float  # from the model as loaded (KL), nats per token of the held-out text
-    flipped: float  # share of these tokens at which a fork appears or vanishes
-    prompt_divergence: float  # KL (nats) of the token after the prompt
+    divergence: float  # KL from the model as loaded, nats per token of the held-out text
+    flipped: float  # share of these tokens where a fork appears or vanishes
+    prompt_divergence: float  # KL (nats) for the token after the prompt
     entropy_error: float | None  # mean distance (bits) from the known entropies, if any
 
     def step(self, rows: int) -> FormatStep | None:
-        """The step of this many rows, if it was timed."""
+        """The step with this many rows, if it was timed."""
         return next((step for step in self.steps if step.rows == rows), None)
 
 
@@ -83,13 +83,13 @@ ReportEvent: TypeAlias = FormatsBegan | Progressed | Point | RunEnded
 
 
 class FormatReport(reports.Report[FormatsBegan, Point]):
-    """One measurement so far."""
+    """The measurement so far."""
 
     beginning = FormatsBegan
 
     @property
     def formats(self) -> list[FormatMeasured]:
-        """The formats so far, the model as loaded first; it has the steps of all its repeats."""
+        """The formats so far, as-loaded first, with the repeats from all comparisons merged."""
         found = self.of(FormatMeasured)
         return [
             _with_all_repeats(measured, found) if measured.weights == AS_LOADED else measured
@@ -98,7 +98,7 @@ class FormatReport(reports.Report[FormatsBegan, Point]):
 
     @property
     def machine(self) -> MachineMeasured | None:
-        """The limits of the processor, if they have been measured."""
+        """The speed limits of the machine, if they have been measured."""
         return next(iter(self.of(MachineMeasured)), None)
 
 

@@ -1,4 +1,4 @@
-"""The least time of a decode step: its weights are read once, and multiplied by every row.
+"""The minimum time of a decode step: its weights are read once and multiplied with every row.
 
 The roofline model of Williams, Waterman and Patterson, 2009, over the number of rows.
 """
@@ -11,14 +11,14 @@ from eab.run import RunState
 
 
 class RunPoint(NamedTuple):
-    """A run on the roofline: tokens per forward pass, and seconds per pass; both medians."""
+    """A run on the roofline: median tokens per forward pass, and median seconds per pass."""
 
     rows: float
     seconds: float
 
 
 def bound(measured: FormatMeasured, machine: MachineMeasured, rows: float) -> float:
-    """The least seconds of a step: its weights are read once, and multiplied by every row."""
+    """The minimum seconds of a step: the longer of reading the weights and multiplying."""
     reading = measured.read_bytes / median(machine.bytes_per_second)
     multiplying = 2 * measured.parameters * rows / median(machine.operations_per_second)
     return max(reading, multiplying)
@@ -31,7 +31,7 @@ def ridge(measured: FormatMeasured, machine: MachineMeasured) -> float:
 
 
 def run_point(run: RunState) -> RunPoint | None:
-    """The median decode pass of a run; None if nothing was timed after the prompt."""
+    """The median decode pass of a run; None if no pass after the prompt was timed."""
     timings = [step.timing for step in run.steps[1:] if step.timing is not None]
     timings = [timing for timing in timings if timing.forward_seconds > 0]
     if not timings:

@@ -1,4 +1,4 @@
-"""What bounds a decode step, as a chart and a sentence."""
+"""A chart and a sentence about what limits a decode step."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _ROWS: Final = tuple(2**power for power in range(9))
 
 
 def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Figure:
-    """The least time of a step by rows, for some formats, with what was measured."""
+    """The minimum time of a step over rows for some formats, with measured times."""
     figure = go.Figure()
     machine = report.machine
     if machine is None:
@@ -57,7 +57,7 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
 
 
 def roofline_sentence(report: FormatReport) -> str:
-    """Up to how many rows reading the weights is the limit, and how far the machine is from it."""
+    """Up to how many rows reading weights is the limit, and how close a step is to the bound."""
     machine = report.machine
     if machine is None or not report.formats:
         return NOTHING_YET

@@ -1,9 +1,9 @@
-"""Round one weight matrix to a grid of few values, as the layers in eab.models.quantized do.
+"""Rounds one weight matrix to a grid of few values, as the layers in eab.models.quantized do.
 
     rounding = round_to_grid(weight, RoundingGrid("affine", bits=4, share=32))
 
-Weights that share a scale are rounded to `zero + scale * unit`, where `unit` are the integers of
-the method, or the 16 values of NF4.
+Weights that share a scale are rounded to `zero + scale * unit`, where `unit` is one of the method's
+integers or one of the 16 values of NF4.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from eab.errors import ConfigError
 from eab.weight_formats import NF4
 
 Method = Literal["absmax", "affine", "nf4"]
-Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; a group size
+Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; int: group size
 Floats: TypeAlias = NDArray[np.float32]
 
 MATRIX: Final = "matrix"
@@ -26,22 +26,22 @@ BITS: Final = range(2, 9)
 NF4_BITS: Final = 4
 OUTLIER: Final = 4.0  # standard deviations from the mean
 CONSTANT_BYTES: Final = 4  # per scale: one float32, or scale and zero in bfloat16
-SCALE_BLOCK: Final = 256  # scales that share a scale, with double quantization
+SCALE_BLOCK: Final = 256  # number of scales that share a scale, with double quantization
 _LARGEST: Final = 127
 _TINY: Final = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundingGrid:
-    """How weights are rounded."""
+    """The grid that weights are rounded to."""
 
-    # `absmax` is symmetric around 0, `affine` reaches from the smallest weight to the largest,
-    # `nf4` has the quantiles of a normal distribution
+    # `absmax` is symmetric around 0, `affine` spans from the smallest weight to the largest, `nf4`
+    # uses quantiles of a normal distribution
     method: Method
     bits: int = NF4_BITS  # per weight, 2 to 8; 4 for `nf4`
-    # which weights share a scale: all of the matrix, those of a row, or as many neighbours in a row
+    # which weights share a scale: the whole matrix, a row, or this many neighbours in a row
     share: Share = ROW
-    double: bool = False  # whether the scales of `nf4` are rounded, too, to 8 bits
+    double: bool = False  # whether the scales of `nf4` are themselves rounded to 8 bits
 
     def __post_init__(self) -> None:
         allowed = [NF4_BITS] if self.method == "nf4" else list(BITS)
@@ -77,10 +77,10 @@ class Rounding:
     """A rounded matrix."""
 
     grid: RoundingGrid
-    weight: Floats  # before, (out, in)
-    rounded: Floats  # after, (out, in)
-    scale: Floats  # one per group of weights that share it, (G,)
-    zero: Floats  # the same; what the integer 0 stands for
+    weight: Floats  # original weights, (out, in)
+    rounded: Floats  # rounded weights, (out, in)
+    scale: Floats  # one per group of weights that share a scale, (G,)
+    zero: Floats  # one per group, (G,); the value of the integer 0
 
     @cached_property
     def error(self) -> float:
@@ -98,22 +98,22 @@ class Rounding:
 
     @property
     def bytes_per_weight(self) -> float:
-        """Bytes per weight, scales and zeros included."""
+        """Bytes per weight, including scales and zeros."""
         return self.grid.bits / 8 + self.scale_bytes / self.weight.size
 
     @cached_property
     def outliers(self) -> int:
-        """Weights that are more than 4 standard deviations from the mean."""
+        """The number of weights more than 4 standard deviations from the mean."""
         distances = np.abs(self.weight - self.weight.mean())
         return int(np.sum(distances > OUTLIER * max(float(self.weight.std()), _TINY)))
 
     def levels(self, group: int) -> Floats:
-        """The values to which the weights of this group are rounded, ascending."""
+        """The values that weights of this group can be rounded to, ascending."""
         found: Floats = self.zero[group] + self.scale[group] * self.grid.unit
         return found
 
     def group_at(self, quantile: float) -> int:
-        """The group whose grid is as coarse as this quantile: 0.5 is typical, 1 the coarsest."""
+        """The group at this quantile of coarseness: 0.5 is typical, 1 is the coarsest."""
         order = np.argsort(self.scale, kind="stable")
         return int(order[round(quantile * (len(order) - 1))])
 
@@ -133,7 +133,7 @@ def round_to_grid(weight: Floats, grid: RoundingGrid) -> Rounding:
 
 
 def _groups(weight: Floats, share: Share) -> Floats:
-    """(out, in) -> (G, weights of a group); a shorter last group repeats its last weight."""
+    """(out, in) -> (G, weights per group); a shorter last group is padded with its last weight."""
     if share == MATRIX:
         return weight.reshape(1, -1)
     size = weight.shape[1] if isinstance(share, str) else share
@@ -152,14 +152,14 @@ def _constants(groups: Floats, grid: RoundingGrid) -> tuple[Floats, Floats]:
 
 
 def _bfloat16(values: Floats) -> Floats:
-    """The nearest bfloat16 numbers, ties to even."""
+    """The nearest bfloat16 values, ties to even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.asarray(rounded, np.uint32).view(np.float32)
 
 
 def _in_eight_bits(scale: Floats) -> Floats:
-    """The scales, rounded: their distances from their mean have 8 bits, in blocks of 256."""
+    """The scales with their distances from the mean rounded to 8 bits, in blocks of 256."""
     mean = scale.mean()
     distances = np.pad(scale - mean, (0, -len(scale) % SCALE_BLOCK)).reshape(-1, SCALE_BLOCK)
     steps = np.maximum(np.abs(distances).max(1, keepdims=True), np.float32(1e-12)) / _LARGEST

@@ -1,7 +1,7 @@
-"""Tuning: which settings give the most for the least, and what scores of uncertainty are worth.
+"""Tuning: which settings gain the most at the least cost, and how useful uncertainty scores are.
 
-Read in this order: `grid` (the settings to try), `prompt_sets` (on which prompts), `work_items`
-(which cells one model run may answer), `cell` (the result of one), `measure` (from a run to its
-cell), `in_process` and `ray_actors` (where items run), `journal` (what is finished), `sweeping`
-(all of it).
+Read in this order: `grid` (the settings to try), `prompt_sets` (the prompts to try them on),
+`work_items` (the cells that one model run may answer), `cell` (the result of one cell), `measure`
+(from a run to its cell), `in_process` and `ray_actors` (where items run), `journal` (the finished
+items), `sweeping` (the whole sweep).
 """

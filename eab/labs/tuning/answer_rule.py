@@ -1,4 +1,4 @@
-"""The rule that compares answers, by its name; only `nli:` rules load a model."""
+"""Finds the rule that compares answers by its name; only `nli:` rules load a model."""
 
 from functools import lru_cache
 from typing import Final
@@ -10,7 +10,7 @@ NLI: Final = "nli:"
 
 
 def check_rule(name: str) -> None:
-    """Raise ConfigError if there is no rule of this name; nothing is loaded."""
+    """Raise ConfigError if there is no rule with this name; nothing is loaded."""
     if name in RULES or (name.startswith(NLI) and _model_of(name)):
         return
     raise ConfigError(
@@ -21,9 +21,7 @@ def check_rule(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def load_rule(name: str) -> SameAnswer:
-    """The rule of this name; ConfigError if there is none, ModelError if its model fails to load.
-    One model is remembered.
-    """
+    """The cached rule `name`; ConfigError if unknown, ModelError if its model fails to load."""
     check_rule(name)
     if name in RULES:
         return RULES[name]

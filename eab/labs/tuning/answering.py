@@ -1,4 +1,4 @@
-"""Every question answered greedily, by a tree, and by independent texts for about equal tokens."""
+"""Answers every question greedily, by a tree, and by independent texts for about equal tokens."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,18 +20,18 @@ from eab.run import RunState, fold
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What one way of sampling says about one question."""
+    """The result of one way of sampling for one question."""
 
     answer: str
-    right: bool | None  # whether that is a known answer; None where chance decides
+    right: bool | None  # whether this is a known answer; None if chance decides the answer
     tokens: int  # generated tokens that went through the model
-    tokens_per_text: float  # that an independent text is expected to take, by the weights
-    scores: dict[str, float]  # each score by its name; higher is more uncertain
+    tokens_per_text: float  # tokens that an independent text is expected to take, by the weights
+    scores: dict[str, float]  # scores by name; higher is more uncertain
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingResults:
-    """One way of sampling, with a reading per question, in their order."""
+    """One way of sampling, with a reading for each question, in order."""
 
     name: str
     config: BranchingConfig
@@ -39,7 +39,7 @@ class SamplingResults:
 
     @property
     def tokens(self) -> int:
-        """Generated tokens that went through the model, of all questions."""
+        """Generated tokens that went through the model, summed over all questions."""
         return sum(reading.tokens for reading in self.readings)
 
 
@@ -49,14 +49,14 @@ class Answering:
 
     model: LanguageModel
     config: BranchingConfig  # the settings of the tree; its policy must branch
-    part: Part  # what of a text is its answer
-    same: SameAnswer  # the rule that says which texts are the same answer, also for right and wrong
-    prefixes: PrefixCache | None = None  # so that each question is computed once for all ways
+    part: Part  # which part of a text is its answer
+    same: SameAnswer  # the rule that compares answers, with each other and with known answers
+    prefixes: PrefixCache | None = None  # lets all ways of sampling share a computed prompt
 
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[SamplingResults, int]]:
-        """Answer all questions; yield after each the current way and how many it has answered.
+        """Answer all questions in each way. After each, yield the way and how many it has answered.
 
-        All independent texts together are expected to take about the tokens of all trees.
+        The independent texts together are expected to take about as many tokens as all trees.
         """
         greedy = SamplingResults(GREEDY, replace(self.config, policy="greedy"), [])
         tree = SamplingResults(TREE, self.config, [])
@@ -71,7 +71,7 @@ class Answering:
         self, way: SamplingResults, questions: Sequence[Question]
     ) -> Iterator[tuple[SamplingResults, int]]:
         for number, question in enumerate(questions):
-            # Another seed each, or the same random numbers would decide all questions.
+            # A new seed for each, or the same random numbers would decide all questions.
             config = replace(way.config, seed=(way.config.seed + number) % 2**31)
             asked = Request(question.prompt, config)
             run = fold(event_stream(self.model, asked, prefixes=self.prefixes))
@@ -94,7 +94,7 @@ class Answering:
             "length of the answer": float(len(top.text)),
         }
         tokens = run.tokens_needed() - len(run.started.prompt_tokens)
-        # The last token of a text does not go through the model.
+        # The last token of a text never goes through the model.
         per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
         return QuestionResult(
             top.text, right if question.answers else None, tokens, per_text, scores

@@ -1,4 +1,4 @@
-"""The result of one cell of a sweep: what one prompt gave under one setting with one seed."""
+"""The result of one cell of a sweep: one prompt under one setting with one seed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -25,38 +25,38 @@ Brier = Annotated[float, Meta(ge=0.0, le=2.001)]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One prompt under one setting with one seed. In a table, the settings are columns, too."""
+    """One prompt under one setting with one seed. In a table, each setting is a column."""
 
-    key: Key  # identifies it: a hash of model, prompt and settings, with the seed
+    key: Key  # a hash of model, prompt and settings, including the seed
     prompt_id: PromptText
     group: PromptText
     prompt: PromptText
-    config: BranchingConfig  # the settings, with the seed
-    made: Made  # `run` by the model, or `resimulated` from the run of another cell, exactly
-    seconds: Seconds | None  # its part, by tokens, of its passes (measured); None if resimulated
-    tokens: Count  # tokens through the model, with the prompt and pruned paths
+    config: BranchingConfig  # the settings, including the seed
+    made: Made  # `run`: by the model; `resimulated`: exactly, from another cell's run
+    seconds: Seconds | None  # its share, by tokens, of its passes (measured); None if resimulated
+    tokens: Count  # tokens through the model, including the prompt and pruned paths
     forks: Count
-    paths: Count  # live and finished paths at the end: the texts
+    paths: Count  # live and finished paths at the end, one per text
     kv_bytes: Count
     distinct_texts: Count
     distinct_answers: Count
     probability_seen: Share  # probability (0 to 1) of all texts seen that give an answer
     semantic_entropy: Nats  # weighted semantic entropy of the answers, in nats
     semantic_entropy_error: Nats | None  # its standard error; None for a tree
-    # root mean square difference between the estimated and the known probability of the known
-    # answers and of all others together; None if no distribution is known
+    # root mean square difference between estimated and known probabilities, over the known answers
+    # and all other answers together; None if no distribution is known
     distribution_error: Share | None
-    correct: Share | None  # weight of the right answers; None if none is known
-    brier: Brier | None  # of the answers' weights, 0 (best) to 2; None without right answers
+    correct: Share | None  # weight of the right answers; None if no right answer is known
+    brier: Brier | None  # Brier score of the answers' weights, 0 (best) to 2; None like `correct`
     run_file: str | None
 
     @property
     def seed(self) -> int:
-        """The seed of its settings."""
+        """The seed in its settings."""
         return self.config.seed
 
     def row(self) -> dict[str, Any]:
-        """Its columns."""
+        """The cell as table columns."""
         own: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -68,11 +68,11 @@ class Cell:
 COLUMNS: Final = tuple(
     name for each in fields(Cell) for name in (SETTINGS if each.name == "config" else (each.name,))
 )
-# Settings that older sweeps do not have, nor what identifies their cells
+# Settings that older sweeps lack, in their columns and in the keys of their cells
 LATER_SETTINGS: Final = {
     name: SETTINGS[name].default for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma")
 }
-# Columns that they do not have
+# Columns that older sweeps lack, with their defaults
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}
 
 
@@ -82,7 +82,7 @@ def run_file_name(key: str) -> str:
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
-    """The cell with these columns, None for later ones; RecordError if a value is not allowed."""
+    """The cell with these columns; later ones may be missing. RecordError for invalid values."""
     row = _LATER | dict(row)
     missing = [name for name in COLUMNS if name not in row]
     if missing:
@@ -93,13 +93,13 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
     except NotDeclaredError as error:
         raise RecordError(f"the cell has a value that is not allowed: {error}") from error
     if cell.run_file not in (None, run_file_name(cell.key)):
-        # It is taken for a file in the folder, and for nothing else.
+        # run_file may only name a file in this folder.
         raise RecordError(f"the cell has run_file {quoted(cell.run_file)}; that is not allowed")
     return cell
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":
-    """A row per cell, with `COLUMNS`; settings that are not always numbers are text."""
+    """One row per cell, with `COLUMNS`; settings that are not always numbers become text."""
     import pandas as pd
 
     table = pd.DataFrame([cell.row() for cell in cells], columns=list(COLUMNS))

@@ -1,4 +1,4 @@
-"""What the page Tune offers to sweep, the sweep that it opens with, and a smaller one to start."""
+"""The choices of the page Tune, its recorded sweep, and a smaller sweep to start with."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -16,10 +16,10 @@ SET_LABELS: Final[Mapping[str, str]] = {
     "stories": "Stories",
 }
 KNOWN: Final = "chances"
-PILOT_PROMPTS: Final = "stories"  # long texts, so that the number of paths follows the threshold
+PILOT_PROMPTS: Final = "stories"  # long texts, so that the threshold affects the number of paths
 PROMPTS: Final = 6
 THRESHOLD_RANGE: Final = (0.3, 1.2)  # nats
-THRESHOLDS: Final = (0.3, 0.48, 0.76, 1.2)  # of that range, at equal ratios
+THRESHOLDS: Final = (0.3, 0.48, 0.76, 1.2)  # evenly spaced over the range on a log scale
 VARIED: Final[Mapping[str, tuple[Any, ...]]] = {
     "max_paths": (2, 4, 8, 16, 32),
     "branch_factor": (2, 4),
@@ -27,7 +27,7 @@ VARIED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 SEEDS: Final = 8
 NEW_TOKENS: Final = 12
-# What the controls begin with: it takes less than half a minute on two cores.
+# Initial values of the controls; such a sweep takes less than 30 seconds on two cores.
 START_PROMPTS: Final = 4
 START_SEEDS: Final = 6
 START_FACTORS: Final = (2,)
@@ -35,7 +35,7 @@ START_FACTORS: Final = (2,)
 
 @lru_cache(maxsize=16)
 def some_prompts(name: str, count: int) -> tuple[TuningPrompt, ...]:
-    """Some prompts of a bundled set, evenly spaced; all if it has no more."""
+    """`count` prompts of a bundled set, evenly spaced; all if it has fewer."""
     every = bundled_prompts(name)
     number = min(count, len(every))
     return tuple(every[place * len(every) // number] for place in range(number))

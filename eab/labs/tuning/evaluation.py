@@ -1,4 +1,4 @@
-"""Every way of sampling scored: a row per score, and the tree against independent texts."""
+"""Scores every way of sampling, and compares the tree with independent texts."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ from eab.labs.tuning.evaluation_report import (
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.scores import Flags, Interval, Values, aurac, auroc, bootstrap
 
-# A single text has no other scores; its predictive entropy is -ln p.
+# A single text has only these scores; its predictive entropy is -ln p.
 _OF_GREEDY: Final = {
     "predictive entropy": "-ln p of the answer",
     "length-normalised predictive entropy": "-ln p per token",
@@ -29,7 +29,9 @@ _OF_GREEDY: Final = {
 
 
 def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> EvaluationReport:
-    """Compare the ways by whether the greedy answer is right; QuestionsError if all or none are."""
+    """Compare the ways of sampling; QuestionsError if the greedy answers are all right or all
+    wrong, and no question has a known distribution.
+    """
     by_name = {way.name: way for way in ways}
     facts = [at for at, question in enumerate(questions) if question.answers]
     chances = [at for at, question in enumerate(questions) if question.distribution]

@@ -1,10 +1,10 @@
-"""How well each score finds wrong answers, as a chart."""
+"""A chart of how well each score finds wrong answers."""
 
 from eab.figures.charts import BLUE, laid_out
 from eab.figures.drawing import go
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
 
-_LOOKS = {  # by way of sampling; shapes as a second cue
+_LOOKS = {  # by way of sampling; the symbols are a second cue besides colour
     TREE: {"color": BLUE, "symbol": "circle"},
     INDEPENDENT: {"color": "#b35900", "symbol": "diamond"},
     GREEDY: {"color": "#6b6b6b", "symbol": "square"},

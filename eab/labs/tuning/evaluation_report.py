@@ -1,4 +1,4 @@
-"""What an evaluation found, its table, and in words whether the tree helps."""
+"""The results of an evaluation, as a table and as a verdict on whether the tree helps."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC")
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """How well one score tells wrong answers from right ones."""
+    """How well one score separates wrong answers from right ones."""
 
     way: str
     score: str
@@ -24,7 +24,7 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The tree against independent texts, paired by question."""
+    """The tree compared with independent texts, paired by question."""
 
     score: str
     auroc: Interval  # AUROC of the tree minus that of independent texts
@@ -32,7 +32,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class EntropyError:
-    """How far semantic entropy is from the true entropy, over questions that chance decides."""
+    """The error of the semantic entropy, over questions whose answers chance decides."""
 
     way: str
     bias: Interval  # mean of estimate minus truth, in nats
@@ -44,30 +44,30 @@ class EvaluationReport:
     """The results of an evaluation."""
 
     facts: int
-    wrong: int  # how many of them the greedy text answers wrongly
+    wrong: int  # how many of these questions the greedy text answers wrongly
     chances: int
     tokens: dict[str, int]  # generated tokens through the model, by way
     texts: int
     rows: tuple[ScoreRow, ...]
     gains: tuple[Gain, ...]
     errors: tuple[EntropyError, ...]
-    # Mean absolute error of the tree minus that of independent texts, paired; below 0 the tree is
-    # better. None without such questions.
+    # Mean absolute error of the tree minus that of independent texts, paired; negative if the tree
+    # is better. None without such questions.
     error_gain: Interval | None
 
 
 def report_rows(found: EvaluationReport) -> list[tuple[str, ...]]:
-    """A row per score and way of sampling, under ROW_HEADINGS."""
+    """One row per score and way of sampling, under ROW_HEADINGS."""
     return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in found.rows]
 
 
 def written(interval: Interval) -> str:
-    """A value with its interval: "0.812 (0.751 to 0.866)"."""
+    """A value and its interval as text: "0.812 (0.751 to 0.866)"."""
     return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
 def verdict(found: EvaluationReport) -> str:
-    """Whether the tree helps, in plain sentences; a difference within its interval is none."""
+    """Whether the tree helps, in plain sentences; no difference if an interval contains 0."""
     words = []
     gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)
     if gain is not None:

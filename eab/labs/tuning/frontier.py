@@ -1,4 +1,4 @@
-"""Which settings give the most for the least, compared with independent sampling at equal cost."""
+"""Which settings gain the most at the least cost, compared with independent sampling."""
 
 import math
 from collections import defaultdict
@@ -18,7 +18,7 @@ BASELINE: Final = "independent"  # the policy of ordinary sampling
 
 @dataclass(frozen=True, slots=True)
 class SettingPoint:
-    """A setting of a sweep with what it costs and gains."""
+    """A setting of a sweep, with its costs and gains."""
 
     config: BranchingConfig  # the settings; their seed is 0
     costs: Mapping[int, float]  # mean cost over the prompts, by seed
@@ -37,17 +37,17 @@ class SettingPoint:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is independent sampling."""
+        """Whether the setting is independent sampling."""
         return self.config.policy == BASELINE
 
 
 def setting_of(cell: Cell) -> BranchingConfig:
-    """The settings of a cell, with the seed 0."""
+    """The settings of a cell, with seed 0."""
     return replace(cell.config, seed=0)
 
 
 def varying(configs: Iterable[BranchingConfig]) -> list[str]:
-    """The settings in which these differ, apart from the seed and settings without effect."""
+    """The names of the settings that differ, without the seed and settings without effect."""
     seen = list(configs)
     return [
         name
@@ -58,17 +58,17 @@ def varying(configs: Iterable[BranchingConfig]) -> list[str]:
 
 
 def has_effect(name: str, config: BranchingConfig) -> bool:
-    """Whether a setting makes a difference under the policy of these settings."""
+    """Whether this setting has an effect under the policy of `config`."""
     return name not in WITHOUT_EFFECT.get(config.policy, frozenset())
 
 
 def setting_points(
     cells: Iterable[Cell], cost: Quantity, gain: Quantity, partial: bool = False
 ) -> list[SettingPoint]:
-    """A point per setting, in the order of their values, over the prompts whose gain is known.
+    """One point per setting, sorted by setting values, over the prompts whose gain is known.
 
-    Settings are compared on the same prompts: a seed counts once each prompt has its cell, unless
-    `partial`, for a picture that fills in. Costs must be known for every run.
+    Settings are compared on the same prompts: a seed counts only when every prompt has a cell for
+    it, unless `partial`, for a chart that fills in. Costs must be known for every run.
     """
     found = list(cells)
     prompts = {cell.prompt_id for cell in found if measured(cell, gain) is not None}
@@ -110,7 +110,7 @@ def _point(
 
 
 def measured(cell: Cell, quantity: Quantity) -> float | None:
-    """The value of a quantity in a cell; None if the cell does not know it."""
+    """The value of a quantity in a cell; None if it is not known."""
     value: Any = getattr(cell, quantity.column)
     return None if value is None else float(value)
 
@@ -121,7 +121,7 @@ def _average(cells: Sequence[Cell], quantity: Quantity) -> float:
 
 
 def pareto_front(points: Iterable[SettingPoint], gain: Quantity) -> list[SettingPoint]:
-    """The points that none dominates by their means, the cheapest first; see `beats` for noise."""
+    """The points that no other point's means dominate, cheapest first; see `beats` for noise."""
     sign = 1.0 if gain.more_is_better else -1.0
     ranked = sorted(points, key=lambda point: (point.cost.value, -sign * point.gain.value))
     front: list[SettingPoint] = []
@@ -139,7 +139,7 @@ def _place(point: SettingPoint) -> tuple[float, float]:
 
 
 def baseline(points: Iterable[SettingPoint]) -> list[SettingPoint]:
-    """The points of independent sampling, the cheapest first; of equal cost only one."""
+    """The points of independent sampling, cheapest first; one point per cost."""
     by_cost = {point.cost.value: point for point in points if point.is_baseline}
     return [by_cost[cost] for cost in sorted(by_cost)]
 
@@ -147,8 +147,8 @@ def baseline(points: Iterable[SettingPoint]) -> list[SettingPoint]:
 def beyond_baseline(point: SettingPoint, line: Sequence[SettingPoint]) -> Mean | None:
     """How much more a setting gains than independent sampling at the same mean cost.
 
-    The baseline is interpolated over the logarithm of the cost, where it is straighter, and never
-    extrapolated: None outside of it. The difference is paired by seed.
+    The baseline is interpolated over the logarithm of the cost, where it is closer to a straight
+    line. It is never extrapolated: None outside its range. The difference is paired by seed.
     """
     cost = point.cost.value
     for exact in line:
@@ -170,7 +170,7 @@ def _between(low: SettingPoint, high: SettingPoint, cost: float) -> dict[int, fl
 
 
 def beats(ours: SettingPoint, theirs: SettingPoint, gain: Quantity) -> bool | None:
-    """Whether one setting gains more than another; None within the noise of the seeds."""
+    """Whether one setting is better than another; None if the difference is within the noise."""
     found = paired_difference(ours.gains, theirs.gains)
     if found is None or not found.excludes_zero:
         return None

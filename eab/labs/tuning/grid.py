@@ -1,4 +1,4 @@
-"""The settings that a sweep tries: all combinations of some values, or a random sample of them."""
+"""The settings that a sweep tries: all combinations of the given values, or a random sample."""
 
 import math
 import random
@@ -14,11 +14,11 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
 
-MAX_CONFIGS: Final = 20_000  # of a grid that is run as a whole
+MAX_CONFIGS: Final = 20_000  # combinations in a grid that is run in full
 MAX_SEEDS: Final = 1_000
-MAX_VALUES: Final = 1_000  # of a setting, in a file
+MAX_VALUES: Final = 1_000  # values of one setting in a file
 SAMPLE_SEED: Final = 0
-# Settings that change nothing under a policy; it is not run once per value of them.
+# Settings without effect under a policy; their values are not tried separately there.
 _OF_FORKS: Final = frozenset(
     {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
 )
@@ -26,7 +26,7 @@ WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
     "greedy": _OF_FORKS | {"max_paths"},
 }
-# What else a setting needs to be checked alone
+# Other settings that a setting needs when it is checked alone
 _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 0.5}}
 
 
@@ -36,18 +36,18 @@ class Grid:
 
         Grid({"entropy_threshold": [0.3, 1.2]}, BranchingConfig(max_new_tokens=6), seeds=range(2))
 
-    A setting that changes nothing under a policy, such as the threshold under `independent`, keeps
-    the value of `base` there: such a combination is tried once.
+    A setting without effect under a policy, such as the threshold under `independent`, keeps the
+    value of `base` there: such a combination is tried only once.
 
     Attributes:
         varied: The values of each setting that varies, by its name in eab.config.
         base: The other settings.
         seeds: Each combination is tried with each of these.
         sample: Try only this many combinations, drawn at random without replacement; 0 tries all.
-            The same grid draws the same ones.
+            The same grid always draws the same combinations.
 
     Raises:
-        ConfigError: A value is not allowed, there are too many combinations, or none.
+        ConfigError: A value is not allowed, or there are no combinations or too many.
     """
 
     varied: Mapping[str, Annotated[Sequence[Any], Meta(max_length=MAX_VALUES)]] = field(
@@ -80,7 +80,7 @@ class Grid:
                 f"the sample is {quoted(self.sample)}; it must be a whole number from 0 (all "
                 "combinations)"
             )
-        # No sample can be drawn from more than fit into an index.
+        # random.sample needs a range whose length fits into an index.
         if self.tried > MAX_CONFIGS or self.combinations > sys.maxsize:
             raise ConfigError(
                 f"the grid has {self.combinations:,} combinations; at most {MAX_CONFIGS:,} are "
@@ -89,11 +89,11 @@ class Grid:
 
     @property
     def combinations(self) -> int:
-        """How many different combinations there are, without seeds."""
+        """The number of different combinations, not counting seeds."""
         return sum(_product(axes) for _, axes in self._parts())
 
     def configs(self) -> list[BranchingConfig]:
-        """The combinations, with the seed of `base`; ConfigError if one contradicts itself."""
+        """The combinations to try, with the seed of `base`; ConfigError if one is contradictory."""
         every = range(self.combinations)
         numbers = (
             every
@@ -104,11 +104,11 @@ class Grid:
 
     @property
     def tried(self) -> int:
-        """How many of them are tried."""
+        """How many combinations are tried."""
         return min(self.sample or self.combinations, self.combinations)
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Sequence[Any]]]]:
-        """Each policy, with the values of the other settings that vary under it."""
+        """Each policy, with the values of the other varying settings that affect it."""
         for policy in self.varied.get("policy", (self.base.policy,)):
             without = WITHOUT_EFFECT.get(policy, frozenset())
             names = [name for name in self.varied if name != "policy" and name not in without]
@@ -123,7 +123,7 @@ class Grid:
         return BranchingConfig.from_settings(chosen)
 
     def _part_of(self, number: int) -> tuple[str, dict[str, Sequence[Any]], int]:
-        """The part that a combination is in, and its number there."""
+        """The part that contains a combination, and the combination's number within it."""
         for policy, axes in self._parts():
             if number < _product(axes):
                 return policy, axes, number
@@ -137,10 +137,10 @@ def _product(axes: Mapping[str, Sequence[Any]]) -> int:
 
 def _check_values(name: str, values: Sequence[Any]) -> None:
     if name not in SETTINGS:
-        BranchingConfig.from_settings({name: None})  # says which setting may be meant
+        BranchingConfig.from_settings({name: None})  # its error suggests a name
     if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not len(values):
         raise ConfigError(f"the values of {name} are {quoted(values)}; give a list of one or more")
-    # The range of the threshold depends on its unit; that of a whole config is checked later.
+    # The range of the threshold depends on its unit; whole configs are checked later.
     needed = _NEEDED.get(name, {})
     read = [BranchingConfig.from_settings({**needed, name: value}) for value in values]
     counts = Counter(getattr(config, name) for config in read)

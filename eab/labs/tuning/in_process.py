@@ -1,7 +1,7 @@
-"""The items of a sweep in this process: through one scheduler, several in each forward pass.
+"""Runs the items of a sweep in this process: one scheduler, several runs in each forward pass.
 
-An item's run at the lowest threshold comes first; the others are resimulated from it where that is
-exact (`eab.what_if.resimulate`). For the rest, the model makes the next run in the same way.
+An item's run at the lowest threshold comes first; the other cells are resimulated from it if that
+is exact (`eab.what_if.resimulate`). The model makes the next run for the rest, and so on.
 """
 
 from collections import defaultdict
@@ -27,29 +27,29 @@ from eab.run.threshold import threshold_in_nats
 from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
-MOST_EVENTS = 100_000  # of remembered runs, about 60 MiB
+MOST_EVENTS = 100_000  # total of all remembered runs, about 60 MiB
 
 
 @dataclass(slots=True)
 class _Work:
     item: Item
-    left: list[BranchingConfig]  # its settings without a cell
+    left: list[BranchingConfig]  # settings that have no cell yet
     cells: list[Cell] = field(default_factory=list)
     runs: dict[str, bytes] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
     @property
     def request(self) -> Request:
-        """The next run."""
+        """The request for the next run."""
         return self.item.prompt.request(self.left[0])
 
     def outcome(self) -> Outcome:
-        """What has become of it."""
+        """The outcome of the item."""
         return Outcome(self.item, tuple(self.cells), tuple(self.failures), dict(self.runs))
 
 
 class InProcess:
-    """Runs items with one model; ModelError if the NLI model of the rule cannot be used."""
+    """Runs items with one model; ModelError if the rule's NLI model cannot be used."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class InProcess:
         draft: LanguageModel | None = None,
         remember: bool = False,
     ) -> None:
-        """With `remember`, later items follow from the runs of earlier ones, if exact."""
+        """With `remember`, later items are resimulated from earlier runs if that is exact."""
         self._model, self._draft, self._measurement = model, draft, measurement
         self._remembers = remember
         self._prefixes = prefix_cache(model.kv_shape) if measurement.reuse_prompts else None
-        # by `item_key`, the lowest threshold first
+        # by `item_key`, lowest threshold first
         self._remembered: defaultdict[str, list[Sequence[Event]]] = defaultdict(list)
         self._events = 0
-        load_rule(measurement.same_answer)  # it is remembered; what fails, fails before any run
+        load_rule(measurement.same_answer)  # cached; any failure comes before the first run
 
     @property
     def card(self) -> ModelCard:
@@ -95,14 +95,14 @@ class InProcess:
                 yield SweepProgress(sum(_tokens_under_way(run) for run in runs.active))
 
     def _warm_up(self, items: Sequence[Item]) -> None:
-        """The first forward passes of a process are slow; the first cells should not pay for it."""
+        """Run a few tokens, so that the first cells are not timed with slow first passes."""
         for item in items[:1]:
             short = BranchingConfig(max_new_tokens=WARM_UP_TOKENS)
             try:
                 for _ in event_stream(self._model, item.prompt.request(short)):
                     pass
             except EabError:
-                return  # the item itself says why
+                return  # the item's own run will report the error
 
     def _take(self, ended: ActiveRun[_Work]) -> None:
         work = ended.tag
@@ -117,7 +117,7 @@ class InProcess:
         self._follow(work, ended.events)
 
     def _follow(self, work: _Work, run: Sequence[Event]) -> None:
-        """Add the cells that follow exactly from a run at a lower threshold."""
+        """Add the cells that can be resimulated exactly from a run at a lower threshold."""
         config = work.item.configs[0]
         if config.cache != "tree" or config.drafter != "none":
             return  # a resimulated run has a tree cache and no drafter
@@ -135,7 +135,7 @@ class InProcess:
         if self._measurement.keep_runs:
             try:
                 work.runs[name] = record.dumps(events)
-            except RecordError as error:  # too large for a run file; the cell is as good without
+            except RecordError as error:  # too large for a run file, but the cell is still valid
                 work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {error}")
         work.cells.append(
             self._measurement.cell(

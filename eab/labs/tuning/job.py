@@ -1,4 +1,4 @@
-"""The job of a sweep of settings."""
+"""The job that sweeps settings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def sweep_job(
     known: Sequence[Cell] = (),
     target: tuple[Wanted, float] | None = None,
 ) -> Job[TuningReport]:
-    """A sweep of settings; the known cells are not made again. With a target, it is a pilot."""
+    """A sweep of settings, without the known cells. With a target, it is a pilot."""
 
     def begin(context: JobContext) -> Iterator[ReportEvent]:
         from eab.labs.tuning.live_sweep import report_pilot, report_sweep
@@ -33,7 +33,7 @@ def sweep_job(
         return report_sweep(context.model, prompts, limited, known)
 
     configs = tuple(grid.configs())
-    # A prompt that is too long for some settings fails in their cells alone.
+    # A prompt that is too long for some settings fails only in the cells of those settings.
     base = replace(grid.base, max_new_tokens=min(config.max_new_tokens for config in configs))
     requests = tuple(prompt.request(base) for prompt in prompts)
     return Job(purpose, model_name, TuningReport(), begin, requests, configs)

@@ -1,6 +1,6 @@
 """The folder of a sweep: a journal of finished items, a table of all cells, and run files.
 
-A line is on the disk before the next one, so at most the current items are lost.
+Each line is flushed to disk before the next is written, so a crash loses at most the current items.
 """
 
 import json
@@ -23,7 +23,7 @@ _FORMAT: Final = {"format": "eab-sweep", "version": 1}
 
 
 class Journal:
-    """The finished cells of one model in one folder; RecordError if it is damaged or of another."""
+    """The finished cells of one model in one folder; RecordError if damaged or of another model."""
 
     def __init__(self, folder: Path, card: ModelCard, measurement: Measurement) -> None:
         make_folder(folder)
@@ -59,7 +59,7 @@ class Journal:
 
     @property
     def known(self) -> dict[str, Cell]:
-        """The cells that need not be made again, by key; if runs are kept, those with one."""
+        """Cells to skip, by key; if runs are kept, only cells whose run file exists."""
         return {
             key: cell
             for key, cell in self._cells.items()
@@ -68,7 +68,7 @@ class Journal:
         }
 
     def add(self, outcome: Outcome) -> None:
-        """Note a finished item; an item without cells is not noted, so it is tried again."""
+        """Record a finished item; an item without cells is not recorded, so it will be retried."""
         if not outcome.cells:
             return
         for name, data in outcome.runs.items():
@@ -81,7 +81,7 @@ class Journal:
         self._cells |= {cell.key: cell for cell in outcome.cells}
 
     def save_table(self) -> None:
-        """Write the table of all cells, if there are any; RecordError if that fails."""
+        """Write the table of all cells if there are any; RecordError on failure."""
         if self._cells:
             write_table(self.folder / TABLE, cells_table(self._cells.values()))
 
@@ -96,7 +96,7 @@ class Journal:
 
 
 def read_cells(folder: Path) -> list[Cell]:
-    """The finished cells in a folder, even while its sweep runs; RecordError if it is damaged."""
+    """The finished cells in a folder, even during its sweep; RecordError if damaged."""
     path = folder / JOURNAL
     lines = _whole_lines(path)
     if not lines:
@@ -112,7 +112,7 @@ def read_cells(folder: Path) -> list[Cell]:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """The lines that end; after a crash, the last one may not."""
+    """The complete lines; a crash may leave the last line incomplete."""
     try:
         return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     except OSError as error:

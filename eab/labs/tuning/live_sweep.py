@@ -1,4 +1,4 @@
-"""A sweep, or the pilot of a threshold, made for a page that follows it."""
+"""Makes a sweep, or the pilot of a threshold, for a page that follows it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ def report_sweep(
     grid: Grid,
     known: Sequence[Cell] = (),
 ) -> Iterator[ReportEvent]:
-    """Make all cells of a grid, as `sweep`; the end is `failed` if a cell could not be made.
+    """Make all cells of a grid, as `sweep` does; the sweep ends as `failed` if any cell failed.
 
-    RecordError if the known cells, of a sweep that was stopped, are not those of this model.
+    RecordError if the known cells, from a stopped sweep, were made with another model.
     """
     failures: list[str] = []
     machine = describe_machine(model.card.device)
@@ -51,8 +51,8 @@ def report_pilot(
     grid: Grid,
     target: tuple[Wanted, float],
 ) -> Iterator[ReportEvent]:
-    """Make all cells of a grid of thresholds, and then those of thresholds between, as long as
-    `next_threshold` names one. These follow from the runs of the grid where that is exact.
+    """Make all cells of a grid of thresholds, then cells at further thresholds, as long as
+    `next_threshold` returns one. These are resimulated from the grid's runs if that is exact.
     """
     from eab.labs.tuning.in_process import InProcess
 
@@ -70,7 +70,7 @@ def report_pilot(
             share = (step.done + step.failed) / step.total
             yield Progressed(1.0 if number else share, shown or _words(step))
         threshold = next_threshold(cells, *target)
-        if threshold is None or threshold in varied["entropy_threshold"]:  # it has failed
+        if threshold is None or threshold in varied["entropy_threshold"]:  # its cells failed
             break
         varied, shown = {"entropy_threshold": [threshold]}, f"Refining: {threshold:g} nats"
     yield _end(failures)

@@ -1,4 +1,4 @@
-"""From a run to its cell."""
+"""Measures a run to make its cell."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ SAME_ANSWER: Final = "content"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How the answers of a run are read; ConfigError if there is no such part or rule."""
+    """How the answers of a run are read; ConfigError if the part or the rule does not exist."""
 
-    part: Part = PART  # what of a text is its answer: `text` or `sentence`
-    same_answer: str = SAME_ANSWER  # rule that compares answers, see `answer_rule`
+    part: Part = PART  # which part of a text is its answer: `text` or `sentence`
+    same_answer: str = SAME_ANSWER  # the rule that compares answers; see `answer_rule`
     keep_runs: bool = False
-    reuse_prompts: bool = True  # whether a prompt is computed once for all runs
+    reuse_prompts: bool = True  # whether all runs share a computed prompt
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -78,7 +78,7 @@ class Measurement:
 def _split(
     prompt: str, texts: Sequence[str], answers: Answers, same: SameAnswer
 ) -> tuple[float, list[float]]:
-    """The weight of the answers that equal one of these texts, and of each other answer."""
+    """The total weight of answers that match one of the texts, and each other answer's weight."""
     among, others = list[float](), list[float]()
     for answer in answers.ranked:
         found = any(same(prompt, answer.text, text) for text in texts)

@@ -1,4 +1,4 @@
-"""A sweep of settings as charts: heat map, Pareto front, and parallel coordinates."""
+"""Charts of a sweep of settings: heat map, Pareto front, and parallel coordinates."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,9 +11,9 @@ from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.seed_means import Mean
 from eab.labs.tuning.sentences import label, setting_words, value_words
 
-# From cream to blue; the words on the tiles stand out from every colour between.
+# From cream to blue; text on the tiles is readable on every colour in between.
 _SCALE: Final = [[0.0, "#fdf6e3"], [0.5, "#a9d0ee"], [1.0, "#5aa3da"]]
-_CELL_INK: Final = "#101820"  # stands out from every colour of the scale
+_CELL_INK: Final = "#101820"  # readable on every colour of the scale
 _ROW_HEIGHT: Final = 46  # pixels
 _MOST_TILES_WITH_ERROR: Final = 60
 _NO_EFFECT: Final = "no effect"
@@ -22,9 +22,9 @@ _NO_EFFECT: Final = "no effect"
 def heat_figure(
     points: Sequence[SettingPoint], quantity: Quantity, across: str, down: str
 ) -> go.Figure:
-    """A tile per value of two settings (`down` may be ""), coloured by the mean gain.
+    """One tile per combination of two settings (`down` may be ""), coloured by the mean gain.
 
-    Above each lies a marker to click, whose customdata is the number of the point.
+    Each tile has a marker on top to click, whose customdata is the index of the point.
     """
     figure = go.Figure()
     columns, rows = _values(points, across), _values(points, down)
@@ -36,7 +36,7 @@ def heat_figure(
         z=[[None if point is None else point.gain.value for point in row] for row in grid],
         colorscale=_SCALE,
         reversescale=not quantity.more_is_better,
-        showscale=False,  # the tiles say their values
+        showscale=False,  # the tiles show their values
         xgap=2,
         ygap=2,
         hoverinfo="skip",
@@ -90,12 +90,12 @@ def _hover(point: SettingPoint, gain: Quantity) -> str:
 
 
 def spread_words(mean: Mean) -> str:
-    """A mean with the margin of its 95 % interval, if it has one: "4.2 ± 0.5"."""
+    """A mean with the margin of its 95 % interval, if any: "4.2 ± 0.5"."""
     return f"{mean.value:.3g}" + (f" ± {mean.margin:.2g}" if mean.margin is not None else "")
 
 
 def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> go.Figure:
-    """Gain over cost, a marker per setting, with 95 % intervals over the seeds."""
+    """Gain over cost, one marker per setting, with 95 % intervals over the seeds."""
     figure = go.Figure()
     front, line = pareto_front(points, gain), baseline(points)
     scale, unit = _cost_scale(points, cost)
@@ -174,7 +174,7 @@ def _error(means: Sequence[Mean], colour: str, scale: float = 1.0) -> dict[str, 
 def parallel_figure(
     points: Sequence[SettingPoint], names: Sequence[str], cost: Quantity, gain: Quantity
 ) -> go.Figure:
-    """A line per setting through all that varies, its cost and its gain; coloured by the gain."""
+    """A line per setting through all varying settings, cost and gain; coloured by the gain."""
     scale, unit = _cost_scale(points, cost)
     gains = [point.gain.value for point in points]
     figure = go.Figure(
@@ -197,7 +197,7 @@ def parallel_figure(
 
 
 def _setting_axis(points: Sequence[SettingPoint], name: str) -> dict[str, Any]:
-    """An axis with the values of a setting at equal distances; below, where it has no effect."""
+    """An axis with a setting's values at equal distances; "no effect", if needed, is lowest."""
     acting = [point for point in points if has_effect(name, point.config)]
     ticks = [*([_NO_EFFECT] if len(acting) < len(points) else []), *_values(acting, name)]
     places = {words: number for number, words in enumerate(ticks)}

@@ -1,8 +1,8 @@
-"""The prompts of a sweep: bundled sets with known answers, and files of one's own.
+"""The prompts of a sweep: bundled sets with known answers, and the user's own files.
 
-A file of JSON lines has objects with `prompt`, and perhaps `id`, `group`, and `answers` (a list of
-right texts) or `distribution` (probabilities by text). A .csv file has columns of these names, with
-`|` between answers, and no distribution. A .txt file has a prompt per line.
+In a file of JSON lines, each object has `prompt` and optionally `id`, `group`, and `answers` (a
+list of right texts) or `distribution` (probabilities by text). A .csv file has columns with these
+names, `|` between answers, and no distribution. A .txt file has one prompt per line.
 """
 
 import csv
@@ -23,7 +23,7 @@ from eab.labs.tuning.questions import BUNDLED, Question, load_questions, questio
 from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
 
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
-# The groups of the bundled questions in each set
+# The groups of bundled questions in each set
 SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "facts": (
         "capitals, best known",
@@ -43,19 +43,19 @@ _FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
 class TuningPrompt:
     """One prompt of a set."""
 
-    id: str  # names it in the table of cells
+    id: str  # its name in the table of cells
     question: Question
-    # In the place of the question's text, which then is their title
+    # Sent instead of the question's prompt, which is then only a title
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()
 
     def request(self, config: BranchingConfig) -> Request:
-        """What is asked of the model."""
+        """The request for the model."""
         prompt = "" if self.messages or self.token_ids else self.question.prompt
         return Request(prompt, config, messages=self.messages, token_ids=self.token_ids)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The prompt with all its fields, as JSON values."""
         chat = {"messages": as_json(self.messages)} if self.messages else {}
         ids = {"token_ids": [*self.token_ids]} if self.token_ids else {}
         return (
@@ -72,7 +72,7 @@ class TuningPrompt:
 
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:
-    """The prompts of a bundled set; ConfigError if `SETS` does not have the name."""
+    """The prompts of a bundled set; ConfigError if the name is not in `SETS`."""
     if name not in SETS:
         raise ConfigError(
             f"there is no prompt set {quoted(name)}; choose one of: {', '.join(SETS)}"
@@ -87,13 +87,13 @@ def bundled_prompts(name: str) -> list[TuningPrompt]:
 
 
 def read_prompts(name: str) -> list[TuningPrompt]:
-    """The prompts of a set in `SETS`, or of a file; `-` reads JSON lines from standard input.
+    """The prompts of a set in `SETS` or of a file; `-` reads JSON lines from standard input.
 
         prompts = eab.read_prompts("prompts.jsonl")
 
     Raises:
         RecordError: The file cannot be read.
-        ConfigError: Lines are wrong, or there are none.
+        ConfigError: A line is wrong, or there are no prompts.
     """
     if not isinstance(name, str):
         raise ConfigError(

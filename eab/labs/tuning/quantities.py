@@ -1,4 +1,4 @@
-"""What a cell of a sweep costs and what it gains."""
+"""The costs and gains that are measured in the cells of a sweep."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,21 +8,21 @@ from eab.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A column of the cells."""
+    """A numeric column of the cells."""
 
     column: str
     label: str
-    unit: str  # what is counted; empty for a pure number
-    more_is_better: bool  # whether a larger value is the better one
+    unit: str  # unit, or what is counted; empty for a pure number
+    more_is_better: bool  # whether larger values are better
     help: str
 
     @property
     def axis(self) -> str:
-        """Its name with its unit, for the axis of a chart."""
+        """The label with the unit, for the axis of a chart."""
         return self.axis_in(self.unit)
 
     def axis_in(self, unit: str) -> str:
-        """The same in another unit; what is counted is not said twice."""
+        """The label with another unit, which is left out if the label already names it."""
         return self.label if unit.lower() in self.label.lower() else f"{self.label} ({unit})"
 
 
@@ -106,7 +106,7 @@ QUANTITIES: Final = (
 
 
 def quantity(column: str) -> Quantity:
-    """The quantity of this column; ConfigError if cells have no such quantity."""
+    """The quantity in this column; ConfigError if there is none."""
     if column not in QUANTITIES:
         raise ConfigError(
             f"cells have no quantity {column[:60]!r}; choose one of: {', '.join(QUANTITIES)}"

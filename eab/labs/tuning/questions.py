@@ -1,4 +1,4 @@
-"""Questions with known answers: files of JSON lines, and the bundled one."""
+"""Questions with known answers: JSON lines files, and the bundled file."""
 
 import json
 import math
@@ -20,26 +20,26 @@ Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt, as a rule one whose answer, or distribution of answers, is known."""
+    """A prompt, usually with known answers or a known distribution of answers."""
 
-    prompt: PromptText  # what the model continues
-    answers: tuple[PromptText, ...] = ()  # texts that are right, if known
-    # Probability of each answer, where chance decides; they sum to 1. Empty if there are answers,
-    # or nothing is known.
+    prompt: PromptText  # the text that the model continues
+    answers: tuple[PromptText, ...] = ()  # right answers, if known
+    # Probability of each answer if chance decides; they sum to 1. Empty if there are answers or
+    # nothing is known.
     distribution: dict[PromptText, Probability] = field(default_factory=dict)
     group: PromptText = ""  # the kind of question
 
     @property
     def entropy(self) -> float:
-        """Of the distribution, in nats."""
+        """Entropy of the distribution, in nats."""
         return math.fsum(-p * math.log(p) for p in self.distribution.values() if p > 0)
 
 
 def load_questions(file: Path = BUNDLED) -> list[Question]:
-    """Read questions from a file of JSON lines; QuestionsError if a line is wrong.
+    """Read questions from a JSON lines file; QuestionsError if a line is wrong.
 
-    Each line has `prompt`; `answers`, a list of texts, or `distribution`, an object from texts to
-    probabilities; and perhaps `group`.
+    Each line has `prompt`; either `answers`, a list of texts, or `distribution`, an object from
+    texts to probabilities; and optionally `group`.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -63,7 +63,7 @@ def _question(line: str, where: str) -> Question:
 
 
 def question_of(given: Any, where: str) -> Question:
-    """The question that JSON values describe; messages of QuestionsError name `where`."""
+    """The question in these JSON values; a QuestionsError starts with `where`."""
     try:
         question = read(_of_question(given), Question)
     except NotDeclaredError as error:
@@ -73,7 +73,7 @@ def question_of(given: Any, where: str) -> Question:
 
 
 def check_question(question: Question, where: str) -> None:
-    """Raise QuestionsError, which names `where`, for one that cannot be asked or answered."""
+    """Raise QuestionsError, starting with `where`, for empty texts or wrong probabilities."""
     if not all(text.strip() for text in (question.prompt, *question.answers)):
         raise QuestionsError(f"{where} has an empty prompt or answer; write some words")
     total = math.fsum(question.distribution.values())

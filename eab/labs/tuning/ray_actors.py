@@ -1,7 +1,7 @@
-"""The items of a sweep on a Ray cluster: each worker is an actor that loads the model once.
+"""Runs the items of a sweep on a Ray cluster: each worker is an actor that loads the model once.
 
-A worker gets a few items at a time, so that they share forward passes. If it is lost, another one
-takes its place and the items that it had not finished.
+A worker gets several items at a time, so that they share forward passes. If a worker is lost, a new
+one replaces it, and the items that it had not finished are run again.
 """
 
 import logging
@@ -22,8 +22,8 @@ from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, item_key
 from eab.models.base import LanguageModel
 
 AUTO: Final = "auto"
-MOST_ITEMS: Final = 8  # of a worker at a time
-MAX_LOSSES: Final = 3  # workers that an item may lose
+MOST_ITEMS: Final = 8  # items per worker at a time
+MAX_LOSSES: Final = 3  # lost workers after which an item fails
 WAIT_SECONDS: Final = 0.2
 
 
@@ -32,11 +32,11 @@ class _Worker:
         self._executor = InProcess(load(), measurement)
 
     def card(self) -> ModelCard:
-        """The model that it has loaded."""
+        """The card of the loaded model."""
         return self._executor.card
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[Outcome]:
-        """See Executor.outcomes; without signs of life."""
+        """As Executor.outcomes, but without SweepProgress."""
         for event in self._executor.outcomes(items):
             if isinstance(event, Outcome):
                 yield event
@@ -45,16 +45,16 @@ class _Worker:
 @dataclass(slots=True)
 class _Share:
     worker: Any
-    items: dict[str, Item]  # those that it has not finished, by their keys
-    results: Any  # references to its outcomes, as they come
+    items: dict[str, Item]  # items that it has not finished, by key
+    results: Any  # a stream of references to its outcomes
 
 
 class RayActors:
     """Runs items on a Ray cluster; the end of the `with` statement releases the workers.
 
     Args:
-        address: Of the cluster. `auto`: the one on this machine, which is started if there is none.
-        workers: How many load the model. They divide the CPUs and GPUs of the cluster.
+        address: The cluster. `auto`: the one on this machine, which is started if there is none.
+        workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.
 
     Raises:
         RunsError: Ray or its cluster is missing, or the workers have different models.
@@ -93,7 +93,7 @@ class RayActors:
         return self._card
 
     def close(self) -> None:
-        """End the workers, and the cluster if it was started here."""
+        """Stop the workers, and also the cluster if it was started here."""
         for worker in self._workers:
             self._ray.kill(worker)
         self._workers = []
@@ -156,7 +156,7 @@ class RayActors:
         return options.remote(*self._arguments)
 
     def _replaced(self, worker: Any) -> Any:
-        self._ray.kill(worker)  # it may hang rather than be dead
+        self._ray.kill(worker)  # the worker may be hanging instead of dead
         new = self._new_worker()
         self._workers[self._workers.index(worker)] = new
         self._common_card()
@@ -187,7 +187,7 @@ def _lost_words(item: Item, error: Exception | None) -> str:
 
 
 def _import_ray() -> ModuleType:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     try:
         return import_module("ray")
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""A threshold for a wanted number of paths or tokens, predicted from a pilot.
+"""Recommends a threshold for a target number of paths or tokens, predicted from a pilot.
 
-The pilot is a sweep over thresholds with a few seeds on the user's own prompts. The runs at the
-lowest threshold are resimulated at the others where that is exact, and made by the model elsewhere.
-Then thresholds are added between the two that bracket the wanted number (`next_threshold`). What is
-recommended was in the pilot; nothing is interpolated.
+The pilot is a sweep over thresholds with a few seeds on the user's own prompts. Runs at the lowest
+threshold are resimulated at the others if that is exact; otherwise the model makes them. Then
+thresholds are added between the two that bracket the target (`next_threshold`). The recommended
+threshold is always one that the pilot tried; nothing is interpolated.
 """
 
 import math
@@ -23,23 +23,23 @@ Wanted = Literal["paths", "tokens"]
 THRESHOLDS: Final = (0.3, 0.45, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0)  # nats
 PILOT_SEEDS: Final = 6
 CHECK_SEEDS: Final = 6
-_SPARE: Final = 3  # the path limit of a pilot is so many times the wanted number of paths
+_SPARE: Final = 3  # a pilot's path limit, as a multiple of the target number of paths
 _LEAST_LIMIT: Final = 32
-MOST_REFINEMENTS: Final = 6  # halving the widest gap of THRESHOLDS four times makes it close
+MOST_REFINEMENTS: Final = 6  # four halvings bring the widest gap of THRESHOLDS below _CLOSE
 _CLOSE: Final = 1.03  # a ratio of thresholds
-_NEAR: Final = 0.03  # a share of the wanted number
+_NEAR: Final = 0.03  # a share of the target
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a setting will take on average over the prompts and some seeds."""
+    """The predicted mean of a setting over the prompts and some seeds."""
 
     value: float
-    low: float | None  # the mean of other seeds is at least this
-    high: float | None  # at most this, with 95 % confidence; both None for one seed
+    low: float | None  # lower end of the 95 % interval for the mean over other seeds
+    high: float | None  # upper end; both are None for a single seed
 
     def contains(self, measured: float) -> bool | None:
-        """Whether a measured mean lies in the interval; None if there is none."""
+        """Whether a measured mean is in the interval; None if there is no interval."""
         if self.low is None or self.high is None:
             return None
         return self.low <= measured <= self.high
@@ -47,35 +47,35 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A threshold, and what it is predicted to give."""
+    """A threshold, and the paths and tokens predicted for it."""
 
-    config: BranchingConfig  # the settings, with the threshold; their seed is 0
-    wanted: tuple[Wanted, float]  # what was wanted, and how much of it
+    config: BranchingConfig  # the settings with the threshold; their seed is 0
+    wanted: tuple[Wanted, float]  # the kind of target, and the target number
     paths: Prediction
     tokens: Prediction  # tokens through the model in a run
     prompts: int
     seeds: int
-    reached: bool  # whether the wanted number lies between those of the pilot's thresholds
-    # The nearest threshold on the other side of the wanted number, and its mean; None if there is
-    # none. Where a small change of the threshold changes much, both are far off.
+    reached: bool  # whether the pilot's means reach or bracket the target
+    # The nearest threshold on the other side of the target, and its mean; None if there is none.
+    # Both means are far off if a small change of the threshold has a large effect.
     beyond: tuple[float, float] | None
-    near: bool  # whether the mean is as near to the wanted number as the seeds can tell
-    over_seeds: tuple[float, float]  # least and most of what is wanted, in the seeds of the pilot
-    tried: tuple[float, float]  # the lowest and the highest threshold of the pilot
+    near: bool  # whether the mean is as close to the target as the seeds can resolve
+    over_seeds: tuple[float, float]  # least and most over the seeds of the pilot
+    tried: tuple[float, float]  # lowest and highest threshold of the pilot
 
     @property
     def threshold(self) -> float:
-        """In nats."""
+        """The recommended threshold, in nats."""
         return self.config.entropy_threshold
 
     @property
     def value(self) -> float:
-        """The mean of what is wanted."""
+        """The predicted mean of the targeted quantity."""
         return (self.paths if self.wanted[0] == "paths" else self.tokens).value
 
     @property
     def jumps(self) -> bool:
-        """Whether the mean jumps over the wanted number between two thresholds that are close."""
+        """Whether the mean jumps past the target between two thresholds that are close together."""
         if self.near or self.beyond is None:
             return False
         low, high = sorted((self.threshold, self.beyond[0]))
@@ -83,10 +83,10 @@ class Recommendation:
 
 
 def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
-    """The settings that a pilot and the recommended runs share; ConfigError for an impossible wish.
+    """The settings that pilot and recommended runs share; ConfigError for an impossible target.
 
     Every path may fork whatever its weight, so that a run can be resimulated at higher thresholds.
-    The path limit is a safeguard, far above what is wanted.
+    The path limit is a safeguard, far above the target.
     """
     most = MAX_PATHS // 2 if wanted == "paths" else MAX_PATHS * config.max_new_tokens
     if not 1 <= number <= most:
@@ -107,10 +107,10 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
 def recommend(
     pilot: Sequence[Cell], wanted: Wanted, number: float, check_seeds: int = CHECK_SEEDS
 ) -> Recommendation:
-    """The threshold of the pilot with the nearest mean; ConfigError if none has all prompts.
+    """The pilot's threshold with the nearest mean; ConfigError if none ran every prompt.
 
-    Of several, the highest. The interval is for the mean over `check_seeds` other seeds and the
-    same prompts, if seeds are about normally distributed.
+    Ties go to the highest threshold. The interval is for the mean over `check_seeds` other seeds
+    and the same prompts, if values are about normally distributed over seeds.
     """
     points = setting_points(pilot, quantity("tokens"), quantity("paths"))
     if not points:
@@ -126,7 +126,7 @@ def recommend(
     sides = _bracket(means, number)
     best = _nearest(means, number)
     near = _is_near(means[best], number)
-    if sides is not None and not near:  # the mean may be the same at many thresholds
+    if sides is not None and not near:  # the mean may be equal at many thresholds
         best = _nearest({side: means[side] for side in sides}, number)
     across = [] if sides is None else [side for side in sides if side != best]
     seen = found[best].gains if wanted == "paths" else found[best].costs
@@ -146,8 +146,8 @@ def recommend(
 
 
 def next_threshold(pilot: Sequence[Cell], wanted: Wanted, number: float) -> float | None:
-    """What to add to a pilot: halfway, on the log scale, between the two neighbours whose means
-    bracket the wanted number; None if a mean is near enough, the two are close, or none bracket it.
+    """The threshold to add to a pilot: halfway, on the log scale, between the neighbours whose
+    means bracket the target. None if a mean is near enough, the two are close, or none bracket it.
     """
     of = quantity(wanted)
     means = {point.config.entropy_threshold: point.gain for point in setting_points(pilot, of, of)}
@@ -161,17 +161,17 @@ def next_threshold(pilot: Sequence[Cell], wanted: Wanted, number: float) -> floa
 
 
 def _nearest(means: Mapping[float, Mean], number: float) -> float:
-    """The threshold with the nearest mean; of several, the highest."""
+    """The threshold whose mean is nearest; ties go to the highest threshold."""
     return min(means, key=lambda threshold: (abs(means[threshold].value - number), -threshold))
 
 
 def _is_near(found: Mean, number: float) -> bool:
-    """Within half a standard error of the seeds: a closer mean would say little."""
+    """Whether the mean is within 3 % or half a standard error; closer would say little more."""
     return abs(found.value - number) <= max(_NEAR * number, (found.error or 0.0) / 2)
 
 
 def _bracket(means: Mapping[float, Mean], number: float) -> tuple[float, float] | None:
-    """The neighbours, the lower threshold first, between whose means a number lies."""
+    """The neighbouring thresholds, lower first, whose means bracket the number."""
     for high, low in pairwise(sorted(means, reverse=True)):
         if (means[low].value - number) * (means[high].value - number) < 0:
             return low, high
@@ -186,7 +186,7 @@ def _prediction(of: Mean, seeds: int) -> Prediction:
 
 
 def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
-    """Mean paths and tokens of one setting over its seeds; empty before a seed is complete."""
+    """Mean paths and tokens of one setting over its seeds; empty until a seed is complete."""
     points = setting_points(cells, quantity("tokens"), quantity("paths"))
     if not points:
         return {}

@@ -1,4 +1,4 @@
-"""A recommended threshold as a chart and in sentences; predicted and measured side by side."""
+"""A recommended threshold as a chart and sentences; predictions next to measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside t
 
 
 def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
-    """What is wanted over the thresholds of the pilot, with 95 % intervals over its seeds."""
+    """The targeted quantity over the pilot's thresholds, with 95 % intervals over the seeds."""
     wanted, number = found.wanted
     of = quantity(wanted)
     points = sorted(
@@ -39,7 +39,7 @@ def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
         marker={"symbol": "star", "size": 17, "color": ORANGE},
         hovertemplate=f"recommended, {hover}<extra></extra>",
     )
-    # those that were added lie too close to each other for words
+    # no labels for added thresholds, which are too close together
     ticks = [one for one in thresholds if one in THRESHOLDS] or thresholds
     figure.update_xaxes(
         title="entropy threshold (nats, log scale)",
@@ -52,8 +52,8 @@ def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
 
 
 def recommendation_sentence(found: Recommendation) -> str:
-    """The threshold for what is wanted, and what its seeds gave: "12 paths: 1.04 nats, 9 to 15 over
-    6 seeds."; or that no threshold gives it, and the nearest ones.
+    """The threshold for the target and the range over seeds: "12 paths: 1.04 nats, 9 to 15 over 6
+    seeds."; or that no threshold reaches the target, with the nearest ones.
     """
     wanted, number = found.wanted
     asked = f"{number:,.0f} {_noun(number, wanted)}"
@@ -77,7 +77,7 @@ def recommendation_sentence(found: Recommendation) -> str:
 
 
 def basis_sentence(found: Recommendation) -> str:
-    """What the prediction rests on."""
+    """The data on which the prediction is based."""
     return f"Predicted from {counted(found.prompts, 'prompt')} and " + (
         f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95%)."
         if found.paths.low is not None
@@ -110,7 +110,7 @@ def _predicted(of: Prediction, noun: str) -> str:
 def check_rows(
     found: Recommendation, measured: Mapping[Wanted, Mean]
 ) -> list[tuple[str, str, str, str]]:
-    """Predicted and measured side by side: what, predicted, measured, whether it is inside."""
+    """Predictions and measurements: name, predicted, measured, whether inside the interval."""
     rows = []
     for name, predicted in _predictions(found):
         seen = measured.get(name)
@@ -127,7 +127,7 @@ def check_rows(
 
 
 def check_sentence(found: Recommendation, measured: Mapping[Wanted, Mean]) -> str:
-    """Whether the prediction held."""
+    """Whether the measurement confirms the prediction."""
     if not measured:
         return "Not measured yet. Check runs this threshold with seeds that the pilot did not use."
     inside = {

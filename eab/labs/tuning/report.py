@@ -1,4 +1,4 @@
-"""A sweep as a page follows it: beginning, cells, progress and end; and its file."""
+"""A sweep as a page follows it (start, cells, progress and end), and its file."""
 
 import gzip
 import json
@@ -23,19 +23,19 @@ MAX_CELLS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a sweep makes; with its cells so far, all that is needed to go on."""
+    """The cells that a sweep makes; with the cells so far, enough to resume it."""
 
     grid: Grid
     prompts: tuple[TuningPrompt, ...]
 
     @property
     def cells(self) -> int:
-        """How many cells it has."""
+        """The total number of cells."""
         return self.grid.tried * len(self.grid.seeds) * len(self.prompts)
 
 
 def plan_of(prompts: Sequence[TuningPrompt], grid: Grid) -> Plan:
-    """The plan of this sweep, of values that a file can hold."""
+    """The plan of this sweep, with values that a file can store."""
     varied = {name: [*values] for name, values in grid.varied.items()}
     return Plan(replace(grid, varied=varied, seeds=[*grid.seeds]), tuple(prompts))
 
@@ -45,8 +45,8 @@ class SweepBegan(reports.Began):
     """The start of a sweep."""
 
     cells: Count
-    plan: Plan | None = None  # None in files from before it was kept
-    known: Count = 0  # cells that a stopped sweep had already, made here or elsewhere
+    plan: Plan | None = None  # None in older files
+    known: Count = 0  # cells taken over from a stopped sweep, made here or elsewhere
 
 
 ReportEvent: TypeAlias = SweepBegan | Progressed | Cell | RunEnded
@@ -65,35 +65,35 @@ class TuningReport(reports.Report[SweepBegan, Cell]):
 
     @property
     def model_name(self) -> str:
-        """The model, as `eab.models.loading` names it; empty before the beginning."""
+        """The model's name, as in `eab.models.loading`; empty before the start."""
         return self.began.model if self.began is not None else ""
 
     @property
     def plan(self) -> Plan | None:
-        """What it makes, if that is known."""
+        """The plan of the sweep, if known."""
         return self.began.plan if self.began is not None else None
 
     @property
     def missing(self) -> int:
-        """How many of its cells were not made, or not yet."""
+        """How many cells failed or have not been made yet."""
         return max(0, self.began.cells - len(self.cells)) if self.began is not None else 0
 
     @property
     def made(self) -> str:
-        """How many of its cells it has."""
+        """How many cells have been made, as text."""
         if not self.missing:
             return counted(len(self.cells), self.point)
         return f"{len(self.cells):,} of {counted(len(self.cells) + self.missing, self.point)}"
 
 
 class _SweepFormat(reports.ReportFormat[TuningReport]):
-    """Each cell is a row of values, as there are thousands; the end follows from their number."""
+    """Stores each cell as a row, because there are thousands; the end follows from their number."""
 
     def content(self, report: TuningReport) -> dict[str, Any]:
         return self.beginning(report) | {"cells": _rows(report.cells)}
 
     def beginning(self, report: TuningReport) -> dict[str, Any]:
-        """All but the cells."""
+        """Everything except the cells."""
         if report.began is None:
             raise RecordError("the sweep has not started, so there is nothing to save")
         return self.head | {"began": asdict(report.began), "columns": COLUMNS}
@@ -117,18 +117,18 @@ load, loads = _FORMAT.load, _FORMAT.loads
 
 
 def dumps(report: TuningReport) -> bytes:
-    """A sweep as gzip of JSON; the same cells give the same bytes."""
+    """A sweep as gzipped JSON; the same cells always give the same bytes."""
     return gzip.compress(_json(_FORMAT.content(report)), mtime=0)
 
 
 def lines(report: TuningReport, known: int) -> bytes:
-    """What a file of a growing sweep gets once `known` of its cells are in it; -1: it is new."""
+    """The lines to append to a running sweep's file that has `known` cells; -1 for a new file."""
     new = [] if known >= 0 else [_FORMAT.beginning(report)]
     return b"".join(_json(value) + b"\n" for value in [*new, *_rows(report.cells[max(0, known) :])])
 
 
 def load_lines(data: bytes, name: str) -> TuningReport:
-    """Read what `lines` gave, up to the last whole line; RecordError says what is wrong."""
+    """Read what `lines` wrote, up to the last complete line; RecordError if it is wrong."""
 
     def content() -> Any:
         head, *rows = reports.unpacked(data).split(b"\n")[:-1]
@@ -146,7 +146,7 @@ def _json(value: object) -> bytes:
 
 
 def _check_plan(plan: Plan, cells: int, made: int) -> None:
-    """Refuse a plan that no sweep can have; an EabError says why."""
+    """Refuse a plan that no sweep can have; raises an EabError with the reason."""
     if not 1 <= plan.cells == cells or made > cells:
         raise ConfigError("its plan has another number of cells")
     for prompt in plan.prompts:

@@ -1,4 +1,4 @@
-"""How well a score of uncertainty tells wrong answers from right ones, with bootstrap intervals."""
+"""How well a score of uncertainty separates wrong from right answers, with bootstrap intervals."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the sign of the value is measured."""
+        """Whether the sign of the value is certain at this confidence."""
         return self.low > 0 or self.high < 0
 
 
 def auroc(scores: Values, wrong: Flags) -> float:
-    """The chance that a wrong answer has the higher score than a right one; ties count one half.
+    """The probability that a wrong answer has a higher score than a right one; ties count one half.
 
     The area under the ROC curve: 0.5 is no better than guessing. NaN if all are right or all wrong.
     """
@@ -37,16 +37,16 @@ def auroc(scores: Values, wrong: Flags) -> float:
     if not positives or not negatives:
         return math.nan
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = counts.cumsum() - (counts - 1) / 2  # of ties, the mean
+    ranks = counts.cumsum() - (counts - 1) / 2  # ties get their mean rank
     above = float(ranks[places][wrong].sum()) - positives * (positives + 1) / 2
     return above / (positives * negatives)
 
 
 def aurac(scores: Values, wrong: Flags) -> float:
-    """Mean accuracy of the answers that are kept, when the most uncertain ones are rejected.
+    """The mean accuracy of the kept answers when the most uncertain answers are rejected.
 
-    The area under the rejection-accuracy curve (Farquhar et al., 2024), over all numbers of answers
-    kept, from one to all. Ties are in random order, in expectation.
+    The area under the rejection-accuracy curve (Farquhar et al., 2024), averaged over every number
+    of kept answers, from one to all. Ties count as their expectation over random orders.
     """
     _, places = np.unique(scores, return_inverse=True)
     tied = np.bincount(places, weights=~wrong) / np.bincount(places)
@@ -59,8 +59,8 @@ def bootstrap(
 ) -> Interval:
     """A statistic with its percentile interval (95 %) over resampled questions.
 
-    It is computed from the indices of the questions, (n,), so scores on the same questions are
-    paired. NaN is left out.
+    The statistic is computed from the indices of the questions, (n,), so scores on the same
+    questions are paired. NaN values are ignored.
     """
     generator = np.random.default_rng(seed)
     value = statistic(np.arange(count))
@@ -72,17 +72,17 @@ def bootstrap(
 
 
 def brier_score(right: float, wrong: Sequence[float]) -> float:
-    """The Brier score of weights of answers: the sum of (weight - [the answer is right])².
+    """The Brier score of the answers' weights: the sum of (weight - [the answer is right])².
 
-    It is proper: the best weights are the probabilities that one believes. From 0, all weight on
-    the right answer, to 2, all on one wrong answer.
+    It is a proper score: the best weights are the probabilities that one believes. It ranges from 0
+    (all weight on the right answer) to 2 (all weight on one wrong answer).
 
     Source: G. W. Brier, Verification of forecasts expressed in terms of probability, Monthly
     Weather Review 78 (1950), 1-3.
 
     Args:
         right: The weight of all right answers, 0 to 1.
-        wrong: The weight of each other answer. What is missing to a sum of 1 counts as one more.
+        wrong: The weight of each other answer. Weight missing from a sum of 1 counts as one more.
     """
     unseen = max(0.0, 1.0 - math.fsum([right, *wrong]))
     return math.fsum([(1.0 - right) ** 2, unseen**2, *(weight**2 for weight in wrong)])

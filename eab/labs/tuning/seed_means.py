@@ -1,7 +1,7 @@
-"""Means over seeds, with Student's intervals.
+"""Means over seeds, with Student's t intervals.
 
-Values of different prompts under one seed share random numbers, so the prompts are averaged first,
-and the spread between the seeds gives the standard error.
+Values of different prompts under one seed share random numbers, so the prompts are averaged first.
+The standard error comes from the spread between seeds.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Final
 
-# Quantile 0.975 of Student's t, by degrees of freedom; between them the one before is the safe one.
+# Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
 _STUDENT: Final = {
     1: 12.706,
     2: 4.303,
@@ -37,17 +37,17 @@ class Mean:
     """A mean over seeds."""
 
     value: float
-    error: float | None  # its standard error; None for a single seed, which has no spread
+    error: float | None  # standard error; None for a single seed, which has no spread
     seeds: int
 
     @property
     def margin(self) -> float | None:
-        """Half the width of the interval that contains the true mean with 95 % confidence."""
+        """Half the width of the 95 % confidence interval of the mean."""
         return None if self.error is None else student(self.seeds - 1) * self.error
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the sign is measured: the interval does not contain 0."""
+        """Whether the sign is certain: the interval does not contain 0."""
         return self.margin is not None and abs(self.value) > self.margin
 
     def fresh(self, seeds: int) -> float | None:
@@ -58,20 +58,20 @@ class Mean:
 
 
 def student(freedom: int) -> float:
-    """Quantile 0.975 of Student's t with this many degrees of freedom, at least 1."""
+    """Quantile 0.975 of Student's t for this many degrees of freedom (at least 1)."""
     known = list(_STUDENT)
     return _STUDENT[known[bisect_right(known, freedom) - 1]]
 
 
 def mean(by_seed: Mapping[int, float]) -> Mean:
-    """The mean of these values, one per seed, of which there is at least one."""
+    """The mean of at least one value, one value per seed."""
     values = list(by_seed.values())
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return Mean(fmean(values), error, len(values))
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
-    """The mean of ours - theirs over their common seeds, which share random numbers."""
-    # Means of equal numbers, summed in another order, can differ in their last digits.
+    """The mean of ours - theirs over common seeds, which share random numbers."""
+    # Means of the same numbers, summed in different orders, can differ in their last digits.
     shared = {seed: round(ours[seed] - theirs[seed], 10) for seed in ours if seed in theirs}
     return mean(shared) if shared else None

@@ -1,4 +1,4 @@
-"""The results of a sweep in sentences and tables; differences within the error are none."""
+"""Sentences and tables about a sweep; differences within the error count as no difference."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ _SHAPING: Final = ("entropy_threshold", "branch_factor", "max_paths", "policy")
 
 
 def label(setting: str) -> str:
-    """The name of a setting on the page, with its unit."""
+    """The name of a setting as shown on the page, with its unit."""
     return f"{SETTINGS[setting].label}{' (nats)' if setting == 'entropy_threshold' else ''}"
 
 
 def value_words(setting: str, value: Any) -> str:
-    """A value of a setting."""
+    """The value of a setting as text."""
     widget = SETTINGS[setting].widget
     if isinstance(widget, Steps):
         return widget.label(value)
@@ -42,7 +42,7 @@ def value_words(setting: str, value: Any) -> str:
 
 
 def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> str:
-    """What shapes the tree at a setting: "entropy threshold 0.65, branch factor 3"."""
+    """The settings that shape the tree: "entropy threshold 0.65, branch factor 3"."""
     named = [name for name in names if has_effect(name, config)]
     words = [
         f"{SETTINGS[name].label.lower()} {value_words(name, getattr(config, name))}"
@@ -52,7 +52,7 @@ def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> s
 
 
 def over_words(points: Sequence[SettingPoint]) -> str:
-    """What the means are taken over, and what the intervals are."""
+    """The data that the means are taken over, and the meaning of the intervals."""
     if not points:
         return ""
     seeds = {point.gain.seeds for point in points}
@@ -68,7 +68,7 @@ def over_words(points: Sequence[SettingPoint]) -> str:
 
 
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
-    """Which setting gains the most; `fixed` varies only outside these points."""
+    """The setting with the best gain; `fixed` settings vary only outside these points."""
     if not points:
         return NOTHING_YET
     ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
@@ -83,7 +83,7 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
 
 
 def _alike(point: SettingPoint, points: Sequence[SettingPoint]) -> list[str]:
-    """The settings whose value makes no difference to this point."""
+    """The settings whose values make no difference to this point's gain."""
     names = varying(point.config for point in points)
     return [name for name in names if _is_alike(point, name, points)]
 
@@ -99,7 +99,7 @@ def _named(point: SettingPoint, points: Sequence[SettingPoint]) -> str:
 
 
 def _is_alike(point: SettingPoint, name: str, points: Sequence[SettingPoint]) -> bool:
-    """Whether the gain is the same at all values of this setting, the others left as they are."""
+    """Whether the gain is the same at all values of this setting, with the others unchanged."""
     if name == "policy" or not has_effect(name, point.config):
         return False
     value = getattr(point.config, name)
@@ -112,7 +112,7 @@ def mean_words(found: Mean, of: Quantity) -> str:
     if of.unit == "bytes":
         margin = f" ± {human_bytes(found.margin)}" if found.margin is not None else ""
         return f"{human_bytes(found.value)}{margin}"
-    # What is far below the last digit that is shown is rounding.
+    # A margin far below the last digit shown is a rounding error.
     is_rounding = found.margin is not None and found.margin < 1e-6 * max(1.0, abs(found.value))
     margin = "" if found.margin is None else f" ± {0 if is_rounding else found.margin:.2g}"
     value = f"{found.value:,.0f}" if found.value >= 100 else f"{found.value:.3g}"
@@ -146,7 +146,7 @@ def _cost_noun(cost: Quantity) -> str:
 
 
 def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
-    """How many cells are left out because they have no such cost; empty if all have it."""
+    """How many cells are left out because this cost is unknown; empty if none."""
     without = sum(getattr(cell, cost.column) is None for cell in cells)
     if not without:
         return ""
@@ -157,7 +157,7 @@ def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
 
 
 def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain: Quantity) -> str:
-    """Which of the settings moves the gain most, on average over the others."""
+    """The setting that changes the gain most, on average over the others."""
     effects = {name: _effect(points, name) for name in names}
     known = {name: found for name, found in effects.items() if found is not None}
     if not known:
@@ -175,7 +175,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
 
 
 def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] | None:
-    """The two values of a setting whose mean gains are furthest apart, and the difference."""
+    """The two values of a setting whose mean gains differ most, and the difference."""
     groups: defaultdict[Any, list[SettingPoint]] = defaultdict(list)
     for point in points:
         if has_effect(name, point.config):
@@ -197,7 +197,7 @@ def _averaged(points: Sequence[SettingPoint]) -> Mapping[int, float]:
 
 
 def saving_sentence(cells: Sequence[Cell]) -> str:
-    """How many cells the model did not have to make."""
+    """How many cells were made without running the model."""
     spared = sum(cell.made == "resimulated" for cell in cells)
     if not cells:
         return NOTHING_YET
@@ -210,7 +210,7 @@ def saving_sentence(cells: Sequence[Cell]) -> str:
 def setting_rows(
     points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
 ) -> list[tuple[str, ...]]:
-    """A line per setting, readable, the cheapest first."""
+    """One row of text per setting, cheapest first."""
     front = {id(point) for point in pareto_front(points, gain)}
     line = baseline(points)
     names = varying(point.config for point in points)
@@ -235,7 +235,7 @@ def _difference(found: Mean | None, gain: Quantity) -> str:
 
 
 def settings_table(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> pd.DataFrame:
-    """A row per setting, as numbers: all settings, means and standard errors over the seeds."""
+    """One row of numbers per setting: all settings, means and standard errors over the seeds."""
     front = {id(point) for point in pareto_front(points, gain)}
     return pd.DataFrame(
         [

@@ -3,7 +3,7 @@
     for step in sweep(model, prompts, Grid({"entropy_threshold": [0.3, 0.65]}, seeds=range(8))):
         print(step.done, step.total, step.seconds_left, step.cells)
 
-To stop, stop iterating. With a folder, what is finished is kept there, and the same sweep goes on.
+To stop, stop iterating. With a folder, finished cells are kept and the same sweep can be resumed.
 """
 
 import time
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SweepStep:
-    """How far a sweep has come, and what is new."""
+    """The progress of a sweep, and its new cells."""
 
-    cells: tuple[Cell, ...]  # new ones; in the first step, those that were there before
-    failures: tuple[str, ...]  # why cells since the last step could not be made
+    cells: tuple[Cell, ...]  # new cells; in the first step, the cells that were already there
+    failures: tuple[str, ...]  # why cells have failed since the last step
     done: int
-    failed: int  # cells that could not be made so far
+    failed: int  # failed cells so far
     total: int
-    resimulated: int  # how many of `done` were made without the model
-    seconds_left: float | None  # an estimate, by tokens; None before anything is done
+    resimulated: int  # how many of `done` were resimulated, without the model
+    seconds_left: float | None  # estimated from tokens; None before anything is done
 
 
 def sweep(
@@ -50,8 +50,8 @@ def sweep(
 ) -> Generator[SweepStep]:
     """Make all cells of a grid with this model, several in each forward pass.
 
-    With a folder, finished cells and a table of them are kept there, and not made again; neither
-    are those in `known`, without a folder.
+    With a folder, finished cells and a table of them are stored there, and are not made again.
+    Without a folder, the cells in `known` are not made again.
 
     Raises:
         ConfigError: There are no prompts, or values of a combination contradict each other.
@@ -72,7 +72,7 @@ def sweep_with(
     measurement: Measurement,
     known: Iterable[Cell] = (),
 ) -> Generator[SweepStep]:
-    """The same, wherever this executor runs the items; `measurement` must be the executor's."""
+    """`sweep` with the items run by this executor; `measurement` must be the executor's."""
     if not prompts:
         raise ConfigError("there are no prompts; give at least one")
     items = items_of(prompts, grid)
@@ -89,7 +89,7 @@ def _missing(
     known: Mapping[str, Cell],
     journal: Journal | None = None,
 ) -> Generator[SweepStep]:
-    """Make what is not known, by key."""
+    """Make the cells whose keys are not in `known`."""
     if not known:
         yield from _steps(executor, items, items, (), journal)
         return
@@ -128,7 +128,7 @@ class _Progress:
         self._tokens_done = self._failed = 0
 
     def finish(self, outcome: Outcome) -> SweepStep:
-        """The step after this outcome."""
+        """The step that reports this outcome."""
         self._tokens_done += outcome.item.most_tokens
         self._done += len(outcome.cells)
         self._failed += len(outcome.item.configs) - len(outcome.cells)
@@ -138,7 +138,7 @@ class _Progress:
     def step(
         self, cells: tuple[Cell, ...] = (), failures: tuple[str, ...] = (), under_way: float = 0.0
     ) -> SweepStep:
-        """The step with these news."""
+        """The step that reports this progress."""
         done = self._tokens_done + under_way
         left = max(0.0, self._tokens - done)
         return SweepStep(

@@ -1,4 +1,4 @@
-"""The cells of a sweep, in items: cells that one model run may answer; and what runs the items."""
+"""Groups the cells of a sweep into items that one model run may answer, and defines executors."""
 
 import hashlib
 import json
@@ -13,10 +13,10 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.settings import Real
 
-# A finished run can be recomputed without the model for other values of these (eab.what_if).
+# Without the model, a finished run can be recomputed for other values of these (eab.what_if).
 RESIMULATED = ("entropy_threshold", "r")
 
-_SENTENCES: Final = ("own_memory", "attention", "window_rows")  # the last tells of comparisons
+_SENTENCES: Final = ("own_memory", "attention", "window_rows")  # the last is for comparisons
 _LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 
@@ -25,15 +25,15 @@ class Item:
     """Cells with the same prompt, seed and settings, except for the threshold and r."""
 
     prompt: TuningPrompt
-    configs: tuple[BranchingConfig, ...]  # the lowest threshold first
+    configs: tuple[BranchingConfig, ...]  # lowest threshold first
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens that one run of it can generate."""
+        """The most tokens that a single run of the item can generate."""
         return self.configs[0].max_paths * self.configs[0].max_new_tokens
 
     def without(self, keys: Container[str], card: ModelCard) -> "Item | None":
-        """The item with only those of its cells that have other keys; None if none is left."""
+        """The item without the cells that have these keys; None if no cell remains."""
         left = [
             config for config in self.configs if cell_key(card, self.prompt, config) not in keys
         ]
@@ -41,7 +41,7 @@ class Item:
 
 
 def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
-    """All cells of a sweep, those of the first seed first; ConfigError if values contradict."""
+    """All cells of a sweep, first seed first; ConfigError if values contradict each other."""
     groups: dict[Any, list[BranchingConfig]] = {}
     for config in grid.configs():
         kept = tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)
@@ -57,12 +57,12 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
 
 
 def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
-    """A hash of all that decides a cell."""
+    """A hash of everything that determines a cell."""
     return _hash([model_json(asdict(card)), prompt.as_json(), _as_json(config)])
 
 
 def item_key(card: ModelCard, item: Item) -> str:
-    """A hash of all that the cells of an item share."""
+    """A hash of everything that the cells of an item share."""
     shared = {
         name: value for name, value in _as_json(item.configs[0]).items() if name not in RESIMULATED
     }
@@ -70,10 +70,10 @@ def item_key(card: ModelCard, item: Item) -> str:
 
 
 def model_json(card: dict[str, Any]) -> dict[str, Any]:
-    """What of a model's card decides a cell, as JSON values: without the sentences, and without
-    later fields that say the usual, so that the keys in older files stay.
+    """The parts of a model's card that determine a cell, as JSON values: without descriptions, and
+    without later fields at their defaults, so that keys in older files stay valid.
     """
-    values = json.loads(json.dumps(card))  # a tuple is a list in a file
+    values = json.loads(json.dumps(card))  # tuples become lists, as in a file
     return {
         name: value
         for name, value in values.items()
@@ -82,8 +82,8 @@ def model_json(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(config: BranchingConfig) -> dict[str, Any]:
-    """The settings in one form: 1 and 1.0 are the same threshold. Later ones are left out while
-    they are off, so that the keys in older files stay.
+    """The settings in a normal form: 1 and 1.0 are the same threshold. Later settings are left out
+    at their defaults, so that keys in older files stay valid.
     """
     return {
         name: float(value) if isinstance(SETTINGS[name].values, Real) else value
@@ -99,12 +99,12 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an item."""
+    """The outcome of an item."""
 
     item: Item
     cells: tuple[Cell, ...]
-    failures: tuple[str, ...] = ()  # why the others have none, and which runs could not be kept
-    # the run files of its cells by their names, if they are kept
+    failures: tuple[str, ...] = ()  # why other cells are missing, and which runs could not be kept
+    # the contents of the cells' run files by name, if they are kept
     runs: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -112,17 +112,17 @@ class Outcome:
 class SweepProgress:
     """Progress between outcomes."""
 
-    tokens: float = 0.0  # how much of `Item.most_tokens` is done of the items in work
+    tokens: float = 0.0  # how much of `Item.most_tokens` is done, over the items in progress
 
 
 class Executor(Protocol):
-    """Where the items of a sweep are run."""
+    """An interface that runs the items of a sweep."""
 
     @property
     def card(self) -> ModelCard:
-        """The model that runs them."""
+        """The card of the model that runs the items."""
         ...
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """Run the items: yields each item's outcome, in any order, and progress often."""
+        """Run the items, yielding their outcomes in any order, and frequent progress."""
         ...

@@ -1,1 +1,1 @@
-"""One prompt under several KV caches, or draft lengths: the same tokens at other costs."""
+"""One prompt with several KV caches or draft lengths: the same tokens at different costs."""

@@ -1,4 +1,4 @@
-"""KV caches compared: what each held, took and copied, as charts and sentences. All measured."""
+"""Charts and sentences that compare KV caches: bytes held, time, bytes copied. All measured."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -49,18 +49,18 @@ def held_figure(compared: VariantRuns) -> go.Figure:
     figure = _lines(
         compared, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f"
     )
-    figure.update_traces(line_shape="hv")  # what is held stays until the next step
+    figure.update_traces(line_shape="hv")  # bytes held stay until the next step
     figure.update_yaxes(title=f"KV bytes held ({name}, measured)", rangemode="tozero")
     return figure
 
 
 def held_sentence(compared: VariantRuns) -> str:
-    """The most that each cache holds between steps."""
+    """The most bytes that each cache holds between steps."""
     return _side_by_side(compared, "At its largest", "most_held_bytes", "holds", human_bytes)
 
 
 def time_figure(compared: VariantRuns) -> go.Figure:
-    """Milliseconds of each decode step: a line per cache, with a band between the quartiles."""
+    """Milliseconds per decode step: one line per cache, with a band between the quartiles."""
     figure = go.Figure()
     for cache, _ in compared.pairs:
         steps = _step_timings(compared, cache)
@@ -98,7 +98,7 @@ def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> Non
 
 
 def answer_sentence(compared: VariantRuns) -> str:
-    """What a cache saves in time, and a shared one in memory."""
+    """How much time a cache saves, and how much memory sharing saves."""
     costs = {cost.variant: cost for cost in compared.costs()}
     if not {"tree", "recompute", "deep-copy"} <= costs.keys():
         return time_sentence(compared)
@@ -119,7 +119,7 @@ def answer_sentence(compared: VariantRuns) -> str:
 
 
 def time_sentence(compared: VariantRuns) -> str:
-    """How long a step takes with each cache."""
+    """The time of a step with each cache."""
     costs = compared.costs()
     if not costs:
         return NOTHING_YET
@@ -129,7 +129,7 @@ def time_sentence(compared: VariantRuns) -> str:
 
 
 def totals_figure(compared: VariantRuns) -> go.Figure:
-    """Bars below each other: the peak, the most held between steps, and all bytes copied."""
+    """Bar charts, one below the other: peak, most held between steps, all bytes copied."""
     costs = compared.costs()
     titles = ("peak", "most held between steps", "copied in all")
     figure = make_subplots(rows=3, cols=1, subplot_titles=titles, vertical_spacing=0.2)
@@ -154,7 +154,7 @@ def totals_figure(compared: VariantRuns) -> go.Figure:
             col=1,
         )
         longest = max(values, default=0) / unit or 1
-        room = [0, 1.4 * longest]  # for the text after the longest bar
+        room = [0, 1.4 * longest]  # room for the text beyond the longest bar
         figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=place, col=1)
     figure.update_yaxes(autorange="reversed")
     return laid_out(figure, height=600)
@@ -166,7 +166,7 @@ def totals_sentence(compared: VariantRuns) -> str:
 
 
 def paths_figure(run: RunState) -> go.Figure:
-    """The paths at the peak of a run: bytes that each shares with others, and bytes of its own."""
+    """The paths at the peak of a run: bytes shared with other paths, and private bytes."""
     kv = run.peak_kv()
     row = run.started.model.row_bytes
     paths = kv.paths if kv is not None else ()
@@ -189,7 +189,7 @@ def paths_figure(run: RunState) -> go.Figure:
 
 
 def paths_sentence(run: RunState) -> str:
-    """How much of what the paths hold is stored once for several of them."""
+    """The share of the paths' bytes that is stored once for several paths."""
     kv = run.peak_kv()
     if kv is None or not kv.rows_independent:
         return "The tree has no rows yet."
@@ -254,7 +254,7 @@ _COMPARED: Final = {"tree": "with a KV cache", "recompute": "without"}
 
 
 def processed_figure(compared: VariantRuns) -> go.Figure:
-    """Tokens through the model up to each step, one line with a cache and one without."""
+    """Tokens through the model up to each step: one line with a cache, one without."""
     figure = go.Figure()
     for name, words in _COMPARED.items():
         run = dict(compared.pairs).get(name)
@@ -273,7 +273,7 @@ def processed_figure(compared: VariantRuns) -> go.Figure:
 
 
 def processed_sentence(compared: VariantRuns) -> str:
-    """How many tokens both take in the end."""
+    """The total tokens through the model, with a cache and without."""
     runs = dict(compared.pairs)
     if any(name not in runs or not runs[name].steps for name in _COMPARED):
         return NOTHING_YET
@@ -285,5 +285,5 @@ def processed_sentence(compared: VariantRuns) -> str:
 
 
 def processed(run: RunState) -> list[int]:
-    """Tokens through the model up to each step, the prompt included."""
+    """Tokens through the model up to each step, including the prompt."""
     return [*accumulate(step.timing.tokens if step.timing else 0 for step in run.steps)]

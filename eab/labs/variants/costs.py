@@ -1,4 +1,4 @@
-"""What each variant took, side by side: sentences, and rows for the terminal and the page."""
+"""The costs of the variants side by side: sentences, and rows for the terminal and the page."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ from eab.timing import NO_DIFFERENCE, Timing, are_too_few, differs
 
 
 class VariantRow(NamedTuple):
-    """One measure, with a cell per variant."""
+    """One measure, with one cell per variant."""
 
     measure: str
     cells: tuple[str, ...]
@@ -42,7 +42,7 @@ COST_NOTE: Final = (
 
 
 def step_words(costs: Sequence[RunCost]) -> str:
-    """The time per step of each further variant, compared with the first, and what was measured."""
+    """The time per step of the other variants compared with the first, and how it was measured."""
     first, *others = costs
     timings = [cost.step_seconds for cost in costs]
     if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
@@ -59,8 +59,8 @@ def step_words(costs: Sequence[RunCost]) -> str:
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:
-    """All measures of all variants, times also as multiples; without what is 0 everywhere. How each
-    ended, unless finished.
+    """All measures of all variants, without those that are 0 everywhere; times also as multiples.
+    Includes how each run ended unless all finished.
     """
     costs = compared.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
@@ -78,7 +78,7 @@ def variant_rows(compared: VariantRuns) -> list[VariantRow]:
 def _time_rows(
     costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
 ) -> list[VariantRow]:
-    """The medians with their spreads, and below them the multiples of the first, if comparable."""
+    """The medians with quartiles, and if comparable, a row with multiples of the first."""
     timings: list[Timing] = [getattr(cost, name) for cost in costs]
     rows = [VariantRow(measure, tuple(with_spread(timing, written) for timing in timings))]
     if not all(are_too_few(timing, timings[0]) for timing in timings):
@@ -90,7 +90,7 @@ def _time_rows(
 
 
 def variants_sentence(compared: VariantRuns) -> str:
-    """Whether all variants give the same tokens, and what became of those that did not finish."""
+    """Whether all variants give the same tokens, and which failed or were left out."""
     agreements = compared.agreements()
     unlike = [
         agreement
@@ -120,7 +120,7 @@ def variants_sentence(compared: VariantRuns) -> str:
 
 
 def reuse_sentence(compared: VariantRuns) -> str:
-    """What it saves that the prefix cache has the prompt; empty if it has not."""
+    """What is saved if the prefix cache has the prompt; empty if it does not."""
     costs = {cost.variant: cost for cost in compared.costs()}
     tree, reused = costs.get("tree"), costs.get(PROMPT_REUSED)
     if tree is None or reused is None or not reused.tokens_reused:
@@ -138,7 +138,7 @@ def reuse_sentence(compared: VariantRuns) -> str:
 
 
 def _windows_words(compared: VariantRuns) -> str:
-    """What caches would hold that drop rows behind a window; those that are compared keep all."""
+    """Bytes in caches that drop rows behind a window, unlike the caches that are compared."""
     tree = next((run for name, run in compared.pairs if name == "tree"), None)
     kv = None if tree is None else tree.peak_kv()
     if tree is None or kv is None or not tree.started.model.window_rows:

@@ -1,4 +1,4 @@
-"""Plain decoding compared with one drafter at several draft lengths: measurements and formulas."""
+"""Plain decoding compared with one drafter at several draft lengths: measured and by formula."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _OF_A_TREE: Final = (
     "In a tree the slowest path decides when a step ends, so the formula for one path is not drawn."
 )
 _NO_VALUE: Final = "–"
-# What a row is called, the column of `outcome_table`, and how its numbers are written.
+# Name of the row, column of `outcome_table`, and number format.
 _OUTCOMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("forward passes", "forward passes", "{:,.0f}".format),
     ("steps per pass", "steps per pass", "{:.2f}".format),
@@ -40,22 +40,22 @@ _OUTCOMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class DraftLengthResult:
-    """What became of the draft tokens of one variant."""
+    """The outcome of one variant's draft tokens."""
 
     name: str
-    length: int | None  # its draft length; None for plain decoding, 0 for adaptive
+    length: int | None  # draft length; None for plain decoding, 0 for adaptive
     stats: SpeculationStats
-    seconds: Timing  # of the decode steps, in each repeat
-    drafting: Timing  # of the drafter, in each repeat
+    seconds: Timing  # time of the decode steps, in each repeat
+    drafting: Timing  # time of the drafter, in each repeat
 
     @property
     def steps_per_pass(self) -> float:
-        """Steps per forward pass; 0 before there is one."""
+        """Steps per forward pass; 0 before the first pass."""
         return self.stats.steps_per_pass or 0.0
 
 
 def draft_length_results(compared: VariantRuns) -> list[DraftLengthResult]:
-    """All variants that have decided a step after the one that the prompt's pass decides."""
+    """All variants with at least one step after the step that the prompt's pass decides."""
     found = []
     for name, run in compared.pairs:
         config = run.started.config
@@ -77,12 +77,12 @@ def plain_and_drafted(
 
 
 def is_one_path(compared: VariantRuns) -> bool:
-    """Whether no run forked: the formulas hold for one path only."""
+    """Whether no run forked; the formulas hold for one path only."""
     return all(len(run.paths) == 1 for run in compared.runs)
 
 
 def acceptance_rate(compared: VariantRuns) -> float | None:
-    """Accepted over verified draft tokens of all variants (measured); None if none was verified."""
+    """Accepted over verified draft tokens of all variants (measured); None if none verified."""
     results = draft_length_results(compared)
     accepted = sum(result.stats.accepted for result in results)
     verified = accepted + sum(result.stats.rejected for result in results)
@@ -90,7 +90,7 @@ def acceptance_rate(compared: VariantRuns) -> float | None:
 
 
 def outcome_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant; all measured but the formula. Seconds are medians and quartiles."""
+    """One row per variant; all measured except the formula. Seconds are medians and quartiles."""
     alpha = acceptance_rate(compared) if is_one_path(compared) else None
     results = draft_length_results(compared)
     plain, _ = plain_and_drafted(results)
@@ -124,7 +124,7 @@ def _outcome_row(
 
 
 def outcome_rows(compared: VariantRuns) -> list[VariantRow]:
-    """The same, to read: a row per measure, with a cell per variant."""
+    """The outcomes for reading: one row per measure, with a cell per variant."""
     table, results = outcome_table(compared), draft_length_results(compared)
     plain, _ = plain_and_drafted(results)
     counts = [
@@ -157,7 +157,7 @@ def _against(result: DraftLengthResult, plain: DraftLengthResult | None) -> str:
 
 
 def tokens_figure(compared: VariantRuns) -> go.Figure:
-    """Steps per forward pass over the draft length; for one path also the formula's line."""
+    """Steps per forward pass over the draft length; for a single path also the formula."""
     alpha = acceptance_rate(compared) or 0.0
     fixed = [result for result in draft_length_results(compared) if result.length]
     figure = go.Figure()
@@ -182,7 +182,7 @@ def tokens_figure(compared: VariantRuns) -> go.Figure:
 
 
 def tokens_sentence(compared: VariantRuns) -> str:
-    """The acceptance rate, and how many steps a pass gives with it."""
+    """The acceptance rate, and the steps per pass that it gives."""
     alpha = acceptance_rate(compared)
     if alpha is None:
         return NOTHING_DRAFTED
@@ -201,8 +201,8 @@ def tokens_sentence(compared: VariantRuns) -> str:
 def chips(run: RunState, leaf: int) -> list[dict[str, str]]:
     """The tokens of a leaf's text, each with its `text` and `kind`.
 
-    The kind is `own` if the model wrote it without a draft, `accepted` for a draft token, and
-    `rejected` for the first rejected draft token of a pass, which stands before its replacement.
+    The kind is `own` if the model wrote the token without a draft, `accepted` for a draft token,
+    and `rejected` for the first rejected draft token of a pass, which comes before its replacement.
     """
     lineage = {path for path in run.lineage(leaf) if run.paths[path].tokens}
     accepted, rejected = set(), {}

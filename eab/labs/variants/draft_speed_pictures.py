@@ -1,4 +1,4 @@
-"""Whether draft tokens save time: measured times, the cost of a draft token, and the formula."""
+"""Whether draft tokens save time: measured times, the cost of a draft token, and a formula."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from eab.speculation.formulas import best_length, speed_up
 from eab.speculation.stats import fit_pass_seconds
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, comparison, differs
 
-# The cost of a draft token, in passes of the model, where the model is a hundred times larger.
+# The cost of a draft token in passes of the model, if the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05
 ONE_PATH_ONLY: Final = (
     "This chart uses a formula for one path, but the run has several. Choose One text to see it."
@@ -34,18 +34,18 @@ ONE_PATH_ONLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Measured times, in forward passes of one token."""
+    """Measured times, in units of a forward pass of one token."""
 
     draft_token: float  # time of drafting one token
     further_token: float  # time that each further token adds to a pass
 
     def of_pass(self, tokens: int) -> float:
-        """Time of a pass of `tokens` tokens."""
+        """Time of a pass with this many tokens."""
         return 1.0 + (tokens - 1) * self.further_token
 
 
 def pass_costs(compared: VariantRuns) -> PassCosts | None:
-    """Medians over the repeats; None before there are passes of two sizes."""
+    """Median costs over the repeats; None without passes of two different sizes."""
     found = repeated_costs(compared)
     if not found:
         return None
@@ -76,7 +76,7 @@ def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
 
 
 def speed_figure(compared: VariantRuns) -> go.Figure:
-    """Milliseconds of all decode steps by draft length, with quartiles, and of plain decoding."""
+    """Milliseconds of all decode steps by draft length with quartiles, and of plain decoding."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     figure = go.Figure()
     if plain is not None:
@@ -106,7 +106,7 @@ def speed_figure(compared: VariantRuns) -> go.Figure:
 
 
 def answer_sentence(compared: VariantRuns) -> str:
-    """Whether drafts are right, what that gives, and whether it is faster here."""
+    """How often drafts are accepted, how many steps that gives, and whether it is faster here."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     alpha = acceptance_rate(compared)
     if alpha is None or plain is None:
@@ -130,7 +130,7 @@ def answer_sentence(compared: VariantRuns) -> str:
 
 
 def speed_sentence(compared: VariantRuns) -> str:
-    """Which draft lengths are measurably faster or slower than plain decoding."""
+    """The draft lengths that are measurably faster or slower than plain decoding."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     if plain is None or not drafted:
         return NOTHING_YET
@@ -159,7 +159,7 @@ def speed_sentence(compared: VariantRuns) -> str:
 
 
 def surface_figure(compared: VariantRuns) -> go.Figure:
-    """Speed-up over draft length and acceptance rate, computed with the measured costs."""
+    """Speed-up over draft length and acceptance rate, computed from the measured costs."""
     costs, alpha = pass_costs(compared), acceptance_rate(compared)
     figure = go.Figure()
     if costs is None or alpha is None or not is_one_path(compared):
@@ -231,7 +231,7 @@ def _add_label(figure: go.Figure, x: float, y: float, words: str, below: bool) -
 
 
 def surface_sentence(compared: VariantRuns) -> str:
-    """What a draft token costs here, what that allows, and what a much larger model would gain."""
+    """The cost of a draft token, the best length with it, and the gain with a much larger model."""
     if not is_one_path(compared):
         return ONE_PATH_ONLY
     costs, alpha = pass_costs(compared), acceptance_rate(compared)

@@ -1,4 +1,4 @@
-"""The job of comparing the runs of one prompt under several settings."""
+"""The job that compares runs of one prompt under several settings."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from eab.labs.variants.results import REPEATS, VariantEvent, VariantRuns
 def comparison_job(
     prompt: str, config: BranchingConfig, model_name: str, empty: VariantRuns
 ) -> Job[VariantRuns]:
-    """A run of each variant of an empty comparison, then repeats in turn, for the times."""
+    """A run of each variant of an empty comparison, then alternating repeats for the times."""
     variants = empty.variants
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 

@@ -1,4 +1,4 @@
-"""One request under several settings that change time and bytes, but not the tokens."""
+"""Runs one request under several settings that change time and bytes, but not the tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ def run_variants(
     draft: LanguageModel | None = None,
     repeats: int = REPEATS,
 ) -> Iterator[VariantEvent]:
-    """Make one run per variant that the model can have, then repeat them in turn, to time them.
+    """Run each variant that the model supports, then repeat them alternately to time them.
 
     The first runs are the warm-up. The repeats alternate, so that a slow moment of the machine
     affects all variants. A run that exceeds its memory limit ends with RunEnded("failed") and is
@@ -31,7 +31,7 @@ def run_variants(
         name: replace(request, config=replace(request.config, **settings))
         for name, settings in possible(variants, model.card).items()
     }
-    # The first run with the tree finds nothing in it, and leaves its prompt there.
+    # The first run with the tree finds an empty prefix cache and leaves its prompt there.
     prefixes = prefix_cache(model.kv_shape) if PROMPT_REUSED in requests else None
     finished = {}
     for name, asked in requests.items():

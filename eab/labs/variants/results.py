@@ -1,4 +1,4 @@
-"""Runs of a prompt that differ in their KV cache or draft length, and repeats to time them."""
+"""Runs of a prompt that differ in KV cache or draft length, and repeats that time them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,64 +14,64 @@ from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
-# Those of a model that keeps states, or all of its memory, in its own way (see `make_cache`)
+# The caches for a model that keeps states, or all of its memory, itself (see `make_cache`)
 OWN_CACHES: Final[tuple[CacheName, ...]] = ("tree", "recompute")
-# The tree once more, when the prefix cache has the prompt from the run before
+# The tree again, with the prompt in the prefix cache from an earlier run
 PROMPT_REUSED: Final = "prompt reused"
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
-REPEATS: Final = MIN_REPEATS  # of each run, after the first
+REPEATS: Final = MIN_REPEATS  # repeats of each run after the first
 Settings: TypeAlias = Mapping[str, Any]
 VariantEvent: TypeAlias = Began | Event | RunTimed | Progressed
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
-# nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
+# nats of entropy, for bfloat16, float16, and weights in fewer bits, whose input is also rounded
 COARSE_ROUNDING: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run took under its variant of the settings. All measured."""
+    """The measured costs of a run with its variant of the settings."""
 
     variant: str
-    seconds: Timing  # what all steps took, in each repeat
-    first_step_seconds: Timing  # up to the first token: the prompt is computed
-    step_seconds: Timing  # the median of the decode steps, in each repeat
+    seconds: Timing  # all steps, in each repeat
+    first_step_seconds: Timing  # up to the first token, including the prefill
+    step_seconds: Timing  # the median decode step, in each repeat
     tokens_through_model: int
-    tokens_reused: int  # tokens of the prompt that were in the prefix cache
-    reused_bytes: int  # of what it holds, what is in the prefix cache
-    peak_bytes: int  # the most KV bytes alive at once, temporary tensors included
+    tokens_reused: int  # prompt tokens that were in the prefix cache
+    reused_bytes: int  # the part of the bytes held that is in the prefix cache
+    peak_bytes: int  # the most KV bytes alive at any time, including temporary tensors
     most_held_bytes: int  # the most KV bytes held between steps
     held_last_bytes: int
     copied_bytes: int
     allocations: int
-    ended: str  # how the run ended; empty while it goes on
+    ended: str  # how the run ended; empty during the run
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Whether a variant's run has the same tokens as the first run.
 
-    Caches and draft tokens change the order of additions, and so the rounding of the logits: now
-    and then a draw next to a boundary takes another token.
+    Caches and draft tokens change the order of additions, and so the rounding of the logits.
+    Occasionally, a draw near a boundary therefore takes another token.
     """
 
     variant: str
-    first_difference: int | None  # the step at which the trees diverge; None if they are the same
-    entropy_gap: float  # the largest difference (nats) between the entropies of both up to there
-    explained: bool  # whether rounding in the model's dtype and weights explains this gap
+    first_difference: int | None  # step at which the trees diverge; None if they are equal
+    entropy_gap: float  # the largest entropy difference (nats) up to this step
+    explained: bool  # whether rounding with this dtype and weight format explains the gap
 
 
 class VariantRuns(VariantTimes):
-    """The runs of `variants` so far, and their repeats; `kind` ("cache") is what varies."""
+    """The runs of `variants` so far, and their repeats; `kind` ("cache") names what varies."""
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         super().__init__()
         self.variants, self.kind = dict(variants), kind
-        self.left_out: tuple[str, ...] = ()  # variants that the model cannot have
+        self.left_out: tuple[str, ...] = ()  # variants that the model does not support
         self._folds: list[RunFold] = []
 
     def apply(self, event: VariantEvent) -> None:
-        """Fold one more event, first of the runs of all variants, then of their repeats."""
-        if isinstance(event, Progressed):  # of the repeats, which take about as long each
+        """Fold one more event: first of the runs of all variants, then of their repeats."""
+        if isinstance(event, Progressed):  # of the repeats, each about as long as the first runs
             super().apply(replace(event, share=(1 + event.share * REPEATS) / (1 + REPEATS)))
         elif isinstance(event, Began | RunTimed) or self.has_all_runs:
             super().apply(event)
@@ -94,18 +94,18 @@ class VariantRuns(VariantTimes):
 
     @property
     def made(self) -> str:
-        """How many runs and repeats it has."""
+        """The number of runs and repeats, as text."""
         repeats = f", {counted(self.repeats, 'repeat')}" if self.has_all_runs else ""
         return f"{len(self.pairs)} of {counted(len(self.variants), 'run')}{repeats}"
 
     @property
     def begun(self) -> int:
-        """Variants whose run has begun."""
+        """The number of variants whose run has started."""
         return len(self._folds)
 
     @property
     def current_step(self) -> int:
-        """Steps of the current variant's run so far."""
+        """The number of steps of the current run so far."""
         run = self._folds[-1].run if self._folds else None
         return len(run.steps) if run is not None else 0
 
@@ -117,18 +117,18 @@ class VariantRuns(VariantTimes):
 
     @property
     def repeats(self) -> int:
-        """How often every variant that finished was repeated."""
+        """How often all finished variants have been repeated."""
         finished = [name for name, run in self.pairs if _is_finished(run)]
         return min((len(self._timed(name)) for name in finished), default=0)
 
     @property
     def current(self) -> str:
-        """The variant whose run began last; the first one before any run began."""
+        """The variant whose run started last; before the first start, the first variant."""
         return [*self.variants][max(0, self.begun - 1)]
 
     @property
     def agreed(self) -> bool:
-        """Whether every run so far finished and differs from the first by rounding at most."""
+        """Whether all runs so far finished and differ from the first by rounding at most."""
         finished = all(run.ended and run.ended.reason == "finished" for run in self._folds)
         return finished and all(agreement.explained for agreement in self.agreements())
 
@@ -140,32 +140,32 @@ class VariantRuns(VariantTimes):
 
     @property
     def runs(self) -> list[RunState]:
-        """The runs that have started, in the order of their variants."""
+        """The runs that have started, in the order of the variants."""
         return [run for _, run in self.pairs]
 
     def costs(self) -> list[RunCost]:
-        """What each variant took so far."""
+        """The costs of each variant so far."""
         return [run_cost(name, run, self.times(name)) for name, run in self.pairs]
 
     def times(self, variant: str) -> Sequence[RunTimed]:
-        """The times of the repeats of a variant; of its first run, as long as there are none."""
+        """The times of a variant's repeats, or of its first run if there are no repeats yet."""
         return self._timed(variant) or [run_timed(variant, dict(self.pairs)[variant])]
 
     def _timed(self, variant: str) -> list[RunTimed]:
         return [timed for timed in self.points if timed.variant == variant]
 
     def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
-        """One of these times in each repeat."""
+        """One time of a variant, in each repeat."""
         return Timing(tuple(map(seconds, self.times(variant))))
 
     def agreements(self) -> list[Agreement]:
-        """Each further finished run, compared with the first."""
+        """Each further finished run compared with the first."""
         finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
         return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
 
 
 def possible(variants: Mapping[str, Settings], card: ModelCard) -> Mapping[str, Settings]:
-    """Those that the model can have."""
+    """The variants that the model supports."""
     if not card.own_memory:
         return variants
     return {
@@ -176,13 +176,13 @@ def possible(variants: Mapping[str, Settings], card: ModelCard) -> Mapping[str, 
 
 
 def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:
-    """An empty comparison: the same run with each cache, and the tree again, its prompt reused."""
+    """An empty comparison: the same run with each cache, and the tree with a reused prompt."""
     variants: dict[str, Settings] = {name: {"cache": name} for name in caches}
     return VariantRuns(variants | {PROMPT_REUSED: {"cache": "tree"}}, "cache")
 
 
 def draft_length_variants(drafter: DrafterName) -> VariantRuns:
-    """An empty comparison: a plain run, and the same run with one drafter at several lengths."""
+    """An empty comparison: a plain run, and the same run with a drafter at several lengths."""
     variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
     variants |= {
         counted(length, "draft token"): {"drafter": drafter, "draft_length": length}
@@ -194,14 +194,14 @@ def draft_length_variants(drafter: DrafterName) -> VariantRuns:
 
 
 def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> VariantRuns:
-    """The comparison after these further events."""
+    """Apply these events to the comparison and return it."""
     for event in events:
         compared.apply(event)
     return compared
 
 
 def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> RunCost:
-    """What the run took so far; without repeats, its own times count."""
+    """The costs of the run so far; without repeats, from the run's own times."""
     times = repeats or [run_timed(variant, run)]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return RunCost(
@@ -222,7 +222,7 @@ def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> R
 
 
 def cost_values(cost: RunCost) -> dict[str, Any]:
-    """The same as plain values by field; a timing has its median, and quartiles `_low`, `_high`."""
+    """The costs by field as plain values; a timing becomes its median, `_low` and `_high`."""
     values: dict[str, Any] = {}
     for field in fields(cost):
         value = getattr(cost, field.name)
@@ -252,12 +252,12 @@ def _rounding(card: ModelCard) -> float:
 
 
 def _choices(run: RunState) -> set[tuple[int, int, int]]:
-    """(step, path, token). Path ids follow the order of birth, so equal trees have equal ids."""
+    """All (step, path, token). Path ids follow the order of birth: equal trees have equal ids."""
     return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
 
 
 def _entropies(run: RunState, until: int | None) -> dict[tuple[int, int], float]:
-    """Up to this step, by step and by the path whose next token was predicted: a child's parent."""
+    """Entropies up to this step by (step, predicting path); a first token has its parent's id."""
     return {
         (
             token.step,

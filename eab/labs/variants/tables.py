@@ -1,4 +1,4 @@
-"""The runs of a comparison as tables for downloads."""
+"""The runs of a comparison as tables for download."""
 
 import pandas as pd
 
@@ -7,12 +7,12 @@ from eab.labs.variants.results import VariantRuns, cost_values
 
 
 def costs_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
+    """One row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
     return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
 
 
 def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant and step: as `steps_table`, and what was copied and allocated so far."""
+    """One row per variant and step: `steps_table`, with bytes copied and allocations so far."""
     tables = []
     for name, run in compared.pairs:
         table = steps_table(run)

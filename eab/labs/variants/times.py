@@ -1,4 +1,4 @@
-"""How long each variant took, repeat by repeat, and the file of recorded repeats."""
+"""How long each variant took, by repeat, and the file of recorded repeats."""
 
 import statistics
 from dataclasses import dataclass
@@ -8,39 +8,39 @@ from eab.events import Progressed, RunEnded
 from eab.record.report import Began, Report, ReportFormat
 from eab.run import RunState
 
-_DIGITS: Final = 7  # of seconds: 0.1 microseconds
+_DIGITS: Final = 7  # decimal places of seconds, i.e. 0.1 microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimed:
-    """The times of one run, and counts of its decode steps, those after the first step."""
+    """The times of one run, and counts over its decode steps (all steps after the first)."""
 
     variant: str
-    step_seconds: tuple[float | None, ...]  # None where an earlier pass served it
-    forward_seconds: float  # of the passes of the decode steps
-    draft_seconds: float  # what the drafter took in them
+    step_seconds: tuple[float | None, ...]  # None if an earlier pass served the step
+    forward_seconds: float  # time of the forward passes of the decode steps
+    draft_seconds: float  # time of the drafter in the decode steps
     forward_passes: int
-    tokens: int  # tokens that went through the model in them
+    tokens: int  # tokens through the model in the decode steps
     draft_tokens: int
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return sum(seconds for seconds in self.step_seconds if seconds is not None)
 
     @property
     def first_step(self) -> float:
-        """Of the step that computes the prompt, in seconds."""
+        """Seconds of the step that prefills the prompt."""
         return next(iter(self.step_seconds), None) or 0.0
 
     @property
     def decode_seconds(self) -> float:
-        """Of all steps after the first."""
+        """Seconds of all steps after the first."""
         return sum(self._decode_steps)
 
     @property
     def step_median(self) -> float:
-        """The median of the decode steps, in seconds; of all steps, if there is only one."""
+        """Median seconds of the decode steps; of all steps if there is only one."""
         return statistics.median(self._decode_steps or [self.seconds])
 
     @property
@@ -67,7 +67,7 @@ _InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
 
 
 class VariantTimes(Report[Began, RunTimed]):
-    """The repeats of a comparison; in a recording, its runs are in run files next to them."""
+    """The repeats of a comparison; a recording has its runs in run files next to this file."""
 
     beginning = Began
     point = "repeat"
