@@ -10,7 +10,7 @@ class SegmentNow:
 
     number: int
     parent: int  # number of the segment before it; -1 for none
-    text: str | None  # None if it belongs to a run of another user
+    text: str | None  # None if the text is another visitor's
     rows: int
     readers: int  # runs that read the segment in place
     found: int  # how many runs, or threshold probes, found the segment at their start
