@@ -1,4 +1,4 @@
-"""A sentence with numbers for each picture of a run."""
+"""Captions: a sentence with numbers for each picture of a run."""
 
 import math
 from bisect import bisect_right
@@ -222,7 +222,7 @@ def _drafted(run: RunState) -> str:
 
 
 def answers_sentence(answers: Answers, policy: str) -> str:
-    """How many answers there are, and the probability of the first with its certain bounds."""
+    """How many answers there are, and the probability and bounds of the most likely one."""
     undecided = (
         f" ({counted(len(answers.undecided), 'path')} without one yet)" if answers.undecided else ""
     )

@@ -11,7 +11,7 @@ from eab.run import RunState, fold
 from eab.what_if.trace import Unknown, Why
 
 # Listed in this order; eab.what_if.trace.Unknown explains each reason.
-_REASONS: Final[dict[Why, tuple[str, str]]] = {  # the noun that is counted, its phrase
+_REASONS: Final[dict[Why, tuple[str, str]]] = {  # the noun that is counted, and its phrase
     "fork": ("place", "{} would fork too"),
     "limit": ("fork", "at {}, the path limit dropped some branches"),
     "heir": ("place", "at {}, another token may follow, because the path limit dropped branches"),
