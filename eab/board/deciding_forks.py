@@ -17,8 +17,8 @@ def deciding_forks(run: RunState) -> dict[str, Any] | None:
 
     Returns:
         JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
-        share (0 to 1) of the semantic entropy, what it decides, to continue "The fork"]. `answers`:
-        [answer, paths] for each answer that several texts give.
+        share (0 to 1) of the semantic entropy, what it decides, in words that follow "The fork"].
+        `answers`: [answer, paths] for each answer that several texts give.
     """
     if run.ended is None or run.started.config.policy == "independent":
         return None

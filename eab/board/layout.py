@@ -107,7 +107,7 @@ def pieces(path: Path, first: int = 0) -> list[str]:
 
 
 def _start_of_character(path: Path, first: int) -> int:
-    """Index of an earlier token, from which every character of token `first` is complete."""
+    """The index of an earlier token after which the character at token `first` starts."""
     texts = 0
     while first > 0 and texts < MAX_BYTES_OF_CHARACTER:
         first -= 1

@@ -61,9 +61,7 @@ class Feed:
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:
-        """Make the next message start at this step, because the board missed what came after it. 0
-        makes it a keyframe.
-        """
+        """Make the next message start at this step, as the board missed the rest; 0: a keyframe."""
         self.begin = since_step
 
 
@@ -129,8 +127,8 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
 
 
 def _prompt_and_begun_word(run: RunState) -> tuple[str, str]:
-    """The text before the first boxes, and the unfinished word at its end. If all first tokens
-    continue this word after forced tokens, the boxes show the whole word.
+    """The text before the first boxes, and the word that forced tokens began at its end. If all
+    first tokens continue this word, the boxes show the whole word.
     """
     text = token_text.visible(run.started.beginning)
     begun = _BEGUN_WORD.search(text)
