@@ -21,8 +21,8 @@ def growth_steps(run: RunState) -> list[AllocationStep]:
 def chosen(
     run: RunState, threshold: float | None, r: str | int | None
 ) -> tuple[float | None, AllocationStep]:
-    """Valid settings nearest to what a board asked for: a threshold (nats; None as recorded) and a
-    growth step.
+    """Settings that can be shown, from those that a board asked for: a threshold (nats; None as
+    recorded) and a growth step.
     """
     then = run.started
     step = next((step for step in growth_steps(run) if str(step) == str(r)), then.config.r)

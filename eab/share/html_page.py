@@ -1,8 +1,8 @@
 """A run as one HTML file: the same board as in the app, without Python, server or network.
 
 Model output is untrusted. It is stored as JSON in a data block that contains no `<`, and reaches
-the page only through `textContent`. The page's content security policy lets no other script run and
-nothing be loaded.
+the page only through `textContent`. The page's content security policy blocks all other scripts,
+and loading anything from anywhere.
 """
 
 import base64
