@@ -36,7 +36,7 @@ class Sources:
 
     run: RunState
     caches: Callable[[], VariantRuns]  # the same run with every cache
-    draft_lengths: Callable[[], VariantRuns]  # one text at several draft lengths, and without drafts
+    draft_lengths: Callable[[], VariantRuns]  # one text, without and with drafts
     batching: Callable[[], BatchingComparison]  # the same requests served in several ways
     formats: Callable[[], FormatReport]  # a model in every weight format
     matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
