@@ -1,4 +1,4 @@
-"""The same requests served in three ways: one by one, in static batches, continuously."""
+"""The same requests served in three ways: one by one, in static batches, by continuous batching."""
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence

@@ -54,7 +54,7 @@ SIZE_ROWS: Final = 256
 def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
 ) -> Iterator[ReportEvent]:
-    """Run one experiment; each setting is measured `repeats` times after the warm-up."""
+    """Run one experiment; growth, rejection and sizes have `repeats` repeats after a warm-up."""
     refuse_own_memory(model)
     card = model.card
     yield ExperimentBegan(
@@ -79,7 +79,7 @@ def measure(
 def copy_against_compute(
     model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
 ) -> Iterator[ReportEvent]:
-    """Experiment 1: time of copying at r = 1, of attention and of the whole step, by length."""
+    """Experiment 1: times of allocating and copying at r = 1, attention and the step, by length."""
     shape, rounds = model.kv_shape, repeats + 1
     alone, whole = attention_alone(shape), whole_model(model)
     caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}

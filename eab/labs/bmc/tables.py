@@ -12,7 +12,7 @@ from eab.labs.bmc.results import ExperimentReport, Point, RTimed, SizeTimed
 
 
 def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
-    """One row per r for a recorded run: growths, rows, bytes, and seconds predicted by `costs`."""
+    """One row per r for a recorded run: growths, rows, bytes; with `costs`, predicted seconds."""
     paths = [need.paths for need in demand.needs]
     rows = []
     for r in rs:

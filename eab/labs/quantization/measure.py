@@ -37,7 +37,7 @@ from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 ROWS: Final = (1, 4, 16, 64)  # live paths
 REPEATS: Final = 15
 PROMPT_ROWS: Final = 128
-_KNOWN: Final = "embedded"  # the only model trained on text with the known distributions
+_KNOWN: Final = "embedded"  # the model whose training text has the known distributions
 
 Load = Callable[[str], TransformersModel]  # by weight format
 

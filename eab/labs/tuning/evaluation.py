@@ -29,8 +29,8 @@ _OF_GREEDY: Final = {
 
 
 def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> EvaluationReport:
-    """Compare the ways of sampling; QuestionsError if the greedy answers are all right or all
-    wrong, and no question has a known distribution.
+    """Compare the ways by how well scores find wrong greedy answers; QuestionsError if all or none
+    are wrong and no question has a known distribution.
     """
     by_name = {way.name: way for way in ways}
     facts = [at for at, question in enumerate(questions) if question.answers]

@@ -1,4 +1,4 @@
-"""Which settings gain the most at the least cost, compared with independent sampling."""
+"""Which settings gain the most at the least cost, against independent sampling at equal cost."""
 
 import math
 from collections import defaultdict

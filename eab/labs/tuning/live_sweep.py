@@ -51,7 +51,7 @@ def report_pilot(
     grid: Grid,
     target: tuple[Wanted, float],
 ) -> Iterator[ReportEvent]:
-    """Make all cells of a grid of thresholds, then cells at further thresholds, as long as
+    """Make all cells of a grid of thresholds, then cells at thresholds in between, as long as
     `next_threshold` returns one. These are resimulated from the grid's runs if that is exact.
     """
     from eab.labs.tuning.in_process import InProcess

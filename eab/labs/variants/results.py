@@ -222,7 +222,7 @@ def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> R
 
 
 def cost_values(cost: RunCost) -> dict[str, Any]:
-    """The costs by field as plain values; a timing becomes its median, `_low` and `_high`."""
+    """The costs by field as plain values; a timing as its median and quartiles `_low`, `_high`."""
     values: dict[str, Any] = {}
     for field in fields(cost):
         value = getattr(cost, field.name)
@@ -257,7 +257,7 @@ def _choices(run: RunState) -> set[tuple[int, int, int]]:
 
 
 def _entropies(run: RunState, until: int | None) -> dict[tuple[int, int], float]:
-    """Entropies up to this step by (step, predicting path); a first token has its parent's id."""
+    """Entropies up to this step by (step, predicting path); the parent predicts a first token."""
     return {
         (
             token.step,
