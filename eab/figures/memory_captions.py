@@ -13,7 +13,7 @@ from eab.run import RunState
 def memory_sentence(run: RunState) -> str:
     """The caption of the KV bars at the step with the most rows in use."""
     kv = run.peak_kv()
-    on_server = kv is not None and kv.block_size > 0  # the sentence says "computed"
+    on_server = kv is not None and kv.block_size > 0  # its sentence says "computed"
     return memory_words(run, kv, "At the peak, " if on_server else f"At the peak ({source(run)}), ")
 
 
