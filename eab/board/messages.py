@@ -61,7 +61,9 @@ class Feed:
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:
-        """Make the next message start at this step, as the board missed the rest; 0: a keyframe."""
+        """Make the next message start at this step, because the board missed what came after it. 0
+        makes it a keyframe.
+        """
         self.begin = since_step
 
 
