@@ -41,7 +41,7 @@ def terms() -> tuple[Term, ...]:
 
 
 def linked(text: str, seen: set[str]) -> str:
-    """The text with a link at each term that is not in `seen`; adds the terms' ids to `seen`."""
+    """Link the first occurrence of each term that is not in `seen`, and add its id to `seen`."""
     pieces, end = [], 0
     for kept in _KEPT.finditer(text):
         pieces += [_linked_words(text[end : kept.start()], seen), kept[0]]

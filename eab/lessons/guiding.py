@@ -6,7 +6,7 @@ from eab.run import RunState
 
 
 def guide(script: Script, run: RunState, guide_id: str) -> Guide:
-    """What the board shows, once per `guide_id`: the run's nearest step or token."""
+    """What the board shows, once per `guide_id`: the nearest step or token in the run."""
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)
     return Guide(guide_id, cursor, token, None if token is not None else script.show)

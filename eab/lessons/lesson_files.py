@@ -161,7 +161,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
 
 
 def _words(text: str, where: str) -> str:
-    """Check Markdown of a lesson: no HTML, no pictures, only known quantities."""
+    """Check and strip Markdown of a lesson: no HTML, no pictures, only known quantities."""
     if _HTML.search(text):
         raise LessonError(f"{where} contains HTML; only Markdown is allowed. Write &lt; for <")
     if _PICTURE.search(text):
