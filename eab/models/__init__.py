@@ -1,5 +1,5 @@
 """Language models.
 
-`base` defines what the engine needs, `huggingface` drives models of transformers. `loading` loads a
-model by its name: `sources` says where it is, `pretrained` and `gguf` read its files.
+`base` defines what the engine needs, and `huggingface` drives transformers models. `loading` loads
+a model by name: `sources` finds its files, `pretrained` and `gguf` read them.
 """

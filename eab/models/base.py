@@ -1,4 +1,4 @@
-"""What the engine needs from a language model. The tests use a table of probabilities."""
+"""The interface that the engine needs from a language model. Tests use a table of probabilities."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from eab.events.chat import Prompt
 
 
 def refuse_own_memory(model: "LanguageModel") -> None:
-    """Refuse, for a measurement of KV rows, a model that does not keep them alone."""
+    """Refuse a model that keeps anything but KV rows, where only KV rows are measured."""
     own = model.kv_shape.own
     if own is not None:
         kept = "its memory in its own way, without the KV rows that are measured here"
@@ -27,20 +27,20 @@ def refuse_own_memory(model: "LanguageModel") -> None:
 
 
 class Stopped(Exception):
-    """Ends a run, or a forward pass that nobody waits for."""
+    """Ends a run, or a forward pass whose result nobody waits for."""
 
 
 class LanguageModel(Protocol):
-    """A decoder-only model. It is shared between runs, and they never change it."""
+    """A decoder-only model, shared read-only between runs."""
 
     card: ModelCard
     kv_shape: KVShape
-    context: int  # how many positions it can tell apart
+    context: int  # number of positions that it can tell apart
     stop_ids: frozenset[int]  # tokens that end a text
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """Run one forward pass over the tokens of all batches: the logits of the tokens that
-        `logits_indices` selects, batch after batch, (sum of K, V).
+        """Run one forward pass over the tokens of all batches. Return the logits, (sum of K, V), of
+        the tokens that `logits_indices` selects, batch after batch.
 
         Raises:
             Stopped: Nobody waits for any of these batches (see `ForwardBatch.given_up`).
@@ -48,8 +48,8 @@ class LanguageModel(Protocol):
         ...
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        """Token ids of a prompt, or of the messages of a chat. Messages need a chat template; a
-        prompt uses it if the config asks for it.
+        """Token ids of a prompt or of chat messages. Messages need a chat template; a prompt uses
+        it if the config asks for it.
         """
         ...
 

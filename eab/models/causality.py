@@ -1,8 +1,8 @@
-"""What a model asks of its attention, layer by layer.
+"""Records how each layer of a model calls its attention function.
 
-A cache lets each token read the earlier tokens of its own path, and nothing else. Logits that agree
-with those of the plain model show this only within their rounding, which is large in 16 bits. What
-a model asks of its attention function is exact in every data type.
+A cache lets each token read the earlier tokens of its own path, and nothing else. Comparing logits
+with those of the plain model shows this only within rounding error, which is large in 16 bits. The
+arguments of the attention calls are exact in every data type.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,22 +27,22 @@ from eab.models.masks import MaskRule, noting_masks
 from eab.models.rows_as_past import PastRecord, biases_at, place_biases
 
 _record: ContextVar["AttentionRecord | None"] = ContextVar("record", default=None)
-_POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
+_POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so they round alike
 
 
 class AttentionRecord:
-    """What a model asked of its attention function in one forward pass without a cache.
+    """The calls that a model makes to its attention function in one forward pass without a cache.
 
     Args:
-        rules: Of the masks that are made during the pass.
-        context: Up to which length of texts the masks matter.
+        rules: The rules of the masks that are built during the pass.
+        context: The longest text for which the masks matter.
     """
 
     def __init__(self, rules: Sequence[MaskRule] = (), context: int = 1) -> None:
         self._rules, self._context = rules, context
-        self._known: dict[int, Reach | None] = {}  # by the mask's rule
-        self.layers: list[int] = []  # of each call
-        self.attention: list[LayerAttention | None] = []  # of each call; None if no cache serves it
+        self._known: dict[int, Reach | None] = {}  # by the index of the mask's rule
+        self.layers: list[int] = []  # layer index of each call
+        self.attention: list[LayerAttention | None] = []  # per call; None if no cache can serve it
         self._stored: list[tuple[Tensor, Tensor]] = []  # K and V of each call
 
     def add(
@@ -54,7 +54,7 @@ class AttentionRecord:
         mask: Tensor | None,
         arguments: Mapping[str, Any],
     ) -> None:
-        """Note one call."""
+        """Record one call."""
         self.layers.append(int(module.layer_idx))  # type: ignore[arg-type]
         groups = key.shape[1]
         rows = RowShape(groups, key.shape[3], value.shape[3], query.shape[1] // groups)
@@ -70,9 +70,9 @@ class AttentionRecord:
     def _reach(
         self, module: nn.Module, length: int, mask: Tensor | None, arguments: Mapping[str, Any]
     ) -> Reach | None:
-        """The same rules as in transformers' sdpa_attention_forward.
+        """Apply the rules of transformers' sdpa_attention_forward.
 
-        A mask of numbers is added to the scores, so it can also depend on the text.
+        A numeric mask is added to the scores, so it can also depend on the text.
         """
         if arguments.get("position_bias") is not None:
             return None
@@ -89,7 +89,7 @@ class AttentionRecord:
 
 
 def current_record() -> AttentionRecord | None:
-    """What notes the calls of attention, while a model is checked."""
+    """The record to add attention calls to while a model is checked; None otherwise."""
     return _record.get()
 
 
@@ -104,8 +104,8 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
     """The rows that a cache of this model stores, and the attention of each layer.
 
     Raises:
-        ModelError: The layers do not each ask once for an attention that the caches know, or
-            positions do not begin at 0.
+        ModelError: Some layer does not call attention exactly once, or in a way that the caches
+            know, or positions do not start at 0.
     """
     record, plain = note_attention(model, tokens, context)
     if not record.layers:
@@ -134,7 +134,7 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
 def note_attention(
     model: PreTrainedModel, tokens: list[int], context: int
 ) -> tuple[AttentionRecord, Tensor]:
-    """What a pass without a cache asks of attention, and its logits."""
+    """Run a pass without a cache. Return its attention calls and its logits."""
     with noting_masks() as rules:
         record = AttentionRecord(rules, context)
         token = _record.set(record)
@@ -183,13 +183,13 @@ def _refusal(family: str, reason: str) -> ModelError:
 
 
 def _depths(config: Any) -> set[int]:
-    """How many layers the configuration may mean; that of an encoder-decoder has two numbers."""
+    """The layer counts that the configuration may mean; an encoder-decoder has two of them."""
     names = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")
     return {int(getattr(config, name, None) or 0) for name in names} - {0}
 
 
 def shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShape:
-    """The rows of these layers."""
+    """The KV shape for these layers."""
     rows = layers[0].rows
     assert rows is not None
     if rows.key_dim == rows.value_dim and {layer.rows for layer in layers} == {rows}:
@@ -206,7 +206,7 @@ def shape_of(layers: Sequence[LayerAttention], model: PreTrainedModel) -> KVShap
 
 
 def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -> Tensor:
-    """Of a forward pass without a cache, in float32."""
+    """The logits of a forward pass without a cache, in float32."""
     with naming_the_family(model), attention_kernels(model.device):
         ids = torch.tensor([tokens], device=model.device)
         logits: Tensor = model(ids, use_cache=False, **arguments).logits
@@ -216,12 +216,12 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
 
 @contextmanager
 def naming_the_family(model: PreTrainedModel) -> Iterator[None]:
-    """A ModelError for what the model raises, unless memory has run out."""
+    """Turn an error of the model into a ModelError that names its family, except out of memory."""
     try:
         yield
     except ModelError:
         raise
-    except Exception as error:  # of any kernel
+    except Exception as error:  # any kernel may raise
         if is_out_of_memory(error):
             raise
         raise ModelError(
@@ -231,7 +231,7 @@ def naming_the_family(model: PreTrainedModel) -> Iterator[None]:
 
 
 def check_not_nan(logits: Tensor, model: PreTrainedModel) -> None:
-    """Raise ModelError for logits that are not numbers."""
+    """Raise ModelError if any logit is NaN."""
     if logits.isnan().any():
         raise ModelError(
             f"the model family {model.config.get_text_config().model_type!r} computes NaN logits "

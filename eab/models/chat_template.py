@@ -1,8 +1,8 @@
-"""A chat template is an untrusted program: it is rendered within limits of time and size.
+"""Renders chat templates, which are untrusted programs, within limits of time and size.
 
-transformers renders templates in a sandbox, which protects the machine, but lets them loop forever.
-Here the same environment also limits the time, the characters that come out, and what its operators
-and functions make on the way.
+transformers renders templates in a sandbox, which protects the machine but lets them loop forever.
+The same environment is used here, with limits on the time, on the characters of the output, and on
+what its operators and functions produce on the way.
 """
 
 import operator
@@ -21,15 +21,15 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from eab.settings import MAX_TEXT
 
-MOST_CHARACTERS: Final = 4 * MAX_TEXT  # that a template may make of a chat
-MOST_SECONDS = 3.0  # of computing
+MOST_CHARACTERS: Final = 4 * MAX_TEXT  # of a rendered chat
+MOST_SECONDS = 3.0  # of CPU time
 _TOO_MANY: Final = f"its output has more than {MOST_CHARACTERS:,} characters"
-_MOST_BITS: Final = 4096  # of a power
+_MOST_BITS: Final = 4096  # in the result of a power
 _END: Final = "END_OF_THE_LAST_MESSAGE "  # the space at the end tells whether a template strips
 
 
 class TemplateTooLarge(Exception):
-    """A template takes too long, or makes too much."""
+    """A template takes too long or produces too much."""
 
 
 def render(
@@ -37,14 +37,14 @@ def render(
     messages: Sequence[Mapping[str, str]],
     variables: Mapping[str, Any],
 ) -> str:
-    """The text of a chat, the same as from `apply_chat_template` of transformers.
+    """The text of a chat, identical to that of transformers' `apply_chat_template`.
 
-    A last message of the assistant is left open, to be continued; after any other message, the
-    assistant begins.
+    If the last message is the assistant's, it is left open to be continued. After any other
+    message, the assistant's turn is started.
 
     Raises:
-        TemplateTooLarge: It takes more than MOST_SECONDS, or makes more than MOST_CHARACTERS.
-        Exception: What the template raises.
+        TemplateTooLarge: It takes more than MOST_SECONDS, or produces more than MOST_CHARACTERS.
+        Exception: Whatever the template raises.
     """
     open_ended = messages[-1]["role"] == "assistant"
     chat = [dict(message) for message in messages]
@@ -58,7 +58,7 @@ def render(
 
 
 def _before_end(text: str, content: str) -> str:
-    """The text up to the mark after the last message; ValueError if the message is not in it."""
+    """The text before the end marker of the last message; ValueError if the message is missing."""
     place = text.rfind(_END.strip())
     if place < 0 or content.strip() not in text:
         raise ValueError("the last message is not in the output of the template")
@@ -79,9 +79,9 @@ def _joined(pieces: Iterator[str]) -> str:
 
 @lru_cache(maxsize=16)
 def _compiled(template: str) -> Template:
-    """The template in the environment of transformers, with bounded operators."""
+    """The template, compiled in transformers' environment with bounded operators."""
     environment: SandboxedEnvironment = _compile_jinja_template("").environment.overlay()
-    environment.intercepted_binops = frozenset(("*", "**"))  # nor are these computed beforehand
+    environment.intercepted_binops = frozenset(("*", "**"))  # these are not constant-folded either
     environment.binop_table = environment.binop_table | {"*": _times, "**": _power}
     return environment.from_string(template)
 
@@ -102,11 +102,11 @@ def _power(base: Any, exponent: Any) -> Any:
 
 @contextmanager
 def _deadline() -> Iterator[None]:
-    """Raise TemplateTooLarge in the block when it has computed for MOST_SECONDS, or a function
+    """Raise TemplateTooLarge in the block once it has computed for MOST_SECONDS, or when a function
     returns more than MOST_CHARACTERS.
 
-    It is called at every line of Python, and a template is compiled to Python, so it sees every
-    loop. One call of a built-in function, such as a join, is not interrupted.
+    Python calls the trace function for every line. A template is compiled to Python, so every loop
+    is seen. A single call of a built-in function, such as a join, is not interrupted.
     """
     end = time.thread_time() + MOST_SECONDS
 

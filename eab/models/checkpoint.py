@@ -1,4 +1,4 @@
-"""Whether a checkpoint is complete: all weights of its model, and only safetensors."""
+"""Checks that a checkpoint is complete: it has all weights of its model, only in safetensors."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from eab.formatting import counted, quoted
 
 _INDEX: Final = "model.safetensors.index.json"
 _IN_LAYER: Final = re.compile(r"(?P<layers>.*?)\.(?P<layer>\d+)\.")
-# Masks and frequencies that older versions saved, and every version computes
+# Masks and frequencies that older versions saved and that every version computes itself
 _TABLE: Final = re.compile(
     r"(inv_freq|masked_bias|causal_mask|position_ids|(attn|attention)\.bias)$"
 )
 
 
 def refuse_other_shards(folder: str) -> None:
-    """Refuse a folder whose index names files that are not safetensors of this folder.
+    """Refuse a folder whose index names files other than safetensors in the same folder.
 
     transformers would read any file that the index names.
     """
@@ -40,8 +40,8 @@ def refuse_other_shards(folder: str) -> None:
 
 
 def refuse_missing_weights(name: str, info: Mapping[str, Any]) -> None:
-    """Refuse a model some of whose weights are not in its checkpoint; they would be random. `info`
-    is the `output_loading_info` of transformers.
+    """Refuse a model if weights are missing from its checkpoint; they would be random. `info` is
+    transformers' `output_loading_info`.
     """
     missing = sorted(info["missing_keys"])
     if missing:
@@ -52,8 +52,8 @@ def refuse_missing_weights(name: str, info: Mapping[str, Any]) -> None:
 
 
 def refuse_other_shapes(name: str, info: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint with weights of other shapes than its configuration says. `info` as in
-    `refuse_missing_weights`.
+    """Refuse a checkpoint whose weights do not have the shapes that its configuration says. `info`
+    as in `refuse_missing_weights`.
     """
     others = sorted(info["mismatched_keys"])
     if others:
@@ -68,14 +68,15 @@ def refuse_other_shapes(name: str, info: Mapping[str, Any]) -> None:
 def refuse_further_weights(
     name: str, info: Mapping[str, Any], weights: Collection[str], more_layers: int = 0
 ) -> None:
-    """Refuse a checkpoint with weights inside the layers or modules of its model that the model has
-    no place for, such as those of a further layer. transformers would leave them out. What stands
-    beside the model, such as the part for images of a larger one, may be left out.
+    """Refuse a checkpoint if it has weights inside the model's own layers or modules for which the
+    model has no place, such as those of an extra layer. transformers would silently drop them.
+    Parts next to the model, such as the vision part of a larger model, may be left out.
 
     Args:
         info: As in `refuse_missing_weights`.
-        weights: The names of the model's own.
-        more_layers: That may follow the model's own, for other purposes than to generate.
+        weights: The names of the model's weights.
+        more_layers: Extra layers that may follow the model's own, for purposes other than
+            generation.
     """
     in_layers = [found for weight in weights if (found := _IN_LAYER.match(weight))]
     depths: dict[str, int] = {}

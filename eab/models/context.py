@@ -1,7 +1,7 @@
-"""How many positions a model reads as it was trained, and where it begins to read them otherwise.
+"""How many positions a model supports, and at which length it changes its rotary factors.
 
 With the rotary embedding `longrope`, transformers rotates all positions of a text by other factors
-once it is longer than the original length, so that the K of earlier tokens change.
+once the text is longer than the original length. This changes the K of earlier tokens.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ _long: ContextVar[bool] = ContextVar("long", default=False)
 
 
 def full_context(config: Any) -> int:
-    """Positions that a model was trained for."""
+    """Number of positions that a model was trained for."""
     names = ("max_position_embeddings", "max_seq_len")
     return min(int(getattr(config, name, None) or 2**20) for name in names)
 
 
 def own_context(config: Any) -> int:
-    """Positions that a model with its own memory can tell apart: its memory cannot turn to other
-    factors.
+    """Number of positions that a model with its own memory can tell apart. Its memory cannot switch
+    to other rotary factors.
     """
     trained = int(getattr(config, "max_position_embeddings", None) or 2**20)
     return min(trained, original_length(config) or trained, 2**20)
 
 
 def original_length(config: Any) -> int:
-    """The longest text that is read with the first factors; 0 if there are no others."""
+    """The longest text that is read with the first rotary factors; 0 if there are no others."""
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
     long = [kind for kind in kinds if kind.get("rope_type") == "longrope"]
@@ -38,10 +38,10 @@ def original_length(config: Any) -> int:
 
 
 def let_read_long_texts(model: nn.Module, original: int) -> bool:
-    """Prepare a model for `reading_long_texts`; False if it has no embedding that can be told.
+    """Prepare a model for `reading_long_texts`; False if it has no embedding that can be switched.
 
-    transformers chooses by the largest position of a pass, so an embedding is asked for one
-    position more, beyond the original length.
+    transformers chooses the factors by the largest position of a pass. So the embedding gets one
+    extra position, beyond the original length.
     """
 
     def with_one_beyond(_: nn.Module, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ def let_read_long_texts(model: nn.Module, original: int) -> bool:
 
 @contextmanager
 def reading_long_texts(whether: bool = True) -> Iterator[None]:
-    """Within it, positions are rotated as in texts beyond the original length."""
+    """Rotate positions as in texts beyond the original length while in the block."""
     token = _long.set(whether)
     try:
         yield

@@ -1,8 +1,8 @@
 """CUDA graphs for decode batches: a GPU runs a small pass faster than the CPU launches its kernels.
 
 A batch in static buffers (eab.caches.static_buffers) reads and writes the same memory until its
-cache grows. So its forward pass is captured once as a CUDA graph, which is replayed as a whole on
-the numbers of the next batch.
+cache grows. So its forward pass is captured once as a CUDA graph, which is then replayed as a whole
+with the values of the next batch.
 """
 
 import logging
@@ -21,35 +21,35 @@ from eab.caches.base import ForwardBatch
 from eab.caches.static_buffers import BufferEpoch, StaticBuffers
 
 Forward: TypeAlias = Callable[[ForwardBatch], Tensor]  # one forward pass -> logits
-# The same forward pass on what the buffers hold now; always returns the same tensor
+# The same forward pass on the current content of the buffers; always returns the same tensor
 Replay: TypeAlias = Callable[[], Tensor]
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Replay]
-STREAMS: Final = 16  # per device: how many caches can have CUDA graphs at the same time
-MAX_FAILURES: Final = 3  # of a model, before no more graphs are captured
-# Of replayed logits, relative to the largest; narrower dtypes have a wider tolerance.
+STREAMS: Final = 16  # per device: the number of caches that can have CUDA graphs at the same time
+MAX_FAILURES: Final = 3  # of a model, after which no more graphs are captured
+# Tolerance for replayed logits, relative to the largest one; narrower dtypes get a wider one.
 TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 
 class CudaGraphRunner:
-    """Runs the batches of one model; those in static buffers are captured and replayed.
+    """Runs the batches of one model, capturing and replaying those in static buffers.
 
-    No graph of a run is captured until replays on new numbers have been verified against the
-    uncaptured model. Also, the first replay of each graph must agree with its own forward pass.
-    After a failure the forward pass runs uncaptured, and the reason is logged.
+    No graph of a run is captured until replays on new values have been verified against the
+    uncaptured model. The first replay of each graph must also agree with its own forward pass.
+    After a failure, the forward pass runs uncaptured, and the reason is logged.
     """
 
     def __init__(
         self, new_capture: Callable[[], Capture | None], verify: Callable[[], bool]
     ) -> None:
-        """Make a runner without graphs; `new_capture` gives None while no stream is free."""
+        """Make a runner without graphs; `new_capture` returns None while no stream is free."""
         self._new_capture, self._verify = new_capture, verify
         self._captures = WeakKeyDictionary[BufferEpoch, Capture | None]()
         self._replays = WeakKeyDictionary[StaticBuffers, Replay]()
         self._verified, self._replay_count, self._failures = False, 0, 0
 
     def run(self, batch: ForwardBatch, forward: Forward) -> Tensor:
-        """Replay the graph of the batch if there is one; otherwise run it, and capture it if
-        possible: logits, (K, V), which later forward passes do not overwrite.
+        """Replay the graph of the batch if there is one; otherwise run the batch, and capture it if
+        possible. Return the logits, (K, V), which later forward passes do not overwrite.
         """
         buffers = batch.static_buffers
         if buffers is None:
@@ -62,7 +62,7 @@ class CudaGraphRunner:
             capture = self._capture_for(buffers.epoch)
             if capture is not None:
                 self._replays[buffers] = _checked(capture(lambda: forward(batch)), logits)
-        except Exception as error:  # code of the model that cannot be captured, or no GPU memory
+        except Exception as error:  # the model's code cannot be captured, or no GPU memory
             self._discard(buffers.epoch)
             self._note_failure(str(error))
         return logits
@@ -77,7 +77,7 @@ class CudaGraphRunner:
     def _is_verified(self) -> bool:
         if self._verified:
             return True
-        # Set during the verification, because it captures graphs, too.
+        # Set during verification, because verification captures graphs, too.
         self._verified, before, agrees = True, self._replay_count, False
         try:
             agrees = self._verify() and self._replay_count > before
@@ -102,7 +102,7 @@ class CudaGraphRunner:
 
 
 def _checked(replay: Replay, logits: Tensor) -> Replay:
-    """The replay, if it gives these logits."""
+    """Return the replay if it gives these logits; raise RuntimeError otherwise."""
     if not torch.allclose(replay(), logits, rtol=0.0, atol=_tolerance(logits), equal_nan=True):
         raise RuntimeError("a replay disagrees with its forward pass")
     return replay
@@ -147,7 +147,7 @@ class GraphCapture:
                     try:
                         logits = forward()
                     except BaseException:
-                        # Its own error, that the capture is incomplete, would hide the reason.
+                        # capture_end's own error, an incomplete capture, would hide the reason.
                         with suppress(RuntimeError):
                             graph.capture_end()
                         raise

@@ -1,6 +1,6 @@
-"""Whether two texts mean the same, by a model of natural language inference (NLI).
+"""Decides whether two texts mean the same, with a model of natural language inference (NLI).
 
-As in semantic entropy (Kuhn et al., 2023; Farquhar et al., 2024): two answers are the same if each
+As in semantic entropy (Kuhn et al., 2023; Farquhar et al., 2024), two answers are the same if each
 entails the other, given the question.
 """
 
@@ -21,7 +21,7 @@ ENTAILMENT: Final = "entailment"
 class Entailment:
     """A rule of `eab.analysis.same_answer`: texts that entail each other are the same.
 
-    The question precedes both texts. Each pair is read once in each direction and remembered.
+    The question is put before both texts. Each pair is read once in each direction and remembered.
     Entailment is not transitive, so a text joins the first group whose first text is the same.
     """
 

@@ -1,4 +1,4 @@
-"""Model families that the caches cannot serve, as their configuration shows."""
+"""Refuses model families that the caches cannot serve, judging by the configuration."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from eab.errors import ModelError
 
 ADVICE: Final = "Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
-# Kinds of layers in the words of transformers, and in ours
+# Layer types: transformers' names and plain names
 _IN_WORDS: Final = {
     "linear_attention": "recurrent layers",
     "conv": "convolutions",
@@ -17,7 +17,7 @@ _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention
 
 
 def refuse_without_text(model: PreTrainedModel) -> None:
-    """Refuse models that do not generate text, or not as a decoder alone."""
+    """Refuse models that do not generate text or are not decoder-only."""
     config, reason = model.config.get_text_config(), None
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"
@@ -30,7 +30,7 @@ def refuse_without_text(model: PreTrainedModel) -> None:
 
 
 def refuse_by_config(model: PreTrainedModel) -> None:
-    """Refuse model families that a cache of K and V rows under a mask cannot serve."""
+    """Refuse model families that a cache of masked K and V rows cannot serve."""
     refuse_without_text(model)
     config = model.config.get_text_config()
     if others := set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES:
@@ -41,8 +41,8 @@ def refuse_by_config(model: PreTrainedModel) -> None:
 
 
 def impossible_window(config: PreTrainedConfig) -> str:
-    """What to say of a window without tokens; empty if there is none. Asked for once a model has
-    failed, because in some families 0 means no window.
+    """An error text for an attention window without tokens; empty if there is no such window. Only
+    used after a model has failed, because 0 means no window in some families.
     """
     for name in ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"):
         size = getattr(config, name, None)
@@ -55,7 +55,7 @@ def impossible_window(config: PreTrainedConfig) -> str:
 
 
 def refuse_uneven_layers(config: PreTrainedConfig) -> None:
-    """Refuse a configuration in which single layers have settings of their own, as in Gemma 4."""
+    """Refuse a configuration in which some layers have settings of their own, as in Gemma 4."""
     if config.is_heterogeneous:
         raise ModelError(
             f"the model family {config.model_type!r} has layers that differ, for example in the "

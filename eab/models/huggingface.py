@@ -1,8 +1,8 @@
-"""A decoder-only transformers model, driven through the caches of this project.
+"""A decoder-only transformers model that runs on the caches of this project.
 
-Our attention function is registered with transformers' AttentionInterface. It finds the batches of
-the forward pass (see eab.models.passing); their caches store the new K and V and compute attention.
-Outside of such a pass the function is transformers' own, so the model stays usable elsewhere.
+Our attention function is registered with transformers' AttentionInterface. It looks up the batches
+of the current forward pass (see eab.models.passing). Their caches store the new K and V and compute
+attention. Outside such a pass, the function is transformers' own, so the model stays usable.
 """
 
 import weakref
@@ -54,12 +54,12 @@ from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 
 ATTENTION = "eab_cache"
-MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads beyond these
+MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads past shorter windows
 _NO_LIMIT: Final = 2**40
 
 
 class HuggingFaceModel(TransformersModel):
-    """A LanguageModel of transformers whose attention reads KV rows from our caches."""
+    """A transformers LanguageModel whose attention reads KV rows from our caches."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class HuggingFaceModel(TransformersModel):
             switches, context = False, original
         super().__init__(model, tokenizer, name, context, stored)
         self._parameters = signature(model.forward).parameters
-        # Whether it computes logits only where they are wanted
+        # Whether the model can compute logits only for selected tokens
         self._keeps_logits = "logits_to_keep" in self._parameters
-        # Whether it counts positions from what transformers' cache holds
+        # Whether the model derives positions from the length of transformers' cache
         self._counts_from_past = bool(getattr(text_config, "attn_temperature_tuning", False))
         self._graph_runner: CudaGraphRunner | None = None
-        self._plain_last = torch.empty(0)  # logits at the end of the text to check, without a cache
+        self._plain_last = torch.empty(0)  # last logits of the check text, without a cache
         before = model.config._attn_implementation
         use_attention(model, ATTENTION)
         try:
@@ -147,7 +147,7 @@ class HuggingFaceModel(TransformersModel):
 
     @property
     def _no_mask(self) -> Tensor:
-        """Has four dimensions, so that transformers does not build a mask."""
+        """A mask with four dimensions, so that transformers does not build one."""
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
 
     def _make_graph_runner(self) -> CudaGraphRunner:
@@ -159,11 +159,11 @@ class HuggingFaceModel(TransformersModel):
         )
 
     def _replays_agree(self) -> bool:
-        """Whether replayed CUDA graphs compute the same as plain SDPA."""
+        """Whether replayed CUDA graphs give the same logits as plain SDPA."""
         return self._cache_error(padded=True) < self._max_error
 
     def _check_against_plain_forward(self) -> None:
-        """Compare logits through our cache with those of plain SDPA."""
+        """Compare the logits that our cache gives with those of plain SDPA."""
         if not (error := self._cache_error()) < self._max_error:
             if not self._counts_from_past and "past_key_values" in self._parameters:
                 self._counts_from_past = True
@@ -175,7 +175,7 @@ class HuggingFaceModel(TransformersModel):
 
     @torch.inference_mode()
     def _check_long_texts(self, implementation: str) -> None:
-        """Compare the beginning of a text that has a last token beyond the original length."""
+        """Check the logits before a last token whose position is beyond the original length."""
         tokens, original = self._tokens_to_check, self.kv_shape.rope_switch
         tokens = tokens[:original]
         ids = torch.tensor([[*tokens, 0]], device=self.kv_shape.device)
@@ -195,7 +195,7 @@ class HuggingFaceModel(TransformersModel):
 
     @property
     def _tokens_to_check(self) -> list[int]:
-        """Of a text that is longer than a short window."""
+        """The check text, longer than any short window."""
         reaches = (kind.reach for kind in self.kv_shape.mask_kinds)
         limits = {limit for reach in reaches for limit in (reach.window, reach.chunk)}
         short = max((limit for limit in limits if limit <= MAX_LIMIT_TO_CHECK), default=0)
@@ -204,7 +204,7 @@ class HuggingFaceModel(TransformersModel):
 
     @torch.inference_mode()
     def _logits_without_cache(self, implementation: str) -> Tensor:
-        """The last logits of the text to check, with an attention of transformers."""
+        """The last logits of the check text, with an attention implementation of transformers."""
         use_attention(self._model, implementation)
         ids = torch.tensor([self._tokens_to_check], device=self.kv_shape.device)
         with attention_kernels(self.kv_shape.device):
@@ -214,8 +214,9 @@ class HuggingFaceModel(TransformersModel):
 
     @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:
-        """The relative error of the last logits of a text that our cache processes in parts; its
-        end token by token if `padded`, in batches of fixed shape, as CUDA graphs if possible.
+        """The relative error of the last logits when our cache reads the check text in parts. If
+        `padded`, its end is read token by token in batches of fixed shape, as CUDA graphs if
+        possible.
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
@@ -228,7 +229,7 @@ class HuggingFaceModel(TransformersModel):
         return _difference(outputs[-1][-1], self._plain_last)
 
     def _scrambled(self, cache: TreeCache, tokens: list[int]) -> Tensor:
-        """The last logits, where rows are not in the order of positions."""
+        """The last logits when the rows are not in the order of the positions."""
         first, middle, last = tokens[:3], tokens[3:-3], tokens[-3:]
         self.forward([cache.prepare([0], [first])])
         cache.fork(0, [1, 2])
@@ -238,7 +239,7 @@ class HuggingFaceModel(TransformersModel):
 
 
 def _difference(logits: Tensor, plain: Tensor) -> float:
-    """Relative, from those of the plain model."""
+    """The largest error relative to the plain model's logits."""
     error: float = (logits.float() - plain).abs().max().item() / max(1.0, plain.abs().max().item())
     return error
 
@@ -256,9 +257,9 @@ def cache_attention(
     """Attention function for transformers.
 
     Args:
-        query: (1, H, T, D). Of B texts of equal length, (B, H, T, D), in a hybrid model.
-        key, value: Of the new tokens, (1, G, T, D), or (B, G, T, D).
-        attention_mask: Used only outside of a forward pass of this project.
+        query: (1, H, T, D). In a hybrid model, (B, H, T, D) for B texts of equal length.
+        key, value: Those of the new tokens, (1, G, T, D) or (B, G, T, D).
+        attention_mask: Used only outside this project's forward passes.
         scaling: Factor of the scores; by default 1 / sqrt(D).
 
     Returns:
@@ -279,12 +280,12 @@ def cache_attention(
         together = batches[0].cache.attend(layer, query, key, value, scale)
         return together.contiguous(), None  # some families take a view of it
     lengths, texts = [len(batch.ids) for batch in batches], len(query)
-    if texts > 1:  # one text after the other, as the cache has them
+    if texts > 1:  # texts in sequence, as in the cache
         parts = (query, key, value)
         query, key, value = (part.transpose(0, 1).flatten(1, 2)[None] for part in parts)
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
     of_runs = zip(batches, *tensors, strict=True)
-    # Run by run: one call for all would have to stack their K and V in every layer.
+    # Run by run: a single call would have to stack the K and V of all runs in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in of_runs]
     together = torch.cat(outputs, dim=1)
     return together.reshape(texts, -1, *together.shape[2:]).contiguous(), None
@@ -295,14 +296,14 @@ AttentionMaskInterface.register(ATTENTION, cache_mask)
 
 
 def layer_rows(shape: KVShape) -> tuple[LayerRow, ...]:
-    """What each layer stores, for the card of a model; nothing if the other numbers say it."""
+    """What each layer stores, for the model card; empty if the card's other numbers imply it."""
     if all(layer.rows is None and layer.source < 0 for layer in shape.attention):
         return ()
     return tuple(LayerRow(row.kv_heads, row.key_dim, row.value_dim) for row in shape.stored)
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
-    """What a KV row of a model with this configuration holds; ModelError if its layers differ."""
+    """The KV shape of a model with this configuration; ModelError if its layers differ."""
     config = model_config.get_text_config()
     refuse_uneven_layers(config)
     heads = config.num_attention_heads

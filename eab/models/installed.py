@@ -1,4 +1,4 @@
-"""What models can be opened on this machine without a download. Imports no torch."""
+"""Lists the models that can be opened on this machine without a download. Imports no torch."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from eab.models.sources import EMBEDDED, find_source, is_gguf, parts_of_gguf, we
 
 _LM_STUDIO: Final = (".lmstudio/models", ".cache/lm-studio/models")
 _HUB: Final = "Hugging Face Hub"
-_MOST: Final = 500  # models of one program
+_MOST: Final = 500  # models per program
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class InstalledModel:
 
     name: str
     bytes: int
-    keeper: str  # who keeps it: this project, or another program
+    keeper: str  # what stores it: this project or another program
 
 
 def installed_models() -> list[InstalledModel]:
-    """What this project, Ollama, LM Studio and the Hub's cache have here."""
+    """The models that this project, Ollama, LM Studio and the Hub's cache have on this machine."""
     ours = [_of_this_project(name) for name in (EMBEDDED, *PACKAGED) if _is_here(name)]
     return [*ours, *_of_ollama(), *_of_lm_studio(), *_of_the_hub()]
 
@@ -51,13 +51,13 @@ def _of_ollama() -> Iterator[InstalledModel]:
 
 
 def _of_lm_studio() -> Iterator[InstalledModel]:
-    """Files of GGUF, two folders deep: PUBLISHER/MODEL/FILE.gguf."""
+    """GGUF files two folders deep: PUBLISHER/MODEL/FILE.gguf."""
     for folder in (Path.home() / place for place in _LM_STUDIO):
         yield from _gguf_models(sorted(folder.glob("*/*/*.gguf")), "LM Studio")
 
 
 def _gguf_models(files: Sequence[Path], keeper: str) -> Iterator[InstalledModel]:
-    """The models in these files; a split one counts once, and parts for images are left out."""
+    """The models in these files. A split model counts once; vision parts are left out."""
     for file in files[:_MOST]:
         first = "-of-" not in file.name or "-00001-of-" in file.name
         if first and is_gguf(str(file)) and not file.name.startswith("mmproj"):
@@ -65,7 +65,7 @@ def _gguf_models(files: Sequence[Path], keeper: str) -> Iterator[InstalledModel]
 
 
 def _of_the_hub() -> Iterator[InstalledModel]:
-    """Models of the Hub's cache that have weights in safetensors, and the GGUF files there."""
+    """Models in the Hub's cache that have safetensors weights, and its GGUF files."""
     with suppress(CacheNotFound, OSError, ValueError):
         for repo in sorted(scan_cache_dir().repos, key=lambda repo: repo.repo_id)[:_MOST]:
             files = [file.file_path for revision in repo.revisions for file in revision.files]
@@ -79,6 +79,6 @@ def _of_the_hub() -> Iterator[InstalledModel]:
 def _size(files: list[Path]) -> int:
     size = 0
     for file in files:
-        with suppress(OSError):  # it may vanish meanwhile
+        with suppress(OSError):  # it may have been deleted
             size += os.path.getsize(file)
     return size

@@ -1,7 +1,7 @@
-"""Which layout was the fastest, remembered between programs: a small JSON file.
+"""Remembers the fastest layout across program runs, in a small JSON file.
 
-The environment variable EAB_LAYOUTS names the file, or is `off`. The file only saves time: a file
-that cannot be read or written counts as missing.
+The environment variable EAB_LAYOUTS is the path of the file, or `off`. The file only saves time: if
+it cannot be read or written, it is treated as missing.
 """
 
 import json
@@ -17,12 +17,12 @@ OFF: Final = "off"
 
 
 def recall(case: str) -> str:
-    """The layout that was remembered for this machine and these shapes; empty if none was."""
+    """The layout remembered for this machine and these shapes; empty if there is none."""
     return _read().get(case, "")
 
 
 def remember(case: str, layout: str) -> None:
-    """Remember the layout; the file is replaced as a whole."""
+    """Store the layout; the file is replaced as a whole."""
     path = _path()
     if path is None:
         return

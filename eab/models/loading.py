@@ -1,4 +1,4 @@
-"""Load a model by its name: `embedded`, `smollm2`, a folder, a GGUF file, or a Hub id.
+"""Loads a model by name: `embedded`, `smollm2`, a folder, a GGUF file, or a Hub id.
 
 Only weights in safetensors and GGUF are loaded, and no code from the Hub is run.
 """
@@ -35,9 +35,9 @@ DTYPES: Final = {
 }
 
 
-_REPORTS: Final = "transformers.modeling_utils"  # the logger of transformers' reports on loading
-# transformers changes classes and defaults of torch while it loads: for two threads at a time,
-# weights seem to be missing (transformers 5.23).
+_REPORTS: Final = "transformers.modeling_utils"  # the logger of transformers' load reports
+# transformers changes classes and torch defaults while it loads. If two threads load at the same
+# time, weights seem to be missing (transformers 5.23).
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
@@ -51,19 +51,19 @@ def load_model(
     """Load a model and its tokenizer.
 
     Args:
-        name: `embedded`, `embedded-draft`, a model in a package such as `smollm2`, a folder, a GGUF
+        name: `embedded`, `embedded-draft`, a packaged model such as `smollm2`, a folder, a GGUF
             file, `ollama:` and a name, or a Hub id.
-        device: A device of PyTorch; `auto` chooses CUDA if there is one.
-        dtype: A name in `DTYPES`; `auto` is float32 on the CPU, and bfloat16 on CUDA, or float16
-            where the GPU has no bfloat16.
+        device: A PyTorch device; `auto` chooses CUDA if available.
+        dtype: A name in `DTYPES`; `auto` is float32 on the CPU, and bfloat16 on CUDA, or float16 if
+            the GPU lacks bfloat16.
         weights: The format of the weights, a name in `eab.weight_formats.WEIGHT_FORMATS`. It
             changes the tokens.
-        layout: The layout of weights that are as loaded, a name in `eab.weight_formats.LAYOUTS`;
-            `auto` chooses the fastest.
+        layout: The layout of as-loaded weights, a name in `eab.weight_formats.LAYOUTS`; `auto`
+            chooses the fastest.
 
     Raises:
-        ModelError: Says what is missing: the folder, the network, safetensors, support for the
-            model family, or for the weights on this machine.
+        ModelError: Says what is missing: the folder, the network, safetensors, or support for the
+            model family or for the weights on this machine.
     """
     check_names(weights, layout)
     target = _device(device)
@@ -79,14 +79,14 @@ def load_model(
         if not is_out_of_memory(error):
             raise ModelError(_explain(name, source, error)) from error
         full = target if isinstance(error, torch.OutOfMemoryError) else CPU
-    # Outside the handler, whose error would keep the model in memory.
+    # Raised outside the handler, because the handled error would keep the model in memory.
     raise ModelError(_does_not_fit(name, full, free[full]))
 
 
 def _loaded(
     name: str, source: Source, dtype: torch.dtype, target: torch.device, weights: str, layout: str
 ) -> TransformersModel:
-    """Load from `source`. Only this frame holds the model."""
+    """Load from `source`. No other frame holds a reference to the model."""
     holds_all = target if weights == AS_LOADED else CPU
     tokenizer, model = _load(name, source, dtype, holds_all)
     model, stored = _placed(model, target, weights, layout, mapped=source.kind != "gguf")
@@ -94,8 +94,8 @@ def _loaded(
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
-    """Load what is known of a model without its weights: tokenizer, configuration, and its
-    generation config, None if it has none. ModelError if something is missing.
+    """Load a model's tokenizer, configuration and generation config (None if it has none) without
+    its weights. ModelError if something is missing.
     """
     source = find_source(name)
     try:
@@ -110,7 +110,7 @@ def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig
 def _load(
     name: str, source: Source, dtype: torch.dtype, holds_all: torch.device
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer, and the model on the CPU; `holds_all` is the device that will hold all of it
+    """The tokenizer, and the model on the CPU. `holds_all` is the device that will hold all weights
     as loaded.
     """
     with _ONE_AT_A_TIME, _quiet_transformers():
@@ -120,8 +120,8 @@ def _load(
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without its progress bar of weights (downloads keep theirs), and without its table of weights
-    that do not fit: what matters of these is an error of ours.
+    """Hide transformers' progress bar for weights (downloads keep theirs) and its table of weights
+    that do not fit. Where these matter, we raise an error of our own.
     """
     bars, log = progress.is_progress_bar_enabled(), progress.get_logger(_REPORTS)
     no_report = _NoReport()
@@ -143,9 +143,9 @@ class _NoReport(Filter):
 def _placed(
     model: Any, target: torch.device, weights: str, layout: str, mapped: bool
 ) -> tuple[Any, StoredWeights]:
-    """Move the model to the device and store its weights; `mapped` ones are pages of a file.
+    """Move the model to the device and store its weights. If `mapped`, they are pages of a file.
 
-    Weights that are quantized move one by one, so that the device never holds all of them as
+    Weights to be quantized are moved one by one, so that the device never holds all of them as
     loaded. The libraries of quantized checkpoints place their tensors themselves.
     """
     if quantized_by(model):
@@ -160,11 +160,11 @@ def _placed(
 
 
 def _apart_from_file(model: Any) -> Any:
-    """Copy the weights that are pages of the file: if it was written again while the model is in
-    use, they would change, and if it became shorter, the process would be killed (SIGBUS).
+    """Copy weights that are pages of the file. If the file were rewritten while the model is in
+    use, they would change; if it were truncated, the process would be killed (SIGBUS).
     """
     for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.device.type == "cpu" and not tensor.is_mkldnn:  # those are made of copies
+        if tensor.device.type == "cpu" and not tensor.is_mkldnn:  # mkldnn tensors are copies
             tensor.data = tensor.data.clone()
     return model
 
@@ -216,7 +216,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _does_not_fit(name: str, full: torch.device, free: int) -> str:
-    """What to do when this device had no room, with so many bytes free before."""
+    """The error text for a device that had no room, with `free` bytes available before loading."""
     where = "this machine" if full == CPU else f"the device {full}"
     return (
         f"the model {quoted(name)} does not fit into the memory of {where}: {human_bytes(free)} of "

@@ -1,4 +1,4 @@
-"""The machine: its name in one line, its memory, and which errors say that memory has run out."""
+"""The machine: its one-line description, its memory, and which errors mean out of memory."""
 
 import os
 import platform
@@ -13,13 +13,13 @@ from eab.formatting import counted
 
 CPU: Final = torch.device("cpu")
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-# No library has one class for all of its errors: those of the CPU allocator; of CUDA, where pinned
-# memory has an error of its own; of cuBLAS.
+# No library has a single class for these errors: they come from the CPU allocator, from CUDA (with
+# an error of its own for pinned memory) and from cuBLAS.
 _OUT_OF_MEMORY: Final = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def describe_machine(device: str = "cpu") -> str:
-    """The processor with its threads, the GPU if the device is one, and the version of PyTorch."""
+    """The processor and its threads, the GPU if the device is one, and the PyTorch version."""
     threads = counted(torch.get_num_threads(), "thread")
     cores = counted(os.cpu_count() or 1, "core")
     names = [f"{_processor()}, {threads} on {cores}", f"torch {torch.__version__}"]
@@ -36,9 +36,9 @@ def _processor() -> str:
 
 
 def free_memory(device: torch.device = CPU) -> int:
-    """Bytes of memory that are free now, in a container below its limit, or on this GPU."""
+    """Bytes of free memory: of this GPU, or of the machine within the container's limit."""
     if device.type == "cuda":
-        # PyTorch keeps freed memory for itself.
+        # PyTorch holds on to freed memory.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     held = psutil.Process().memory_info().rss
@@ -46,14 +46,14 @@ def free_memory(device: torch.device = CPU) -> int:
 
 
 def total_memory(device: torch.device = CPU) -> int:
-    """Bytes of memory of this machine, of this container, or of this GPU."""
+    """Bytes of memory of this machine or container, or of this GPU."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     return min(psutil.virtual_memory().total, _container_limit())
 
 
 def _container_limit() -> int:
-    """Bytes, from the control group of version 2 or 1; a huge number if there is no limit."""
+    """Bytes, from cgroup version 2 or 1; a huge number if there is no limit."""
     for name in _LIMITS:
         try:
             words = Path(name).read_text(encoding="ascii").strip()
@@ -64,7 +64,7 @@ def _container_limit() -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory of the machine, or of its GPU, was too small."""
+    """Whether the error means that the machine or its GPU ran out of memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     words = str(error)

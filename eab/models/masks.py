@@ -1,7 +1,7 @@
-"""Which tokens a token reads, as the masks of a model show.
+"""Which earlier tokens each token attends to, according to the model's masks.
 
-transformers makes a mask from a function of two positions. While a model is checked, we note this
-function, so that its mask is known for every length, without a pass over a long text.
+transformers builds a mask from a function of two positions. While a model is checked, this function
+is recorded. So the mask is known for every length, without a pass over a long text.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,25 +17,25 @@ from transformers.masking_utils import sdpa_mask
 
 from eab.caches.layers import EVERYTHING, Reach
 
-MAX_POSITION: Final = 2**17  # where a longer context is not looked at any more
-_NUMBER_OF_PROBES: Final = 16  # positions, beside those next to the limits
+MAX_POSITION: Final = 2**17  # longer contexts are checked up to here only
+_NUMBER_OF_PROBES: Final = 16  # positions, in addition to those next to the limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRule:
-    """A mask of one forward pass, and what made it."""
+    """A mask of one forward pass, and the function that built it."""
 
     mask: Tensor
     sees: Callable[..., Tensor]  # (text, head, position, earlier position) -> bool
     size: int  # of the window or chunk; 0 if there is none
 
     def made(self, mask: Tensor) -> bool:
-        """Whether this mask is the rule's, or a part of it."""
+        """Whether this mask is the rule's mask or a part of it."""
         return mask is self.mask or mask.data_ptr() == self.mask.data_ptr()
 
     def reach(self, context: int) -> Reach | None:
-        """What it lets a token read, in texts of up to `context` tokens; None if that is nothing
-        that a cache knows.
+        """What the mask lets a token attend to, in texts of up to `context` tokens; None if the
+        caches do not know such a reach.
         """
         known = [EVERYTHING]
         known += [Reach(window=self.size), Reach(chunk=self.size)] if self.size > 0 else []
@@ -49,7 +49,7 @@ class MaskRule:
         return all(self._agrees_at(reach, at) for at in sorted(probes))
 
     def _agrees_at(self, reach: Reach, at: int) -> bool:
-        """Also for the next tokens, which a token must not see."""
+        """Compare at one position, including the next tokens, which must stay hidden."""
         rows = np.arange(at + 3)
         expected = reach.sees(np.array([at]), rows)[0] & (rows <= at)
         device, zero = self.mask.device, torch.zeros((), dtype=torch.int64)
@@ -66,7 +66,7 @@ _noted: ContextVar[list[MaskRule] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def noting_masks() -> Iterator[list[MaskRule]]:
-    """Collect the rules of all masks that are made within it."""
+    """Collect the rules of all masks that are built in the block."""
     rules: list[MaskRule] = []
     token = _noted.set(rules)
     try:
@@ -76,7 +76,7 @@ def noting_masks() -> Iterator[list[MaskRule]]:
 
 
 def cache_mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Mask function for transformers: its own for SDPA, noted if somebody wants to know."""
+    """Mask function for transformers: its own for SDPA, recorded while a model is checked."""
     rules = _noted.get()
     if rules is None:
         plain: Tensor | None = sdpa_mask(*args, **kwargs)

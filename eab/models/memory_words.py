@@ -1,4 +1,4 @@
-"""What the attention layers of a model keep and read, in a sentence for its card."""
+"""Describes what a model's attention layers store and read, in a sentence for its card."""
 
 from eab.caches.layers import EVERYTHING, Reach
 from eab.caches.shape import KVShape
@@ -6,7 +6,7 @@ from eab.formatting import counted, human_bytes
 
 
 def rows_words(shape: KVShape) -> str:
-    """What a tree cache holds of a model whose layers differ from the usual; empty if none does."""
+    """What a tree cache holds if some layers differ from the usual; empty if none does."""
     reaches, borrowing = reach_words(shape), shape.layers - len(shape.stored)
     if borrowing:
         verb = "reads" if borrowing == 1 else "read"
@@ -25,9 +25,9 @@ def rows_words(shape: KVShape) -> str:
 
 
 def reach_words(shape: KVShape) -> str:
-    """How far back its layers read, where not to the beginning; each sentence begins with a space.
+    """How far back layers read that do not read everything; each sentence begins with a space.
 
-    All rows are kept: transformers' own cache would keep only those that can still be read.
+    All rows are kept; transformers' own cache would keep only those that can still be read.
     """
     counts: dict[Reach, int] = {}
     for layer in range(shape.layers):

@@ -1,7 +1,7 @@
-"""Whether the model that a config.json describes can be loaded, checked before it is built.
+"""Checks, before building it, that the model described by a config.json can be loaded.
 
-An untrusted configuration may have a million layers. Its model is built without numbers, on
-the `meta` device, until it is more than its files can hold.
+An untrusted configuration may ask for a million layers. Its model is built without data, on the
+`meta` device, and building stops when it exceeds what the files can hold.
 """
 
 import re
@@ -22,11 +22,11 @@ from eab.errors import ModelError
 from eab.formatting import counted, excerpt, human_bytes, quoted, reason_of
 from eab.models.machine import CPU, total_memory
 
-MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: lists of this length are made
+MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: each becomes a list
 # Settings that have one entry for each layer
 _LAYER_LISTS: Final = ("layer_types", "layers_block_type", "no_rope_layers", "mlp_layer_types")
 _COUNT: Final = re.compile("num_|layer")
-# Per tensor and per byte of the files. Split tensors, buffers, and one bit per weight are allowed.
+# Allowance per tensor and per byte of the files: for split tensors, buffers, and one-bit weights.
 _TENSORS_PER_TENSOR, _NUMBERS_PER_BYTE = 4, 16
 _MORE_TENSORS, _MORE_NUMBERS = 1000, 2**28  # such as tables of positions
 _BITS_OF_QUANTIZED: Final = 4
@@ -34,14 +34,14 @@ _BITS_OF_QUANTIZED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """The most that a model may be made of."""
+    """The largest model that is allowed."""
 
     tensors: int = 20_000
     numbers: int = 2**43
 
 
 def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTrainedConfig:
-    """Read a configuration; `options` are more arguments of `AutoConfig.from_pretrained`.
+    """Read a configuration; `options` are further arguments of `AutoConfig.from_pretrained`.
 
     Raises:
         ModelError: It asks for too much, or cannot be used.
@@ -59,7 +59,7 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
 
 
 def _wrong_list(config: Mapping[str, Any]) -> str:
-    """Which list of layers has another length than the configuration says; empty if none has."""
+    """Which list of layers does not have the configured length; empty if all do."""
     parts = [config, *(value for value in config.values() if isinstance(value, Mapping))]
     for part in parts:
         layers = part.get("num_hidden_layers")
@@ -73,7 +73,7 @@ def _wrong_list(config: Mapping[str, Any]) -> str:
 
 
 def _wrong_value(config: Mapping[str, Any], error: Exception) -> str:
-    """Which setting has a wrong value, if that is what transformers found; else empty."""
+    """Which setting transformers found to be wrong; empty if the error has another cause."""
     if not isinstance(error, StrictDataclassError):
         return ""
     reason = " ".join(str(error.__cause__ or error).split())
@@ -85,7 +85,7 @@ def _wrong_value(config: Mapping[str, Any], error: Exception) -> str:
 
 
 def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse settings for which the configuration itself would make very long lists."""
+    """Refuse settings that would make the configuration itself build very long lists."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             refuse_absurd_counts(name, value)
@@ -104,23 +104,23 @@ def refuse_absurd_size(
     device: torch.device = CPU,
     auto_class: Any = AutoModelForCausalLM,
 ) -> PreTrainedModel:
-    """Refuse a configuration that describes another model than its files hold, or one that does not
-    fit into the memory of this machine.
+    """Refuse a configuration that describes a larger model than its files hold, or one that does
+    not fit into the memory of this machine.
 
     Args:
-        limit: What its files can hold (see `limit_of_folder`).
-        dtype: The data type that it will have, unless it is quantized.
-        device: Holds all weights as loaded, in addition to the memory of this machine.
+        limit: What the files can hold (see `limit_of_folder`).
+        dtype: The data type of the weights, unless they are quantized.
+        device: Will hold all weights as loaded. The machine's memory is checked in any case.
 
     Returns:
-        The model without numbers, on the device `meta`.
+        The model without data, on the `meta` device.
 
     Raises:
-        ModelError: Says which, or that the configuration describes no model.
+        ModelError: Says which of these applies, or that the configuration describes no model.
     """
     try:
         with torch.device("meta"), _CountedTensors(name, limit):
-            # A dtype of its own would become the default of all threads meanwhile.
+            # The config's own dtype would become the default of all threads meanwhile.
             model: PreTrainedModel = auto_class.from_config(config, dtype=torch.get_default_dtype())
     except ModelError:
         raise
@@ -145,7 +145,7 @@ def refuse_absurd_size(
 
 
 def limit_of_folder(folder: str | None) -> SizeLimit:
-    """What the weights in this folder can be; the usual limit if they cannot be read."""
+    """The size limit for the weights in this folder; the default limit if they cannot be read."""
     files, tensors = list(Path(folder).glob("*.safetensors")) if folder else [], 0
     with suppress(Exception):  # damaged files are refused when they are loaded
         for file in files:
@@ -158,7 +158,7 @@ def limit_of_folder(folder: str | None) -> SizeLimit:
 
 
 class _CountedTensors(TorchFunctionMode):
-    """Counts the tensors that this thread makes, and stops it beyond a limit."""
+    """Counts the tensors that this thread creates, and raises ModelError beyond a limit."""
 
     def __init__(self, name: str, limit: SizeLimit) -> None:
         super().__init__()

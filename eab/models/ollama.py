@@ -1,6 +1,6 @@
-"""Models that Ollama keeps on this machine: `ollama:llama3.2:1b`. Imports no torch.
+"""Models that Ollama keeps on this machine, such as `ollama:llama3.2:1b`. Imports no torch.
 
-A manifest names the blobs of a model; one of them is its GGUF file. The layout:
+A manifest lists the blobs of a model; one of them is its GGUF file. The layout:
 https://github.com/ollama/ollama/blob/main/docs/faq.mdx and its server/manifest.go.
 """
 
@@ -15,12 +15,12 @@ from eab.errors import ModelError
 from eab.formatting import quoted, shortened
 
 PREFIX: Final = "ollama:"
-VARIABLE: Final = "OLLAMA_MODELS"  # Ollama's own, for its folder
+VARIABLE: Final = "OLLAMA_MODELS"  # Ollama's own variable for its folder
 _WEIGHTS: Final = "application/vnd.ollama.image.model"
 _DIGEST: Final = re.compile(r"sha256[:-][0-9a-f]{64}")
-_MOST_NAMED: Final = 8  # models, in a message
+_MOST_NAMED: Final = 8  # models listed in a message
 _MAX_MANIFEST: Final = 2**20  # bytes
-_USUAL: Final = ("registry.ollama.ai", "library")  # host and owner, which names leave out
+_USUAL: Final = ("registry.ollama.ai", "library")  # default host and owner, which names omit
 
 
 def ollama_folder() -> Path:
@@ -29,7 +29,7 @@ def ollama_folder() -> Path:
 
 
 def models() -> Iterator[tuple[str, Path]]:
-    """The models that Ollama has: their names, `ollama:` before them, and their weights."""
+    """The models that Ollama has: names with the prefix `ollama:`, and their weights."""
     manifests = ollama_folder() / "manifests"
     for manifest in sorted(manifests.glob("*/*/*/*")):
         *place, tag = manifest.relative_to(manifests).parts
@@ -44,7 +44,7 @@ def weights_of(name: str) -> Path:
     """The GGUF file of a model such as `ollama:llama3.2:1b`; the default tag is `latest`.
     ModelError if Ollama does not have it.
     """
-    last = name.removeprefix(PREFIX).rpartition("/")[2]  # a host before it may have a port
+    last = name.removeprefix(PREFIX).rpartition("/")[2]  # the host part may contain a port
     wanted = name if ":" in last else f"{name}:latest"
     known = dict(models())
     if wanted not in known:
@@ -58,7 +58,7 @@ def weights_of(name: str) -> Path:
 
 
 def _weights(manifest: Path) -> Path | None:
-    """The blob with the weights that a manifest names, if any."""
+    """The blob with the weights of a manifest; None if there is none."""
     try:
         with manifest.open("rb") as file:
             layers: Any = json.loads(file.read(_MAX_MANIFEST))["layers"]

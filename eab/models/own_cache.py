@@ -1,7 +1,7 @@
-"""The last resort: a decoder-only model of transformers that keeps its memory itself.
+"""The fallback: a decoder-only transformers model that manages its own memory.
 
-Any family that transformers can generate with can be driven so, such as one with recurrent states.
-It costs what the caches of this project save: nothing is shared between paths.
+Any family that transformers can generate with can run this way, such as one with recurrent states.
+The caches' savings are lost: nothing is shared between paths.
 """
 
 from collections.abc import Sequence
@@ -39,10 +39,10 @@ def driven(
     stored: StoredWeights = AS_LOADED_WEIGHTS,
     sha256: str = "",
 ) -> TransformersModel:
-    """The model with our caches, or with its own memory if they cannot serve it.
+    """Wrap the model with our caches, or with its own memory if they cannot serve it.
 
     Raises:
-        ModelError: Neither serves it.
+        ModelError: It works with neither.
     """
     refuse_without_text(model)
     try:
@@ -59,13 +59,13 @@ def driven(
 
 
 class OwnCacheModel(TransformersModel):
-    """A LanguageModel of transformers with its own memory.
+    """A transformers LanguageModel with its own memory.
 
     Args:
-        reason: Why our caches cannot serve it, in words.
+        reason: Why our caches cannot serve it, as part of a sentence.
 
     Raises:
-        ModelError: It is not causal, or computes other logits with its memory than without.
+        ModelError: It is not causal, or its logits differ with and without its memory.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class OwnCacheModel(TransformersModel):
             refuse_dependent_rows(model, method)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """Run by run: their texts have different lengths."""
+        """Process the batches run by run, because their texts have different lengths."""
         logits = []
         for batch in batches:
             assert isinstance(batch.cache, OwnCache)
@@ -102,11 +102,11 @@ class OwnCacheModel(TransformersModel):
 
 
 class HybridModel(OwnCacheModel):
-    """A LanguageModel of transformers whose attention layers have their rows in a tree cache, and
+    """A transformers LanguageModel whose attention layers keep their rows in a tree cache, and
     whose other layers keep states.
 
     Raises:
-        ModelError: It is not such a model, or its logits differ.
+        ModelError: It is no such model, or its logits differ.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class HybridModel(OwnCacheModel):
 
 
 def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:
-    """The rows of the layers that call the attention of transformers, once each."""
+    """The KV shape of the layers that call transformers' attention, once each."""
     tokens = tokens_to_check(min(12, context), vocab_size)
     record, _ = note_attention(model, tokens, context)
     known = [layer for layer in record.attention if layer is not None]
@@ -179,7 +179,7 @@ def _words(reader: OwnReader, memory: OwnMemory) -> str:
 
 
 def _shape(config: Any, model: PreTrainedModel, memory: OwnMemory) -> KVShape:
-    """For the model's card: numbers that its family does not have are 0."""
+    """The shape shown on the model card; numbers that the family does not have are 0."""
     numbers = config.to_dict()
     heads, size = numbers.get("num_attention_heads"), numbers.get("head_dim")
     return KVShape(
@@ -193,5 +193,5 @@ def _shape(config: Any, model: PreTrainedModel, memory: OwnMemory) -> KVShape:
 
 
 def _number(*given: object) -> int:
-    """The first of these that is a number; layers may differ in it."""
+    """The first int among these, else 0; a list (one entry per layer) does not count."""
     return next((number for number in given if isinstance(number, int)), 0)

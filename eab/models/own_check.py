@@ -1,7 +1,7 @@
-"""The check of a model that keeps its own memory: is it causal, and which way of reading is right?
+"""Checks a model that keeps its own memory: is it causal, and which call convention is right?
 
-The reference is a full forward pass of transformers. The paths of the check fork, go on with one
-and with several tokens, and forget some, as those of a run with draft tokens do.
+The reference is a full forward pass of transformers. The paths of the check fork, continue with one
+or several tokens, and drop tokens, as in a run with draft tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from eab.models.own_reader import OwnReader
 from eab.models.transformers_model import tokens_to_check
 
 _NO_LIMIT: Final = 2**50
-# The largest error of a logit, relative: families that compute in float32 reach 3e-5. Weights and
-# numbers in fewer bits have a limit of their own, above _ROUGH.
+# The largest relative error of a logit: families that compute in float32 reach 3e-5. Weights and
+# activations in fewer bits have their own limit, above _ROUGH.
 _PRECISE, _ROUGH = 1e-4, 1e-3
-_LONGEST: Final = 40  # tokens of the text to check
+_LONGEST: Final = 40  # tokens of the check text
 _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -38,14 +38,14 @@ def checked_reader(
     max_error: float,
     rows: KVShape | None = None,
 ) -> OwnReader:
-    """A reader whose way gives the logits of a full forward pass.
+    """A reader whose call convention gives the logits of a full forward pass.
 
     Args:
-        rows: Of the attention layers, if a tree cache keeps them; the states stay with the model.
+        rows: The shape of the attention layers if a tree cache keeps their rows, not the model.
 
     Raises:
-        ModelError: There is none, the model lets a token read later ones, computes NaN, or does not
-            run at all.
+        ModelError: No convention does, the model lets a token read later ones, computes NaN, or
+            does not run at all.
     """
     family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
     tokens = tokens_to_check(length, vocab_size)
@@ -63,7 +63,7 @@ def checked_reader(
     problems: list[str] = []
     for way in reader.ways:
         if rows is not None and not (way.together and way.keeps):
-            continue  # a tree cache gives all paths of a pass their rows at once
+            continue  # a tree cache needs all paths of a pass together
         reader.way = way
         try:
             found = _error(reader, tokens, model, rows)
@@ -82,7 +82,7 @@ def checked_reader(
 
 
 def measured_memory(reader: OwnReader, device: torch.device, context: int) -> OwnMemory:
-    """Bytes of the memory of one text: those that grow with it, and those that do not."""
+    """Memory of one text in bytes: the part that grows with it, and the part that does not."""
     short, long = min(8, context - 1), min(_LONGEST, context)
     sizes = [
         bytes_of(
@@ -95,7 +95,7 @@ def measured_memory(reader: OwnReader, device: torch.device, context: int) -> Ow
 
 
 def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device) -> Tensor:
-    """Of all tokens, from a full forward pass, in float32 or float64."""
+    """The logits of all tokens in a full forward pass, in float32 or float64."""
     logits = reader.plain(torch.tensor([[*tokens]], device=device))[0]
     return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -103,11 +103,11 @@ def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device
 def _reads_later_tokens(
     reader: OwnReader, model: PreTrainedModel, tokens: Sequence[int], plain: Tensor
 ) -> bool:
-    """Whether another second half changes what comes before it. In a pass of the same shape,
-    rounding is the same, but experts compute other groups of tokens.
+    """Whether changing the second half of the text changes the logits before it. In passes of the
+    same shape rounding is equal, except that experts process other groups of tokens.
 
-    All of the half changes, because a family may leave out single tokens, as XLM does with the last
-    ones of a text that has its padding token inside.
+    The whole half is changed, because a family may ignore single tokens, as XLM does with the last
+    ones of a text that contains its padding token.
     """
     half = len(tokens) // 2
     other = [*tokens[:half], *((token + 1) % plain.shape[1] for token in tokens[half:])]
@@ -122,7 +122,7 @@ def _reads_later_tokens(
 def _error(
     reader: OwnReader, tokens: Sequence[int], model: PreTrainedModel, rows: KVShape | None
 ) -> float:
-    """The largest error of a logit, relative to the largest logit of its position."""
+    """The largest error of a logit, relative to the largest logit at its position."""
     shape = rows or KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
     if shape.own is not None:
         shape = replace(shape, own=replace(shape.own, whole_prompts=not reader.way.several))
@@ -143,7 +143,7 @@ def _error(
 def _passes(
     cache: OwnCache, texts: dict[int, list[int]], tokens: Sequence[int], reader: OwnReader
 ) -> Iterator[tuple[int, Tensor]]:
-    """The logits of each path in the passes of the check; `texts` is kept up to date."""
+    """The logits of each path in the passes of the check; updates `texts`."""
     half = max(1, len(tokens) // 2)
 
     def read(new: dict[int, Sequence[int]], keep: int = 1) -> Iterator[tuple[int, Tensor]]:

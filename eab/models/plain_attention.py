@@ -1,4 +1,4 @@
-"""The attention of a model without our caches: that of transformers."""
+"""Attention without our caches: transformers' own."""
 
 import sys
 from typing import Any
@@ -16,8 +16,8 @@ def plain_attention(
     mask: Tensor | None,
     arguments: dict[str, Any],
 ) -> Tensor:
-    """The attention output, (1, T, H, D): by SDPA, or by the function of the model's own file if
-    it caps its scores or has sinks, which SDPA would refuse or ignore.
+    """The attention output, (1, T, H, D), by SDPA. If the model caps its scores or has sinks, which
+    SDPA would refuse or ignore, the function in the model's own file is used.
     """
     if arguments.get("softcap") is None and arguments.get("s_aux") is None:
         out: Tensor = sdpa_attention_forward(module, query, key, value, mask, **arguments)[0]
@@ -30,7 +30,7 @@ def plain_attention(
 
 
 def _numbers(mask: Tensor | None, query: Tensor, length: int) -> Tensor:
-    """The mask as numbers to add; a causal one if there is none."""
+    """The mask as numbers to add to the scores; a causal mask if there is none."""
     new = query.shape[2]
     if mask is None:
         shape = torch.ones(new, length, dtype=torch.bool, device=query.device)

@@ -1,4 +1,4 @@
-"""Models in transformers' own files: a config.json with safetensors, in a folder or on the Hub."""
+"""Models in transformers' own format: a config.json and safetensors, in a folder or on the Hub."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -26,7 +26,7 @@ from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_si
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, folder_of
 
-HUB_SECONDS: Final = 10  # to wait for the Hub
+HUB_SECONDS: Final = 10  # timeout for the Hub
 
 
 def describe(
@@ -35,7 +35,7 @@ def describe(
     """Tokenizer, configuration and generation config of a model.
 
     Raises:
-        ModelError: It is not there, or its configuration asks for too much.
+        ModelError: The model is missing, or its configuration asks for too much.
     """
     options = _options(source)
     config = read_config(name, source.place, options)
@@ -51,7 +51,7 @@ def load(
     """The tokenizer, and the model on the CPU.
 
     Raises:
-        ModelError: It is not there, is incomplete, too large, or no model in safetensors.
+        ModelError: The model is missing, incomplete, too large, or not in safetensors.
     """
     options = _options(source)
     refuse_other_shards(source.place)
@@ -59,11 +59,11 @@ def load(
     refuse_absurd_size(name, config, limit_of_folder(folder_of(source)), dtype, holds_all)
     tokenizer = AutoTokenizer.from_pretrained(source.place, **options)
     options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-    # Shapes are checked below: transformers would refer to a table that it writes to stderr.
+    # Shapes are checked below: transformers' error would refer to a table on stderr.
     options["ignore_mismatched_sizes"] = True
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.place, **options)
     model, info = loaded
-    if not quantized_by(model):  # their libraries save tensors of their own
+    if not quantized_by(model):  # their libraries save extra tensors
         more = int(getattr(config.get_text_config(), "num_nextn_predict_layers", 0) or 0)
         refuse_further_weights(source.place, info, set(model.state_dict()), more)
     refuse_missing_weights(source.place, info)
@@ -79,7 +79,7 @@ def _options(source: Source) -> dict[str, Any]:
 
 
 def _check_hub(id: str) -> None:
-    """Ask the Hub once before the download, to report a wrong id or a missing network at once."""
+    """Query the Hub before the download, to report a wrong id or a missing network immediately."""
     try:
         HfApi().model_info(id, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:
@@ -98,7 +98,7 @@ def _check_hub(id: str) -> None:
 
 
 def hub_failure(name: str, reason: str) -> str:
-    """What to say when a model of the Hub cannot be loaded."""
+    """The error text when a model of the Hub cannot be loaded."""
     return (
         f"the model {name!r} cannot be loaded from the Hub: {reason.rstrip('.')}. Check the id and "
         f"the network, or choose '{EMBEDDED}' or a local folder"

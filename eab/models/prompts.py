@@ -1,4 +1,4 @@
-"""From a prompt to token ids."""
+"""Turns a prompt into token ids."""
 
 import json
 
@@ -15,7 +15,7 @@ from eab.models import chat_template
 def encode_prompt(
     tokenizer: PreTrainedTokenizerBase, name: str, prompt: Prompt, config: BranchingConfig
 ) -> tuple[int, ...]:
-    """Token ids of the prompt, with the chat template if the config asks for it, or of a chat.
+    """Token ids of a chat, or of a prompt, with the chat template if the config asks for it.
 
     Raises:
         ModelError: A chat template is needed, but the model has none that can be used.
@@ -31,7 +31,7 @@ def encode_prompt(
     variables = json.loads(config.chat_template_kwargs or "{}")
     try:
         text = chat_template.render(tokenizer, messages, variables)
-    except Exception as error:  # a template is a program that came with the model
+    except Exception as error:  # a template is a program that comes with the model
         raise ModelError(
             f"the chat template of {name} cannot be used ({_reason(error)}); run it without chat"
         ) from error
@@ -39,7 +39,7 @@ def encode_prompt(
 
 
 def _needs_template(name: str, config: BranchingConfig) -> bool:
-    """False; asked of a model without a chat template."""
+    """Raise ModelError if a setting needs the chat template that this model lacks; else False."""
     for setting in ("system", "chat_template_kwargs"):
         if getattr(config, setting):
             raise ModelError(

@@ -1,4 +1,4 @@
-"""Checkpoints whose weights another library has quantized, and whether the engine can use them."""
+"""Checkpoints whose weights another library has quantized, and whether the engine can run them."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,15 +9,15 @@ from transformers import PreTrainedModel
 
 from eab.errors import ModelError
 
-LOUDER: Final = 30.0  # neighbours than the row itself: such rows find one scale or mask for all
+LOUDER: Final = 30.0  # neighbours than the row itself: reveals a scale or mask shared by all rows
 _NEIGHBOURS: Final = 7
-# Float products of another number of rows differ in their last bits; int8 rounding is off by 1 %.
+# Float products differ in the last bits with the number of rows; int8 rounding is off by 1 %.
 _TOLERANCE: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
 _TOLERANCE_IN_16_BITS: Final = 5e-3
 
 
 def quantized_by(model: PreTrainedModel) -> str:
-    """The method by which the checkpoint itself is quantized; empty if it is not."""
+    """The method with which the checkpoint is quantized; empty if it is not."""
     config = getattr(model.config, "quantization_config", None)
     method = (
         config.get("quant_method") if isinstance(config, dict) else config and config.quant_method
@@ -27,7 +27,7 @@ def quantized_by(model: PreTrainedModel) -> str:
 
 @torch.inference_mode()
 def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
-    """Refuse a model, after a first forward pass, in which a row depends on the other rows.
+    """Refuse a model that has run a forward pass if a row's result depends on the other rows.
 
     All live paths share a forward pass, so a text would depend on its siblings. bitsandbytes with
     eight bits does this: an input column that is large in one row is multiplied in 16 bits for all
@@ -47,7 +47,7 @@ def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
 
 
 def _one_of_each(model: nn.Module) -> Iterator[nn.Module]:
-    """A layer of every kind and shape, of those that multiply rows with a matrix."""
+    """One layer of every kind and shape that multiplies rows by a matrix."""
     seen = set()
     for layer in model.modules():
         kind = (type(layer), getattr(layer, "in_features", 0), getattr(layer, "out_features", 0))
@@ -57,7 +57,7 @@ def _one_of_each(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _change_beside_others(layer: nn.Module, device: torch.device, dtype: torch.dtype) -> float:
-    """How much the result of a row changes, relative to its norm."""
+    """How much a row's result changes with loud neighbours, relative to its norm."""
     generator = torch.Generator().manual_seed(0)
     size = 1, 1 + _NEIGHBOURS, int(layer.in_features)  # type: ignore[arg-type]
     rows = torch.randn(size, generator=generator)

@@ -1,6 +1,6 @@
-"""Linear layers whose weight the model's own code reads, besides calling the layer, as Mamba does.
+"""Linear layers whose weight the model's own code reads directly, as in Mamba.
 
-They stay as loaded: a packed or quantized weight is no matrix that other code can use.
+They stay as loaded: other code cannot use a packed or quantized weight as a matrix.
 """
 
 import inspect
@@ -26,11 +26,11 @@ def read_by_code(model: nn.Module) -> frozenset[str]:
 
 @cache
 def _read_by(kind: Hashable) -> frozenset[str]:
-    """The layers whose weight the code of this class reads; its data type or size do not count."""
+    """The layers whose weight the code of this class reads, other than its dtype or size."""
     try:
         code = inspect.getsource(cast(type, kind))
     except (OSError, TypeError):
         return frozenset()
-    if "pretraining_tp" in code:  # only then, which no model is used with
+    if "pretraining_tp" in code:  # read only with this setting, which no model uses
         return frozenset()
     return frozenset(_READ.findall(code))

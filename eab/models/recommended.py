@@ -1,4 +1,4 @@
-"""The sampling settings that the makers of a model recommend."""
+"""The sampling settings that the authors of a model recommend."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,13 +8,13 @@ from eab.errors import ConfigError
 from eab.formatting import listed
 from eab.models.packaged import SMOLLM2
 
-# Families whose checkpoints do not say it, by a part of their names; from their model cards.
+# Families whose checkpoints do not include them, by a part of their names; from their model cards.
 _FAMILIES: Final = {"smollm2": SMOLLM2.recommended}
 _SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "typical_p", *PENALTIES)
 
 
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:
-    """What a checkpoint recommends, else what is known of its family; only settings of a run."""
+    """The settings that the checkpoint or its family recommends, as far as a run has them."""
     given = {} if generation_config is None else generation_config.to_diff_dict()
     settings = {setting: given[setting] for setting in _SETTINGS if _is_allowed(setting, given)}
     if settings:
@@ -23,7 +23,7 @@ def recommended_settings(name: str, generation_config: Any) -> Mapping[str, floa
 
 
 def advice(model: Any, config: BranchingConfig) -> str:
-    """A sentence on what a model recommends, if the settings are still at their defaults."""
+    """A sentence with the model's recommendation, while the settings are at their defaults."""
     known: Mapping[str, float] = getattr(model, "recommended", {})
     if not known or any(getattr(config, name) != SETTINGS[name].default for name in known):
         return ""
@@ -33,7 +33,7 @@ def advice(model: Any, config: BranchingConfig) -> str:
 
 
 def _is_allowed(setting: str, given: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint gives this setting, within its range."""
+    """Whether the checkpoint has this setting with a value in range."""
     try:
         SETTINGS[setting].values.check(setting, given[setting])
     except (KeyError, ConfigError):

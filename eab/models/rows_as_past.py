@@ -1,8 +1,8 @@
 """Models whose attention modules compute attention themselves, without transformers' interface.
 
-They read K and V from transformers' cache object. In its place we give them one that shows the rows
-of our cache, and a mask that says which rows each token sees; a row is still written once, for all
-paths. Attention then has the cost of the model's own code.
+They read K and V from transformers' cache object. We pass them a substitute that shows the rows of
+our cache, and a mask of the rows that each token sees. A row is still written once, for all paths.
+Attention then costs what the model's own code costs.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from eab.caches.base import ForwardBatch, Shows
 from eab.caches.layers import RowShape
 
-# Methods that make a bias by distance from the length of the text alone (ALiBi)
+# Methods that build a distance bias from the length of the text alone (ALiBi)
 _BIAS_METHODS: Final = ("build_alibi_tensor", "build_mpt_alibi_tensor")
 _row_positions: ContextVar[Tensor | None] = ContextVar("row_positions", default=None)
 
@@ -31,19 +31,19 @@ class RowsAsPast:
         self._cache = cache
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Nothing, so that a model does not add to the positions that it is given."""
+        """Always 0, so that a model does not add to the positions that it is given."""
         return 0
 
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_: object
     ) -> tuple[Tensor, Tensor]:
-        """Store K and V of the new tokens; returns those of all rows."""
+        """Store K and V of the new tokens; return those of all rows."""
         keys, values = self._cache.show(layer_idx, key, value)
         return keys[None], values[None]
 
 
 class PastRecord(RowsAsPast):
-    """Shows the new K and V alone, and notes their sizes."""
+    """Shows only the new K and V, and records their sizes."""
 
     def __init__(self) -> None:
         self.layers: list[int] = []
@@ -52,15 +52,15 @@ class PastRecord(RowsAsPast):
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_: object
     ) -> tuple[Tensor, Tensor]:
-        """Note one layer."""
+        """Record one layer."""
         self.layers.append(layer_idx)
         self.rows.append(RowShape(key.shape[1], key.shape[3], value.shape[3]))
         return key, value
 
 
 def logits_by_rows(model: PreTrainedModel, batch: ForwardBatch, **more: Any) -> Tensor:
-    """The logits of one batch, (1, T, V), or of those tokens that `more` asks for."""
-    cache = cast(Shows, batch.cache)  # all caches that such a model can have are
+    """The logits of one batch, (1, T, V), or only of the tokens that `more` selects."""
+    cache = cast(Shows, batch.cache)  # true of every cache that such a model can have
     seen, positions = cache.shown()
     hidden = torch.finfo(model.dtype).min
     mask = torch.zeros_like(seen, dtype=model.dtype).masked_fill(~seen, hidden)
@@ -78,7 +78,7 @@ def logits_by_rows(model: PreTrainedModel, batch: ForwardBatch, **more: Any) -> 
 
 @contextmanager
 def biases_at(positions: Tensor) -> Iterator[None]:
-    """Within it, rows are at these positions, for models whose biases were placed."""
+    """Place the rows at these positions in the block, for models prepared by `place_biases`."""
     token = _row_positions.set(positions)
     try:
         yield
@@ -87,7 +87,7 @@ def biases_at(positions: Tensor) -> Iterator[None]:
 
 
 def place_biases(model: nn.Module) -> None:
-    """Let a model's bias by distance follow the positions of the rows that it is shown."""
+    """Make a model's distance bias follow the positions of the rows that it is shown."""
     for module in model.modules():
         for name in _BIAS_METHODS:
             make = getattr(module, name, None)
@@ -96,7 +96,7 @@ def place_biases(model: nn.Module) -> None:
 
 
 class _PlacedBias:
-    """Makes the model's own bias for a text of all positions, and orders it by rows."""
+    """Builds the model's own bias for a text of all positions, and reorders it by row."""
 
     def __init__(self, make: Callable[..., Tensor]) -> None:
         self._make = make
@@ -105,7 +105,7 @@ class _PlacedBias:
         positions = _row_positions.get()
         if positions is None:
             return self._make(first, second, *args, **kwargs)
-        if isinstance(first, Tensor):  # a mask of the text, then the number of heads
+        if isinstance(first, Tensor):  # arguments: a text mask, the number of heads
             length = int(positions.max()) + 1
             first = torch.ones((1, length), dtype=torch.int64, device=positions.device)
         return self._make(first, second, *args, **kwargs)[..., positions]

@@ -6,13 +6,13 @@ from typing import Any, Final
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-_SEEN: Final = "tokens_seen"  # the attribute that counts the tokens of a text
+_SEEN: Final = "tokens_seen"  # attribute with the number of tokens in the text
 
 
 def without_rows(cache: DynamicCache, layers: Sequence[int]) -> DynamicCache:
-    """Let these layers of the cache store no K and V. Their states stay, if they have any."""
+    """Stop these layers of the cache from storing K and V; they keep any states."""
     kind = cache.layer_class_to_replicate
-    if kind is not None and not cache.layers:  # made when they are first used
+    if kind is not None and not cache.layers:  # layers are created on first use
         cache.layer_class_to_replicate = _without_rows(kind)
         return cache
     for index in layers:
@@ -22,7 +22,7 @@ def without_rows(cache: DynamicCache, layers: Sequence[int]) -> DynamicCache:
 
 
 def _without_rows(kind: type) -> type:
-    """A class of layers like this one, which only count the tokens."""
+    """A subclass of this layer class that only counts the tokens."""
     methods = {
         "update": _update,
         "get_seq_length": _seen,
@@ -33,16 +33,16 @@ def _without_rows(kind: type) -> type:
 
 
 def _update(layer: Any, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    """Our attention function stores them."""
+    """Count the tokens; our attention function stores K and V."""
     vars(layer)[_SEEN] = _seen(layer) + key.shape[-2]
     return key, value
 
 
 def _seen(layer: Any) -> int:
-    """Families count positions from it."""
+    """The number of tokens, from which families derive positions."""
     return int(vars(layer).get(_SEEN, 0))
 
 
 def _only_new(_: Any, query_length: int) -> tuple[int, int]:
-    """For transformers' mask, which our caches do not use: they have masks of their own."""
+    """Sizes for transformers' mask; our caches use masks of their own."""
     return query_length, 0

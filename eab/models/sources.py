@@ -1,4 +1,4 @@
-"""Where the model of a name is: in this project, in a package, in a folder or file, or on the Hub.
+"""Finds where a named model is: in this project, in a package, in a folder or file, or on the Hub.
 
 Imports no torch.
 """
@@ -23,13 +23,13 @@ from eab.models.packaged import PACKAGED
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = ASSETS / "model"
-# A smaller model with the same vocabulary, which proposes draft tokens
+# A smaller model with the same vocabulary, for draft tokens
 EMBEDDED_DRAFT: Final = "embedded-draft"
 BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
 _NAMED: Final = f"'{EMBEDDED}', '{next(iter(PACKAGED))}'"
 NAMES: Final = f"{_NAMED}, a folder, a GGUF file, or an id on the Hugging Face Hub"
 MAGIC: Final = b"GGUF"
-MAX_HASHED: Final = 8 * 2**30  # bytes; larger weights are not read once more for their hash
+MAX_HASHED: Final = 8 * 2**30  # bytes; larger weights are not read again to hash them
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
@@ -37,13 +37,13 @@ _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 class Source:
     """Where a model is."""
 
-    # `folder`: transformers' own files; `gguf`: a GGUF file; `hub`: neither is here
+    # `folder`: transformers' own files; `gguf`: a GGUF file; `hub`: not on this machine
     kind: Literal["folder", "gguf", "hub"]
     place: str  # the folder or the file, or the id on the Hub
 
 
 def find_source(name: str) -> Source:
-    """Where the model of this name is; ModelError if no model can have the name."""
+    """Where the model with this name is; ModelError if no model can have the name."""
     if name in BUNDLED:
         return _bundled(name)
     if name in PACKAGED:
@@ -52,14 +52,14 @@ def find_source(name: str) -> Source:
         return Source("gguf", str(weights_of(name)))
     if not name.strip():
         raise ModelError(f"no model is named; give {NAMES}")
-    place = os.path.expanduser(name)  # these functions of os.path take any text without an error
+    place = os.path.expanduser(name)  # os.path functions accept any string without an error
     if os.path.isfile(place):
         return _file(name, place)
     if os.path.isdir(place):
         return _folder(name, place)
     try:
         here = try_to_load_from_cache(name, "config.json")
-    except HFValidationError as error:  # so it can only be meant as a folder
+    except HFValidationError as error:  # no Hub id, so a folder must be meant
         raise ModelError(
             f"the model {quoted(name)} cannot be found: there is no such folder or file. Give "
             f"{NAMES}"
@@ -68,7 +68,7 @@ def find_source(name: str) -> Source:
 
 
 def folder_of(source: Source) -> str | None:
-    """The folder of a model that transformers opens; None if it is not on this machine."""
+    """The folder that transformers opens for a model; None if it is not on this machine."""
     if os.path.isdir(source.place):
         return source.place
     config = try_to_load_from_cache(source.place, "config.json")
@@ -76,7 +76,7 @@ def folder_of(source: Source) -> str | None:
 
 
 def is_gguf(path: str) -> bool:
-    """Whether this is a file that begins like GGUF, whatever its name."""
+    """Whether the file starts with the magic number of GGUF, whatever its name."""
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -85,7 +85,7 @@ def is_gguf(path: str) -> bool:
 
 
 def parts_of_gguf(path: Path) -> tuple[Path, ...]:
-    """The files of a model in GGUF, given the first; its name says how many there are."""
+    """The files of a GGUF model, given the first; its name contains their number."""
     match = _PART.search(path.name)
     if match is None or int(match[1]) != 1:
         return (path,)
@@ -95,7 +95,7 @@ def parts_of_gguf(path: Path) -> tuple[Path, ...]:
 
 
 def weight_files(source: Source) -> Sequence[Path]:
-    """The files of a model's weights that are on this machine."""
+    """The weight files of a model that are on this machine."""
     if source.kind == "gguf":
         return parts_of_gguf(Path(source.place))
     folder = folder_of(source)
@@ -103,7 +103,7 @@ def weight_files(source: Source) -> Sequence[Path]:
 
 
 def weights_sha256(source: Source) -> str:
-    """The SHA-256 of all files of a model's weights; empty without files, or if they have more than
+    """The SHA-256 of all weight files of a model; empty if there are none, or if they exceed
     MAX_HASHED bytes.
     """
     files, digest = weight_files(source), hashlib.sha256()
@@ -143,7 +143,7 @@ def _file(name: str, place: str) -> Source:
 
 
 def _folder(name: str, place: str) -> Source:
-    """A folder with transformers' files, or with one model in GGUF, which may be split."""
+    """The source in a folder: transformers' files, or one GGUF model, which may be split."""
     if os.path.isfile(os.path.join(place, "config.json")):
         return Source("folder", place)
     files = sorted(path for path in Path(place).glob("*.gguf") if is_gguf(str(path)))

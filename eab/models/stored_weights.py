@@ -1,4 +1,4 @@
-"""How the weights of a loaded model are stored, and the bytes that they take."""
+"""How the weights of a loaded model are stored, and how many bytes they take."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class StoredWeights:
 
     weights: str = AS_LOADED
     layout: str = PLAIN
-    # The linear layers that stayed as loaded although the format is another one
+    # The linear layers that stayed as loaded in spite of another format
     kept: tuple[str, ...] = ()
 
 
@@ -36,7 +36,7 @@ def store_weights(
 ) -> StoredWeights:
     """Store the weights of a loaded model in this format or layout (see eab.weight_formats).
 
-    Linear layers that are quantized go to the device one by one; None leaves them where they are.
+    Quantized linear layers are moved to the device one by one; with None, they stay where they are.
 
     Raises:
         ModelError: The checkpoint is already quantized, or the layout is not available.
@@ -52,7 +52,7 @@ def store_weights(
 
 
 def refuse_other_storage(method: str, weights: str, layout: str) -> None:
-    """Refuse a format or a layout for the weights of a quantized checkpoint."""
+    """Refuse to store the weights of a quantized checkpoint in another format or layout."""
     if weights != AS_LOADED or layout not in (AUTO, PLAIN):
         raise ModelError(
             f"the weights of this model are already quantized ({method}) and cannot be "
@@ -62,7 +62,7 @@ def refuse_other_storage(method: str, weights: str, layout: str) -> None:
 
 
 def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
-    """Bytes of the tensors: of the linear layers, the embeddings, and the rest (norms and biases).
+    """Bytes of the tensors: linear layers, embeddings, and the rest (norms and biases).
 
     A tensor with two owners, such as an output layer tied to the embedding, counts once, as an
     embedding.
@@ -83,5 +83,5 @@ def _kind(module: nn.Module, is_bias: bool) -> str:
     if isinstance(module, nn.Embedding):
         return "embeddings"
     ours = isinstance(module, nn.Linear | Conv1D | PrepackedLinear | QuantizedLinear)
-    is_linear = ours or hasattr(module, "in_features")  # of another library
+    is_linear = ours or hasattr(module, "in_features")  # from another library
     return "linear layers" if is_linear and not is_bias else "norms and biases"

@@ -31,7 +31,7 @@ class TokenTexts:
     def _text(self, token: int) -> str:
         piece = self._tokenizer.convert_ids_to_tokens(token)
         if not isinstance(piece, str):
-            return f"<unused {token}>"  # model vocabularies are padded beyond the tokenizer's
+            return f"<unused {token}>"  # a model's vocabulary may be larger than the tokenizer's
         if self.is_special(token):
             return piece
         if self._byte_level:
@@ -44,7 +44,7 @@ class TokenTexts:
 
 
 def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
-    """Names of the decoding steps of a fast tokenizer."""
+    """The types of the decoding steps of a fast tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     decoder = json.loads(backend.to_str()).get("decoder") if backend is not None else None
     if not decoder:
@@ -54,8 +54,8 @@ def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """The byte-level alphabet of GPT-2: printable Latin-1 characters stand for themselves, U+0100
-    and the following for the other bytes.
+    """GPT-2's byte-level alphabet: printable Latin-1 characters stand for themselves, and
+    characters from U+0100 on for the other bytes.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -1,4 +1,4 @@
-"""What all models of transformers have in common here, whoever keeps their memory."""
+"""The base class of all transformers models, whoever keeps their memory."""
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap
@@ -24,7 +24,7 @@ from eab.weight_formats import AS_LOADED
 
 
 class TransformersModel:
-    """A LanguageModel of transformers, without its forward pass."""
+    """A transformers LanguageModel without its forward pass."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TransformersModel:
         """Take over a loaded model.
 
         Args:
-            context: How many positions it can tell apart.
+            context: Number of positions that it can tell apart.
         """
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -48,11 +48,11 @@ class TransformersModel:
         self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
 
     def _describe(self, shape: KVShape, sha256: str, rows: tuple[LayerRow, ...] = ()) -> None:
-        """Note what its memory is made of.
+        """Set the KV shape and the model card.
 
         Args:
-            sha256: Of the files of its weights.
-            rows: Of its layers, if they differ.
+            sha256: Hash of the weight files.
+            rows: What each layer stores, if layers differ.
         """
         config = self._model.config.get_text_config()
         self.kv_shape = shape
@@ -85,7 +85,7 @@ class TransformersModel:
 
     @property
     def weight_matrices(self) -> Mapping[str, nn.Module]:
-        """The modules that hold its weight matrices (see eab.models.weight_matrices)."""
+        """The modules that hold the weight matrices (see eab.models.weight_matrices)."""
         return matrix_modules(self._model)
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class TransformersModel:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether a prompt is sent as a message of the user."""
+        """Whether a prompt can be sent as a user message."""
         return bool(self._tokenizer.chat_template)
 
     def text(self, token: int) -> str:
@@ -111,15 +111,15 @@ class TransformersModel:
 
 
 def tokens_to_check(count: int, vocab_size: int) -> list[int]:
-    """A text for the checks at loading."""
+    """A text for the checks during loading."""
     return [(7 + 31 * index) % vocab_size for index in range(count)]
 
 
 def max_error(model: PreTrainedModel, stored: StoredWeights) -> float:
-    """How much a logit may differ, relative to the largest, because of rounding.
+    """How much rounding may change a logit, relative to the largest logit.
 
-    Rounded weights and activations turn a rounding of attention into a larger one. Input of eight
-    bits does so in every layer: 0.17 was measured for SmolLM2, which has thirty.
+    Rounded weights and activations amplify a rounding error of attention. Eight-bit inputs do so in
+    every layer: 0.17 was measured for SmolLM2, which has thirty layers.
     """
     if stored.weights == "int8":
         return 0.3

@@ -1,11 +1,11 @@
-"""Weight layouts for CPU inference: the same numbers, stored for faster products with few rows.
+"""Weight layouts for CPU inference: the same values, stored for faster products with few rows.
 
 A decode step multiplies every weight matrix by one row per live path. The best layout depends on
 the matrix library and the processor. So the layouts are timed on matrices of the loaded model, more
-of them than the processor's caches hold, until one is certainly the fastest. A layout that is
-clearly faster replaces the weights, and is remembered for models of the same shapes on this
-machine. No weights are held twice, except those of an output layer that shares them with the input
-embedding, if there is enough memory.
+than fit into the processor's caches, until one is certainly the fastest. A layout that is clearly
+faster replaces the weights, and is remembered for models with the same shapes on this machine. No
+weights are held twice, except those of an output layer that shares them with the input embedding,
+if there is enough memory.
 """
 
 import statistics
@@ -25,11 +25,11 @@ from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_se
 from eab.weight_formats import PLAIN
 
 BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
-# Of weights to time: a decode step reads weights from memory, so the measurement must, too.
+# Bytes of weights to time: a decode step reads weights from memory, so the measurement must, too.
 BYTES_TIMED: Final = 64 * 2**20
-MAX_SECONDS: Final = 6.0  # of measuring; one or two are enough on a quiet machine
-MAX_TIME_RATIO: Final = 0.85  # of a layout's time to the plain time, to be clearly faster
-# Weights of a model. Below, other things limit a step, and its rounding should not vary.
+MAX_SECONDS: Final = 6.0  # to measure; one or two are enough on a quiet machine
+MAX_TIME_RATIO: Final = 0.85  # layout time over plain time, to be clearly faster
+# Weights in a model. In smaller models, other costs dominate a step, and rounding should not vary.
 MIN_WEIGHTS: Final = 30_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 
@@ -53,7 +53,7 @@ class PrepackedLinear(nn.Module):
 
 
 def transpose_weight(linear: nn.Linear) -> nn.Linear:
-    """A linear layer that stores its weight transposed, so that the product reads whole rows."""
+    """A linear layer with its weight stored transposed, so that the product reads whole rows."""
     transposed = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
     weight = linear.weight.detach().t().contiguous().t()
     transposed.weight = nn.Parameter(weight, requires_grad=False)
@@ -66,7 +66,7 @@ LAYOUTS: Final[dict[str, Layout]] = {"prepacked": PrepackedLinear, "transposed":
 
 
 def apply_fastest_layout(model: nn.Module) -> str:
-    """Apply the layout that is fastest for this model on this machine, and return its name.
+    """Apply the fastest layout for this model on this machine, and return its name.
 
     The first time, the layouts are measured, which takes a second or two. Small models, devices
     other than the CPU and dtypes other than float32 stay as they are.
@@ -87,11 +87,11 @@ def apply_fastest_layout(model: nn.Module) -> str:
 
 
 def apply_layout(model: nn.Module, name: str) -> str:
-    """Apply the layout of this name, without measuring.
+    """Apply the layout with this name, without measuring.
 
     Raises:
-        ModelError: The layout is for float32 weights on the CPU, and these are others; or this
-            build of PyTorch does not have it.
+        ModelError: The layout is for float32 weights on the CPU, and these are not; or this build
+            of PyTorch lacks it.
     """
     linears = _linears(model)
     if name != PLAIN and not _all_cpu_float32(linears):
@@ -110,12 +110,12 @@ def apply_layout(model: nn.Module, name: str) -> str:
 
 @torch.inference_mode()
 def measure_layouts(linears: Sequence[nn.Linear]) -> dict[str, Timing]:
-    """Time a sample of these layers in every layout of this build of PyTorch, until one is
-    certainly the fastest.
+    """Time a sample of these layers in every layout that this build of PyTorch supports, until one
+    is certainly the fastest.
 
     Returns:
-        By layout: the geometric mean, over the numbers of rows, of the seconds that one product
-        with each layer takes.
+        By layout: the seconds of one product with each layer of the sample, as the geometric mean
+            over the batch sizes.
     """
     sample = _sample(linears)
     measures = {PLAIN: _measure(sample)}
@@ -138,7 +138,7 @@ def clearly_fastest(timings: Mapping[str, Timing]) -> str:
 
 
 def _sample(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
-    """Layers from all parts of the model, with about BYTES_TIMED of weights."""
+    """Layers from all parts of the model, with about BYTES_TIMED bytes of weights."""
     total = sum(linear.weight.nbytes for linear in linears)
     return linears[:: max(1, round(total / BYTES_TIMED))]
 
@@ -149,7 +149,7 @@ def _agree(linear: nn.Linear, layer: nn.Module) -> bool:
 
 
 def _measure(layers: Sequence[nn.Module]) -> Measure:
-    """Of the layers, in turn, with each number of rows."""
+    """Time the layers in turn, with each number of rows."""
 
     def run(inputs: Sequence[Tensor]) -> None:
         for layer, x in zip(layers, inputs, strict=True):
@@ -165,7 +165,7 @@ def _input(layer: nn.Module, rows: int) -> Tensor:
 
 
 def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
-    """The machine, and what is multiplied there."""
+    """The machine and the shapes of the matrices, as a key."""
     shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
     sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
     return f"{describe_machine()}: {sizes}"
@@ -186,7 +186,7 @@ def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
 
 
 def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:
-    """Replace the layers one after the other, so that at most one matrix is held twice."""
+    """Replace the layers one at a time, so that at most one matrix is held twice."""
     if name == PLAIN:
         return
     modules = (module for module in model.modules() if isinstance(module, nn.Embedding))

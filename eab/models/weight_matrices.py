@@ -1,4 +1,4 @@
-"""The weight matrices of a loaded model, by name, to be looked at."""
+"""The weight matrices of a loaded model, by name, for display."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,12 +12,12 @@ _KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, PrepackedLinear)
 
 
 def matrix_modules(model: nn.Module) -> Mapping[str, nn.Module]:
-    """The linear layers and embeddings that are not quantized, by their names in the model."""
+    """The linear layers and embeddings that are not quantized, by name."""
     return {name: module for name, module in model.named_modules() if _is_matrix(module)}
 
 
 def _is_matrix(module: nn.Module) -> bool:
-    """Quantized layers of other libraries derive from nn.Linear, but hold packed integers."""
+    """Whether it holds floats; quantized layers of other libraries hold packed integers."""
     weight = getattr(module, "weight", None)
     return isinstance(module, _KINDS) and weight is not None and weight.is_floating_point()
 

@@ -1,7 +1,7 @@
-"""From the metadata of a GGUF file to a configuration of transformers.
+"""Turns the metadata of a GGUF file into a transformers configuration.
 
-Only families of which every setting is understood are read: transformers ignores unknown settings,
-which would make another model.
+Only families whose every setting is understood are read: transformers ignores unknown settings,
+which would give a different model.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from eab.formatting import quoted, reason_of
 from eab.models.gguf.header import Header, read_tensor
 from eab.models.model_size import MOST_OF_A_KIND
 
-ROPE_FACTORS: Final = "rope_freqs.weight"  # the rotary scaling of Llama 3, as a tensor
-# What Llama 3.1, 3.2 and 3.3 were trained with (their config.json); the factor is in the file.
+ROPE_FACTORS: Final = "rope_freqs.weight"  # Llama 3's rotary scaling, as a tensor
+# The training settings of Llama 3.1, 3.2 and 3.3 (their config.json); the factor is in the file.
 _LLAMA3: Final = {
     "rope_type": "llama3",
     "low_freq_factor": 1.0,
@@ -31,12 +31,12 @@ _LLAMA3: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family that can be read."""
+    """A model family that can be read."""
 
     model_type: str
-    # Settings that transformers' own table lacks: their names here by those in the file
+    # Settings missing from transformers' own table: name in the file -> name in transformers
     more: Mapping[str, str] = field(default_factory=dict)
-    # Settings of transformers that every file of the family has
+    # transformers settings that hold for every file of the family
     always: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ FAMILIES: Final = {
     ),
 }
 _EPSILONS: Final = {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"}
-# Without them, transformers would take numbers of other models.
+# Without these, transformers would use its defaults, which are those of other models.
 _NEEDED: Final = {
     *("context_length", "embedding_length", "block_count", "attention.head_count"),
     *_EPSILONS,
@@ -63,7 +63,7 @@ _FEW: Final = {
     *("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length"),
 }
 _MOST: Final = 2**31 - 1
-# They say again what others say, or nothing about the computation.
+# These repeat other settings, or do not affect the computation.
 _WITHOUT_EFFECT: Final = {
     *("attention.value_length", "rope.dimension_count", "vocab_size", "tensor_data_layout"),
     *("rope.scaling.type", "rope.scaling.finetuned", "feed_forward_length"),
@@ -75,7 +75,7 @@ def config_of(name: str, header: Header) -> PreTrainedConfig:
     """The configuration of the model in a GGUF file.
 
     Raises:
-        ModelError: Its family cannot be read, or a setting is not understood or absurd.
+        ModelError: The family cannot be read, or a setting is not understood or absurd.
     """
     family = FAMILIES.get(header.architecture)
     if family is None:
@@ -100,7 +100,7 @@ def config_of(name: str, header: Header) -> PreTrainedConfig:
 
 def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
     table: Any = GGUF_CONFIG_MAPPING[family.model_type]
-    # The settings of transformers by those of the file; None for one without effect
+    # Name in the file -> name in transformers; None for a setting without effect
     names: dict[str, str | None] = {**table, **family.more}
     prefix = f"{header.architecture}."
     own = [(key, value) for key, value in header.metadata.items() if key.startswith(prefix)]
@@ -123,14 +123,14 @@ def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
 def _mapped(
     name: str, header: Header, given: Mapping[str, Any], names: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """The settings by their names in transformers; ModelError for one that is not understood."""
+    """The settings by their transformers names; ModelError for one that is not understood."""
     settings = {}
     for key, value in given.items():
         if (ours := names.get(key)) is not None:
             settings[ours] = _checked_number(header, key, value)
         elif key == "attention.causal" and value is True:
             continue
-        elif key not in _WITHOUT_EFFECT and (value or key == "attention.causal"):  # 0 experts
+        elif key not in _WITHOUT_EFFECT and (value or key == "attention.causal"):  # e.g. 0 experts
             raise ModelError(
                 f"the GGUF file {quoted(name)} has the setting "
                 f"{quoted(f'{header.architecture}.{key}')}, which is not supported"
@@ -166,8 +166,8 @@ def _vocabulary_size(name: str, header: Header, width: int) -> int:
 
 
 def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
-    """transformers reads no rotary scaling from GGUF, without which the tokens would differ."""
-    # llama.cpp takes a factor without a kind as linear, and 0 as none.
+    """Refuse rotary scaling: transformers does not read it from GGUF; tokens would differ."""
+    # llama.cpp treats a factor without a type as linear, and a factor of 0 as none.
     kind, factor = given.get("rope.scaling.type", "linear"), given.get("rope.scaling.factor", 1.0)
     if kind != "none" and factor not in (0.0, 1.0):
         raise ModelError(
@@ -186,8 +186,8 @@ def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _with_llama3_rope(name: str, header: Header, config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration with the rotary scaling of Llama 3. The file has its factors as a tensor;
-    they are computed again from the largest one and compared.
+    """The configuration with Llama 3's rotary scaling. The file stores the factors as a tensor.
+    They are computed from the largest one and compared with the file's.
     """
     tensor = header.tensors[ROPE_FACTORS]
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -1,7 +1,7 @@
-"""The weights in a GGUF file as a model of transformers, in full precision.
+"""Loads the weights of a GGUF file into a transformers model, in full precision.
 
-Blocks of few bits become numbers again: the kernels for four bits here keep their scales in
-bfloat16, GGUF's in float16, so they would compute another model (see docs/models.md).
+Quantized blocks are converted back to floats. The four-bit kernels here keep their scales in
+bfloat16, GGUF in float16, so they would compute a different model (see docs/models.md).
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ from eab.models.gguf.tokenizer import generation_of, tokenizer_of
 from eab.models.model_size import SizeLimit, refuse_absurd_size
 from eab.models.sources import Source
 
-_MORE_NUMBERS: Final = 2**24  # buffers such as tables of positions
+_MORE_NUMBERS: Final = 2**24  # for buffers, such as tables of positions
 
 
 def size_limit(header: Header) -> SizeLimit:
-    """The most that a model may be made of whose tensors the file names."""
+    """The size limit for a model with the tensors that the file lists."""
     numbers = sum(prod(tensor.shape) for tensor in header.tensors.values())
     return SizeLimit(4 * len(header.tensors) + 1000, 2 * numbers + _MORE_NUMBERS)
 
@@ -44,7 +44,7 @@ def describe(
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, GenerationConfig]:
     """Tokenizer, configuration and generation config of a model."""
     header = read_header(Path(source.place))
-    config = config_of(name, header)  # first: it finds out whether the vocabulary fits the model
+    config = config_of(name, header)  # first: it checks that the vocabulary fits the model
     return tokenizer_of(name, header), config, generation_of(header)
 
 
@@ -55,7 +55,7 @@ def load(
 
     Raises:
         ModelError: The file is damaged, too large for this machine, of a family that cannot be
-            read, or changes while it is read.
+            read, or changes while it is being read.
     """
     header = read_header(Path(source.place))
     before = _marks(header)
@@ -76,7 +76,7 @@ def load(
 
 
 def _marks(header: Header) -> list[tuple[int, int]]:
-    """What changes when somebody writes into the files."""
+    """Size and modification time of each file, which change if somebody writes to it."""
     states = [file.stat() for file in header.files]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 
@@ -84,7 +84,7 @@ def _marks(header: Header) -> list[tuple[int, int]]:
 def _weights(
     name: str, header: Header, config: PreTrainedConfig, empty: PreTrainedModel, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The weights by their names in transformers."""
+    """The weights by their transformers names."""
     kind: Any = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)
     processor = kind(config=config.to_dict())
     places = _places(header.architecture, config.num_hidden_layers, empty)
@@ -95,7 +95,7 @@ def _weights(
             for tensor in header.tensors.values():
                 if tensor.file == file and tensor.name != ROPE_FACTORS:
                     place = _place(name, tensor, places)
-                    if prod(tensor.shape) != shapes[place].numel():  # before they are read
+                    if prod(tensor.shape) != shapes[place].numel():  # checked before reading
                         raise _other_shape(name, tensor, shapes[place])
                     values = _values(read_tensor(opened, tensor), tensor)
                     if tensor.name != "output.weight":  # the processor of GPT-2 fails on it
@@ -114,7 +114,7 @@ def _other_shape(name: str, tensor: TensorInfo, expected: torch.Size) -> ModelEr
 
 
 def _places(architecture: str, layers: int, empty: PreTrainedModel) -> dict[str, str]:
-    """The names of the weights in transformers by those in the file."""
+    """Names in the file -> names of the weights in transformers."""
     [family] = [key for key, name in MODEL_ARCH_NAMES.items() if name == architecture]
     names = get_tensor_name_map(family, layers)
     places = {}
@@ -135,7 +135,7 @@ def _place(name: str, tensor: TensorInfo, places: Mapping[str, str]) -> str:
 
 
 def _values(data: bytes, tensor: TensorInfo) -> Any:
-    """The numbers of a tensor, float32 or as stored."""
+    """The values of a tensor, in float32 or as stored."""
     rows = np.frombuffer(data, np.uint8).reshape(*tensor.shape[:-1], -1)
     try:
         return dequantize(rows, tensor.kind)

@@ -1,7 +1,7 @@
-"""The header of a GGUF file: its metadata, and where its tensors are.
+"""The header of a GGUF file: its metadata and the location of its tensors.
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Files are read, never mapped
-into memory: a mapped file that becomes shorter meanwhile ends the process (SIGBUS).
+into memory: if a mapped file is truncated, the process is killed (SIGBUS).
 """
 
 import struct
@@ -20,8 +20,8 @@ from eab.models.sources import MAGIC, parts_of_gguf
 VERSIONS: Final = (2, 3)
 MAX_FIELDS: Final = 2_000
 MAX_TENSORS: Final = 20_000
-MAX_ELEMENTS: Final = 2_500_000  # of all arrays; the largest vocabularies have 262,144 tokens
-MAX_TEXT: Final = 2**20  # bytes of one text, such as a chat template
+MAX_ELEMENTS: Final = 2_500_000  # in all arrays; the largest vocabularies have 262,144 tokens
+MAX_TEXT: Final = 2**20  # bytes of one string, such as a chat template
 MAX_HEADER: Final = 2**26  # bytes of metadata and the list of tensors
 MAX_PARTS: Final = 512
 _ALIGNMENT: Final = 32
@@ -33,39 +33,39 @@ _NUMBERS: Final = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor is, and how it is stored."""
+    """Where a tensor is and how it is stored."""
 
     name: str
-    shape: tuple[int, ...]  # in the order of PyTorch, the last dimension is contiguous
+    shape: tuple[int, ...]  # in PyTorch's order: the last dimension is contiguous
     kind: GGMLQuantizationType
     file: Path
-    start: int  # its first byte there
+    start: int  # offset of its first byte in the file
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a model in GGUF."""
+    """The header of a GGUF model."""
 
-    files: tuple[Path, ...]  # its files; more than one if it is split
+    files: tuple[Path, ...]  # more than one if the model is split
     metadata: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
 
     @property
     def architecture(self) -> str:
-        """Its family, as llama.cpp names it."""
+        """The model family, by llama.cpp's name."""
         return str(self.metadata.get("general.architecture", ""))
 
     @property
     def tokens(self) -> list[str]:
-        """Its vocabulary; ModelError if it has none."""
+        """The vocabulary; ModelError if there is none."""
         tokens = self.metadata.get("tokenizer.ggml.tokens")
         if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
             raise self.refusal("it has no vocabulary")
         return tokens
 
     def token_id(self, role: str) -> int | None:
-        """The token with a role, such as `eos`; None if it has none."""
+        """The id of the token with a role such as `eos`; None if there is none."""
         key = f"tokenizer.ggml.{role}_token_id"
         value, most = self.metadata.get(key), len(self.tokens) - 1
         if value is None or (type(value) is int and 0 <= value <= most):
@@ -78,10 +78,10 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read the header of a model: that of its file, or of all its parts if this is the first.
+    """Read the header of a model: of its single file, or of all parts if `path` is the first one.
 
     Raises:
-        ModelError: The file cannot be read, is damaged, or asks for more than a file may.
+        ModelError: The file cannot be read, is damaged, or exceeds the limits.
     """
     metadata, tensors = _read_part(path)
     count = metadata.get("split.count", 1)
@@ -104,7 +104,7 @@ def read_header(path: Path) -> Header:
 
 
 def _parts(path: Path, count: int) -> tuple[Path, ...]:
-    """The files of a model that is split; `path` must be the first."""
+    """The files of a split model; `path` must be the first."""
     files = parts_of_gguf(path)
     if len(files) != count:
         raise ModelError(
@@ -166,7 +166,7 @@ def _placed(
     alignment: int,
     size: int,
 ) -> dict[str, TensorInfo]:
-    """Where the tensors are: in the file, none twice, one after the other as in llama.cpp."""
+    """Locate the tensors: in the file, none twice, one right after the other as in llama.cpp."""
     tensors: dict[str, TensorInfo] = {}
     start = begin = _aligned(position, alignment)
     for name, shape, number, offset in entries:
@@ -190,7 +190,7 @@ def _aligned(position: int, alignment: int) -> int:
 def _kind_and_bytes(
     path: Path, name: str, shape: tuple[int, ...], number: int
 ) -> tuple[GGMLQuantizationType, int]:
-    """How a tensor is stored, and its size."""
+    """How a tensor is stored and how many bytes it takes."""
     try:
         kind = GGMLQuantizationType(number)
     except ValueError:
@@ -202,7 +202,7 @@ def _kind_and_bytes(
 
 
 class _Reader:
-    """Reads the values of a header one after the other."""
+    """Reads the values of a header in order."""
 
     def __init__(self, path: Path, file: BinaryIO, end: int) -> None:
         self.path, self.position, self._elements = path, 0, 0
@@ -217,18 +217,18 @@ class _Reader:
         return data
 
     def numbers(self, kinds: str) -> tuple[Any, ...]:
-        """The next numbers, in the letters of `struct`."""
+        """The next numbers; `kinds` are format characters of `struct`."""
         layout = struct.Struct(f"<{kinds}")
         return layout.unpack(self.bytes(layout.size))
 
     def text(self) -> str:
-        """The next text."""
+        """The next string."""
         length = int.from_bytes(self.bytes(8), "little")
         self.check_count("bytes of a text", length, MAX_TEXT)
         return self.bytes(length).decode("utf-8", "replace")
 
     def value(self) -> Any:
-        """The next value of the metadata."""
+        """The next metadata value."""
         (kind,) = self.numbers("I")
         if kind != _ARRAY:
             return self._single(kind)
@@ -242,12 +242,12 @@ class _Reader:
     def _single(self, kind: int) -> Any:
         if kind == _TEXT:
             return self.text()
-        if kind not in _NUMBERS:  # also an array of arrays, which no model has
+        if kind not in _NUMBERS:  # includes arrays of arrays, which no model has
             raise _damaged(self.path, f"it has a value of kind {kind}")
         return self.numbers(_NUMBERS[kind])[0]
 
     def check_count(self, things: str, count: int, most: int) -> None:
-        """ModelError if there are more than there may be."""
+        """Raise ModelError if the count is above its limit."""
         if count > most:
             raise _damaged(self.path, f"it names {count:,} {things}; at most {most:,} are allowed")
 

@@ -1,4 +1,4 @@
-"""The tokenizer in a GGUF file, its chat template, and the tokens that end a text."""
+"""The tokenizer in a GGUF file, with its chat template and the tokens that end a text."""
 
 import json
 from itertools import zip_longest
@@ -19,16 +19,16 @@ from eab.errors import ModelError
 from eab.formatting import quoted, reason_of
 from eab.models.gguf.header import Header
 
-# How text is cut before the merges, where transformers' table lacks it: names of llama.cpp
-# (llama_vocab, tokenizer_pre) for the pieces of GPT-2, and for those with single digits.
+# Pre-tokenizers missing from transformers' table, by llama.cpp's names (llama_vocab,
+# tokenizer_pre): those that split like GPT-2, and those that also split off single digits.
 _AS_GPT2: Final = ("gpt-2", "phi-2", "mpt", "olmo")
 _SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
-# Tokens that end an answer although a file may not say so, as llama.cpp knows them by their text.
+# Tokens that end an answer even if the file does not say so; llama.cpp knows them by their text.
 _ENDS: Final = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}
-_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens in GGUF, both matched as a whole
+_CONTROL, _USER_DEFINED = 3, 4  # token types in GGUF; both are matched as a whole
 _MAX_TOKEN: Final = 1_000  # characters
-_MAX_CHARACTERS: Final = 2**22  # of all tokens
-# Without merges, they are found in all cuts of all tokens: time and memory by squares of lengths.
+_MAX_CHARACTERS: Final = 2**22  # in all tokens together
+# Without merges, every split of every token is tried: time and memory quadratic in its length.
 _MAX_CUTS: Final = 2**25
 _SAMPLING: Final = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
 _MARKS: Final = {
@@ -43,7 +43,7 @@ def tokenizer_of(name: str, header: Header) -> PreTrainedTokenizerBase:
     """The tokenizer of a GGUF file, with its chat template.
 
     Raises:
-        ModelError: It has none, one that cannot be read, or one that cuts text in an unknown way.
+        ModelError: There is none, it cannot be read, or it splits text in an unknown way.
     """
     described: dict[str, Any] = {
         ours: header.metadata[f"tokenizer.{key}"]
@@ -80,7 +80,7 @@ def tokenizer_of(name: str, header: Header) -> PreTrainedTokenizerBase:
 
 
 def _checked_cut(name: str, described: dict[str, Any]) -> str:
-    """How text is cut into words; ModelError if that is unknown."""
+    """The name of the pre-tokenizer; ModelError if it is unknown."""
     cut = described.get("pre_tokenizer_type", "")
     known = (*GGUF_PRE_TOKENIZER_SPLITS, *_AS_GPT2, *_SINGLE_DIGITS)
     if described.get("tokenizer_type") == "gpt2" and cut not in known:
@@ -92,7 +92,7 @@ def _checked_cut(name: str, described: dict[str, Any]) -> str:
 
 
 def _check_vocabulary(header: Header) -> None:
-    """ModelError if making the tokenizer would take very long, or a list in it is damaged."""
+    """Raise ModelError if building the tokenizer would take very long or a list is damaged."""
     lengths = [len(token) for token in header.tokens]
     if max(lengths) > _MAX_TOKEN or sum(lengths) > _MAX_CHARACTERS:
         raise header.refusal(
@@ -113,11 +113,11 @@ def _check_vocabulary(header: Header) -> None:
 
 
 def _as_in_the_file(backend: Any, header: Header) -> Any:
-    """The tokenizer with the tokens of the file and no others.
+    """The tokenizer with exactly the tokens of the file.
 
-    transformers adds marks of other vocabularies, such as <|endoftext|>, for which the model has no
-    embedding. And it spells tokens that are matched as a whole, such as <｜User｜> of DeepSeek, as
-    bytes, so that they would be cut into pieces.
+    transformers adds special tokens of other vocabularies, such as <|endoftext|>, for which the
+    model has no embedding. It also spells tokens that should be matched as a whole, such as
+    <｜User｜> of DeepSeek, as bytes, so they would be split.
     """
     state = json.loads(backend.to_str())
     count, added = len(header.tokens), []
@@ -141,19 +141,19 @@ def _as_in_the_file(backend: Any, header: Header) -> Any:
 
 
 def _adds_bos(header: Header) -> bool:
-    """Whether a text begins with a token of its own; SentencePiece's vocabularies by default."""
+    """Whether a BOS token precedes the text; by default, only with SentencePiece vocabularies."""
     is_llama = header.metadata.get("tokenizer.ggml.model") == "llama"
     return bool(header.metadata.get("tokenizer.ggml.add_bos_token", is_llama))
 
 
 def _marked_tokens(header: Header) -> dict[str, str]:
-    """The texts of the tokens with a role of their own."""
+    """The texts of the tokens that have a role, such as EOS."""
     ids = {role: header.token_id(key) for role, key in _MARKS.items()}
     return {role: header.tokens[id] for role, id in ids.items() if id is not None}
 
 
 def generation_of(header: Header) -> GenerationConfig:
-    """The tokens that end a text, and the settings of sampling that the file recommends."""
+    """The tokens that end a text, and the sampling settings that the file recommends."""
     metadata = header.metadata
     ends = {header.token_id(end) for end in ("eos", "eot", "eom")}
     kinds = metadata.get("tokenizer.ggml.token_type") or []

@@ -1,4 +1,4 @@
-"""Weights and input in bfloat16, by oneDNN; sums in float32."""
+"""Weights and inputs in bfloat16, computed by oneDNN with float32 accumulation."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,15 +10,15 @@ from torch.nn import functional
 
 from eab.models.quantized.layer import QuantizedLinear
 
-BLOCK: Final = 32  # rows of a product where its kernel depends on them
+BLOCK: Final = 32  # rows per product where the kernel depends on their number
 
 
 def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
     """Multiply so that the result of a row does not depend on the number of rows.
 
     oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add in different
-    orders. With AVX-512 and without AMX only a single row has a kernel of its own, so it gets a row
-    of zeros. Elsewhere all products have exactly 32 rows.
+    orders. With AVX-512 but no AMX, only a single row has its own kernel, so it is padded with a
+    row of zeros. Elsewhere, all products have exactly 32 rows.
     """
     if rows.device.type == "cpu" and _one_kernel_from_two_rows():
         return product(functional.pad(rows, (0, 0, 0, max(0, 2 - len(rows)))))[: len(rows)]
@@ -33,7 +33,7 @@ def _one_kernel_from_two_rows() -> bool:
 
 
 class BFloat16Linear(QuantizedLinear):
-    """A linear layer with prepacked bfloat16 weights. What surrounds it keeps its number format."""
+    """A linear layer with prepacked bfloat16 weights. Inputs and outputs keep their own dtype."""
 
     weight: Tensor
 

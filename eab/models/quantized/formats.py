@@ -1,4 +1,4 @@
-"""Which layers a weight format uses, where they work, and how a model gets them."""
+"""Which layers a weight format uses, where they work, and how to apply them to a model."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,15 +19,15 @@ from eab.models.read_weights import read_by_code
 
 
 class Format(NamedTuple):
-    """The layers of a weight format."""
+    """The layer classes of a weight format."""
 
     layer: type[QuantizedLinear]  # for the linear layers
     # For the output layer, whose rounding reaches every logit; None leaves it as loaded
     output: type[QuantizedLinear] | None
-    # Of a product, relative to the float one. A larger one shows that the operators do not work on
+    # Allowed relative error of a product. A larger error shows that the operators do not work on
     # this machine.
     error: float
-    anywhere: bool = False  # whether it runs on any device, and not only on the CPU
+    anywhere: bool = False  # whether it runs on any device, not only on the CPU
 
 
 FORMATS: Final[Mapping[str, Format]] = {
@@ -41,7 +41,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def refuse_if_unusable(name: str, device: torch.device) -> None:
-    """Refuse a weight format that this device or this machine does not have."""
+    """Refuse a weight format that this device or machine cannot use."""
     form = FORMATS[name]
     if not form.anywhere and device.type != "cpu":
         others = [other for other, form in FORMATS.items() if form.anywhere]
@@ -60,18 +60,18 @@ def refuse_if_unusable(name: str, device: torch.device) -> None:
 def quantize(
     model: PreTrainedModel, form: Format, device: torch.device | None = None
 ) -> tuple[str, ...]:
-    """Store the weights of all linear layers in this format, one after the other, so that at most
+    """Store the weights of all linear layers in this format, one layer at a time, so that at most
     one is held twice.
 
     An output layer that shares its weights with the input embedding becomes a copy; the embedding
-    itself stays, as do norms and biases. Each layer goes to the device; None leaves it where it is.
+    stays as it is, as do norms and biases. Each layer is moved to the device, unless it is None.
 
     Returns:
-        The names of the linear layers that stayed as loaded, because of their shape, because the
-        format leaves them, or because the model's own code reads their weights.
+        The names of the linear layers that stay as loaded: because of their shape, because the
+            format excludes them, or because the model's own code reads their weights.
     """
     kept, as_loaded = [], read_by_code(model)
-    # Only names: a reference to a layer would keep its weights as loaded.
+    # Only names are kept: a reference to a layer would keep its loaded weights in memory.
     paths = [path for path, module in model.named_modules() if type(module) in (nn.Linear, Conv1D)]
     for path in paths:
         is_output = model.get_submodule(path) is model.get_output_embeddings()
@@ -94,8 +94,8 @@ def _replace(
 
 
 def _as_linear(module: nn.Module, device: torch.device | None = None) -> nn.Linear:
-    """A linear layer with the same weights, on this device or where they are; Conv1D of GPT-2 has
-    its weight transposed.
+    """A linear layer with the same weights, moved to the device unless it is None. GPT-2's Conv1D
+    stores its weight transposed.
     """
     weight, bias = cast(Tensor, module.weight), cast(Tensor | None, module.bias)
     weight = weight.detach() if isinstance(module, nn.Linear) else weight.detach().t()
@@ -111,9 +111,9 @@ def _as_linear(module: nn.Module, device: torch.device | None = None) -> nn.Line
 @cache
 @torch.inference_mode()
 def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> str:
-    """Why layers of this kind cannot be used here; empty if they can.
+    """Why layers of this kind cannot be used on this machine; empty if they can.
 
-    Weights and input at the largest value find integer units that saturate.
+    Weights and inputs at the largest value reveal integer units that saturate.
     """
     size, generator = 4864, torch.Generator().manual_seed(0)
     linear = nn.Linear(size, 64, bias=False)

@@ -1,4 +1,4 @@
-"""Weights in four bits, in groups of neighbours that share a scale and a zero point."""
+"""Weights in four bits; groups of neighbouring weights share a scale and a zero point."""
 
 from typing import Final
 
@@ -14,9 +14,9 @@ _MIDDLE: Final = LEVELS // 2
 
 
 def quantize_groups(weight: Tensor, group: int = GROUP) -> tuple[Tensor, Tensor, Tensor]:
-    """Round (out, in) weights to four bits: weight is about (integer - 8) * scale + zero.
+    """Round (out, in) weights to four bits: weight ≈ (integer - 8) * scale + zero.
 
-    `group`, which divides in, neighbouring weights of an output share a scale and a zero.
+    `group` neighbouring weights of an output share a scale and a zero point; `group` divides `in`.
 
     Returns:
         Integers from 0 to 15, (out, in) int32; scale and zero, (out, in / group) bfloat16.
@@ -33,7 +33,7 @@ def quantize_groups(weight: Tensor, group: int = GROUP) -> tuple[Tensor, Tensor,
 class Int4Linear(QuantizedLinear):
     """Four-bit weights; the input is bfloat16.
 
-    A number of inputs that is not a multiple of the group is filled up with zeros.
+    If the number of inputs is not a multiple of the group size, it is padded with zeros.
     """
 
     weight: Tensor  # (out, in / 2) uint8, packed for this processor
@@ -51,7 +51,7 @@ class Int4Linear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        """The operator makes 16 outputs at a time."""
+        """The operator computes 16 outputs at a time."""
         return linear.out_features % 16 == 0
 
     def _product(self, rows: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Weights in eight bits, with or without activations in eight bits.
 
-Both kinds of rounding are symmetric, so that there are no zero points: x is about integer * scale,
-and the integer lies between -127 and 127.
+Both are rounded symmetrically, without zero points: x ≈ integer * scale, where the integer is
+between -127 and 127.
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
     """Round (R, C) floats to eight bits or fewer: integers, (R, C) int8, and scales, (R, 1)
     float32.
 
-    The largest number of a row becomes the integer `largest`; a row of zeros has a tiny scale.
+    The largest magnitude in a row maps to the integer `largest`; a row of zeros has a tiny scale.
     """
     x = x.float().contiguous()
     scale = x.abs().amax(1, keepdim=True).div_(largest).clamp_(min=torch.finfo(x.dtype).tiny)
@@ -30,10 +30,10 @@ def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
 @cache
 @torch.inference_mode()
 def largest_input() -> int:
-    """The largest integer of an input whose products this processor adds up without saturating.
+    """The largest input integer whose products this processor adds up without saturating.
 
-    Processors without VNNI add pairs of products in 16 bits, which do not hold 2 x 255 x 127.
-    There the input has 7 bits; PyTorch's observers call this `reduce_range`.
+    Processors without VNNI add pairs of products in 16 bits, which cannot hold 2 x 255 x 127. On
+    these, the input has 7 bits; PyTorch's observers call this `reduce_range`.
     """
     ones = torch.ones(32, 32)
     integers, scale = quantize_rows(ones)
@@ -47,9 +47,9 @@ def largest_input() -> int:
 def _products(
     integers: Tensor, largest: int, weight: Tensor, scale: Tensor, zero_point: Tensor
 ) -> Tensor:
-    """The input is unsigned, as oneDNN multiplies two signed integers fast only with AMX."""
+    """Multiply unsigned inputs: oneDNN multiplies two signed integers fast only with AMX."""
     unsigned = integers.view(torch.uint8) + (largest + 1)  # modulo 256
-    # The operator has one scale for all of its input, here 1; those of the rows come after it.
+    # The operator has one scale for the whole input, here 1; the row scales are applied afterwards.
     sums: Tensor = torch.ops.onednn.qlinear_pointwise(
         *(unsigned, 1.0, largest + 1, weight, scale, zero_point, None),
         *(1.0, 0, torch.float32, "none", [], ""),
@@ -58,10 +58,9 @@ def _products(
 
 
 class Int8Linear(QuantizedLinear):
-    """Integer products: one scale per output of the weight, and one per row of the input.
+    """Integer products, with one scale per output of the weight and one per row of the input.
 
-    Torch's dynamic quantization has one scale for the whole input instead, so it is not
-    batch-invariant.
+    PyTorch's dynamic quantization has one scale for the whole input, so it is not batch-invariant.
     """
 
     weight: Tensor  # (in, out) int8, prepacked by oneDNN
@@ -100,7 +99,7 @@ class Int8WeightOnlyLinear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        """The operator reads 16 inputs at a time, and does not check that they are there."""
+        """The operator reads 16 inputs at a time, without checking that they exist."""
         return linear.in_features % 16 == 0
 
     def _product(self, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the linear layers with quantized weights have in common."""
+"""The base class of linear layers with quantized weights."""
 
 from abc import ABC, abstractmethod
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 class QuantizedLinear(nn.Module, ABC):
     """Computes what the linear layer computes, up to the rounding of its weights.
 
-    Its tensors are buffers, so `buffers()` finds all that it holds except the bias.
+    Its tensors are buffers, so `buffers()` returns everything that it holds except the bias.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
-        """Take over the shape and the bias; a subclass stores the weight."""
+        """Take the shape and the bias from `linear`; a subclass stores the weight."""
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.bias = linear.bias
@@ -20,14 +20,14 @@ class QuantizedLinear(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def fits(linear: nn.Linear) -> bool:
-        """Whether the operators take a weight of this shape."""
+        """Whether the operators accept a weight of this shape."""
 
     @abstractmethod
     def _product(self, rows: Tensor) -> Tensor:
-        """(R, in) -> (R, out), without the bias, in any number format."""
+        """(R, in) -> (R, out), without the bias, in any dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., in) -> (..., out), in the number format of x."""
+        """x (..., in) -> (..., out), in the dtype of x."""
         rows = x.reshape(-1, self.in_features)
         out = self._product(rows).to(x.dtype).view(*x.shape[:-1], self.out_features)
         return out if self.bias is None else out + self.bias

@@ -1,6 +1,6 @@
-"""NF4: four bits that stand for the 16 quantiles of a normal distribution.
+"""NF4: four-bit codes for 16 quantiles of a normal distribution.
 
-From Dettmers et al., QLoRA, 2023 (arXiv 2305.14314). The weights are looked up again in every pass.
+From Dettmers et al., QLoRA, 2023 (arXiv 2305.14314). The weights are dequantized in every pass.
 That saves memory, not time, and works on every device.
 """
 
@@ -35,7 +35,7 @@ def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class NF4Linear(QuantizedLinear):
-    """Four-bit weights from a table; the product is one of bfloat16."""
+    """Four-bit weights from a table; the product is computed in bfloat16."""
 
     codes: Tensor  # two weights per byte
     scale: Tensor  # of each block
@@ -52,7 +52,7 @@ class NF4Linear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        """Whole blocks, and two weights per byte."""
+        """Whether the weights form whole blocks, and so whole bytes of two weights."""
         return linear.weight.numel() % BLOCK == 0
 
     def _store_scale(self, scale: Tensor) -> None:
@@ -75,7 +75,7 @@ class NF4Linear(QuantizedLinear):
 
 
 class NF4DoubleQuantLinear(NF4Linear):
-    """NF4 whose scales have eight bits: their distance from their mean, in blocks of 256."""
+    """NF4 with eight-bit scales, stored as differences from their mean in blocks of 256."""
 
     scale_integers: Tensor  # (scale blocks, 256) int8
     scale_steps: Tensor  # (scale blocks, 1)
