@@ -1,1 +1,1 @@
-"""Language models on a server that somebody else runs: vLLM or llama.cpp."""
+"""Language models on a vLLM or llama.cpp server that somebody else runs."""

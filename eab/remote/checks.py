@@ -1,4 +1,4 @@
-"""What a server must be able to do; checked when it is connected, as a local model's cache is."""
+"""Checks, when connecting, that a server can do what the engine needs."""
 
 import string
 from typing import Final
@@ -10,13 +10,13 @@ from eab.models.token_bytes import TokenTexts
 from eab.remote.connection import always_wanted
 from eab.remote.dialect import Continuation, Dialect, ServerModel
 
-TOPS: Final = (100, 20)  # most likely tokens to ask for: of one's own server, and vLLM's default
+TOPS: Final = (100, 20)  # most likely tokens to request: from a server of your own; vLLM's default
 PROBE: Final = "A cat, 12 dogs\nand the sea: it's  blue."
 MAX_DIFFERENCE: Final = 0.1  # nats, between two answers to the same text; servers may round
 
 
 def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """A token that is one letter; ModelError if there is none."""
+    """A token that is a single letter; ModelError if there is none."""
     texts = TokenTexts(tokenizer)
     for letter in string.ascii_letters:
         token = tokenizer.convert_tokens_to_ids(letter)
@@ -28,7 +28,7 @@ def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
 def check_tokenizer(
     server: Dialect, served: ServerModel, tokenizer: PreTrainedTokenizerBase, vocab_size: int
 ) -> None:
-    """Check that the server's token ids mean what they mean here; else ModelError."""
+    """Check that the server's token ids mean the same as here; else ModelError."""
     if served.vocab_size not in (None, vocab_size):
         raise ModelError(
             f"the server's model has {served.vocab_size} tokens, but the model named here has "
@@ -42,7 +42,7 @@ def check_tokenizer(
 
 
 def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
-    """How many of the most likely tokens the server names; ModelError if too few."""
+    """How many of the most likely tokens the server returns; ModelError if too few."""
     refusal = ServerError()
     for top in TOPS:
         top = min(top, vocab_size)
@@ -58,7 +58,7 @@ def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
 
 
 def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) -> None:
-    """Check that texts are answered in order, with ln p as the model has it; else ModelError."""
+    """Check that texts are answered in order, with the model's own ln p; else ModelError."""
     texts = [probe, probe[:-1]]
     both = _continue(server, texts, top)
     alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]

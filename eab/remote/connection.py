@@ -1,7 +1,7 @@
-"""Requests to a server and their answers, as JSON.
+"""Sends JSON requests to a server and reads the answers.
 
-A request runs in its own thread, so that the caller can give up at any moment; then its connection
-is closed, which makes the server stop. Other connections are kept open.
+A request runs as a task of its own, so that the caller can give up at any moment. Its connection is
+then closed, which makes the server stop. Other connections stay open.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from eab.remote.operator import Address
 
 SECONDS: Final = 60.0  # for a whole answer
 CONNECT_SECONDS: Final = 10.0
-POLL_SECONDS: Final = 0.02  # between two looks whether the answer is still wanted
+POLL_SECONDS: Final = 0.02  # between two checks whether the answer is still wanted
 MAX_ANSWER: Final = 2**26  # bytes
-MAX_PAUSE: Final = 5.0  # seconds that a server may ask to wait
-PAUSE: Final = 0.2  # seconds before the second try
+MAX_PAUSE: Final = 5.0  # longest wait that a server may ask for, in seconds
+PAUSE: Final = 0.2  # seconds before the retry
 _BUSY: Final = (429, 502, 503, 504)
 
 
 def always_wanted() -> bool:
-    """For requests that nobody gives up."""
+    """The `given_up` of requests that nobody gives up."""
     return False
 
 
 class Connection:
-    """Connections to one server; one answer may take at most `seconds`."""
+    """Connections to one server; an answer may take at most `seconds`."""
 
     def __init__(self, address: Address, seconds: float = SECONDS) -> None:
         self.url = address.url
@@ -45,7 +45,7 @@ class Connection:
             base_url=address.url,
             headers=headers,
             timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
-            follow_redirects=False,  # the key goes to this server only
+            follow_redirects=False,  # the key is sent only to this server
             trust_env=False,
         )
         thread = threading.Thread(target=self._loop.run_forever, name="eab-remote", daemon=True)
@@ -53,31 +53,31 @@ class Connection:
         self._close = weakref.finalize(self, _close, self._loop, self._client, thread)
 
     def close(self) -> None:
-        """End the connections and the thread."""
+        """Close the connections and stop the thread."""
         self._close()
 
     def get(self, path: str) -> Any:
-        """The JSON value at this path. See `post` for the errors."""
+        """The JSON value at this path. See `post` for errors."""
         return self._wait(_send(self._client, "GET", path, None), always_wanted)
 
     def text(self, path: str) -> str:
-        """The text at this path. See `post` for the errors."""
+        """The text at this path. See `post` for errors."""
         content: bytes = self._wait(_read(self._client, "GET", path, None), always_wanted)
         return content.decode("utf-8", "replace")
 
     def post(
         self, path: str, body: dict[str, Any], given_up: Callable[[], bool] = always_wanted
     ) -> Any:
-        """Send a JSON value; returns that of the answer.
+        """Send a JSON value and return the JSON value of the answer.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `given_up`, which is asked all the time, said so; the connection is closed.
+            Stopped: `given_up`, which is polled, returned True; the connection is closed.
         """
         return self._wait(_send(self._client, "POST", path, body), given_up)
 
     def pause(self, seconds: float, given_up: Callable[[], bool]) -> None:
-        """Wait before another try."""
+        """Wait before a retry."""
         self._wait(asyncio.sleep(seconds), given_up)
 
     def _wait(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> Any:
@@ -97,7 +97,7 @@ class Connection:
                             "be busy; try fewer paths, or try again later"
                         ) from None
         finally:
-            future.cancel()  # nothing, if it is done; else the connection is closed
+            future.cancel()  # no effect if it is done; else closes the connection
 
 
 async def _send(client: httpx2.AsyncClient, method: str, path: str, body: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the two kinds of server have in common; each value of an answer is checked first."""
+"""The interface of both kinds of server, and checks for each value in an answer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +9,15 @@ from eab.caches.shape import ServerBlocks
 from eab.errors import ServerError
 from eab.formatting import quoted
 
-MAX_LOG_PROB: Final = 1e-3  # rounding may lift ln 1 slightly above 0
+MAX_LOG_PROB: Final = 1e-3  # rounding may raise ln 1 slightly above 0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerModel:
     """What a server says about the model that it runs."""
 
-    model: str  # its name there
-    context: int  # how many positions it reads
+    model: str  # its name on the server
+    context: int  # number of positions that it can read
     vocab_size: int | None  # number of tokens; None if the server does not say
     blocks: ServerBlocks  # how it keeps KV rows
 
@@ -26,22 +26,22 @@ class ServerModel:
 class Continuation:
     """How a server continues one text."""
 
-    tops: Sequence[Mapping[int, float]]  # before each token, the likeliest and their ln p
+    tops: Sequence[Mapping[int, float]]  # before each token, the most likely tokens and ln p
     tokens: Sequence[int]
-    cached: int | None  # tokens of the text that it did not compute, if it says so
+    cached: int | None  # tokens of the text that came from its cache, if known
 
 
 class Dialect(Protocol):
-    """How one kind of server is spoken to."""
+    """The protocol of one kind of server."""
 
-    name: str  # the name before the colon in the name of a model
+    name: str  # the prefix before the colon in a model's name
 
     def served(self) -> ServerModel:
-        """Ask what the server runs; ServerError if that fails, or it is another kind."""
+        """Ask which model the server runs; ServerError if that fails or its kind is another."""
         ...
 
     def tokenize(self, text: str) -> list[int]:
-        """The server's own token ids of a text; ServerError if there is no good answer."""
+        """The server's token ids for a text; ServerError if there is no good answer."""
         ...
 
     def continue_texts(
@@ -54,12 +54,12 @@ class Dialect(Protocol):
     ) -> list[Continuation]:
         """Continue several texts of token ids by `length` tokens each, in one request.
 
-        Each continuation has at least its first prediction, and perhaps not all. The temperature is
-        that of the server's own draws; 0 takes the most likely token.
+        Each continuation has at least its first prediction, but perhaps not all of them. The
+        temperature applies to the server's own draws; 0 takes the most likely token.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `given_up` said so.
+            Stopped: `given_up` returned True.
         """
         ...
 
@@ -70,7 +70,7 @@ def bad_answer(what: str) -> ServerError:
 
 
 def field_of(value: Any, name: str, kind: type) -> Any:
-    """A field of a JSON object; ServerError if there is none of this type."""
+    """A field of a JSON object; ServerError if it is missing or of another type."""
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (kind is not bool and isinstance(found, bool)):
         raise bad_answer(f"{name} is {quoted(found)}")
@@ -78,7 +78,7 @@ def field_of(value: Any, name: str, kind: type) -> Any:
 
 
 def answers_in_order(entries: Any, count: int) -> list[Any]:
-    """The answers to `count` texts in order, by their `index`; ServerError if not one for each."""
+    """The answers to `count` texts, sorted by `index`; ServerError unless each has one."""
     if not isinstance(entries, list) or len(entries) != count:
         raise bad_answer(f"it has no list of {count} continuations")
     by_index = {field_of(entry, "index", int): entry for entry in entries}
@@ -88,7 +88,7 @@ def answers_in_order(entries: Any, count: int) -> list[Any]:
 
 
 def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]:
-    """The `top` most likely tokens and their ln p, or ServerError."""
+    """The `top` most likely tokens and their ln p; ServerError if they are not valid."""
     found: dict[int, float] = {}
     for token, log_prob in pairs:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:

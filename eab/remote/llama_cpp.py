@@ -1,4 +1,4 @@
-"""The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server): its own `/completion`."""
+"""The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server), through `/completion`."""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -23,15 +23,15 @@ _FIELDS: Final = [
     "timings",
     "completion_probabilities",
 ]
-CERTAIN: Final = 1e6  # added to a logit: the token is chosen whatever the others are
+CERTAIN: Final = 1e6  # added to a logit, so that this token is always chosen
 
 
 class LlamaCpp:
     """A llama.cpp server.
 
-    The log-probabilities are those before sampling. The server withholds them for half a character
-    and for some end tokens. So where one token is wanted, it is told to choose `harmless`, a whole
-    character; where it runs ahead, the continuation ends before the first token without them.
+    Its log-probabilities are those before sampling. The server omits them for incomplete characters
+    and for some end tokens. So if one token is requested, the server is made to choose `harmless`,
+    a whole character. If it runs ahead, the continuation stops before the first token without them.
     """
 
     name = "llama.cpp"
@@ -41,7 +41,7 @@ class LlamaCpp:
         self._model = ""
 
     def served(self) -> ServerModel:
-        """See Dialect.served. Each slot keeps the rows of its text, and shares none."""
+        """See Dialect.served. Each slot keeps the rows of its own text, and shares none."""
         model = field_of(self._connection.get("/v1/models"), "data", list)[:1]
         meta = field_of(model[0] if model else None, "meta", dict)
         settings = field_of(self._connection.get("/props"), "default_generation_settings", dict)

@@ -1,7 +1,7 @@
-"""Find a model by its name, on this machine or on a server: `llama.cpp:NAME` and `vllm:NAME`.
+"""Finds a model by name, on this machine or on a server: `llama.cpp:NAME` and `vllm:NAME`.
 
-After the colon stands what `eab.models.loading` takes, because the tokenizer and the configuration
-are read here: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
+NAME is one that `eab.models.loading` accepts, because the tokenizer and the configuration are read
+on this machine: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
 """
 
 import os
@@ -36,8 +36,8 @@ def load_model(
     """Load a model and its tokenizer, or connect to the server that runs it.
 
     Args:
-        name: As in `eab.models.loading.load_model`, or that with `llama.cpp:` or `vllm:` before it.
-        device, dtype, weights, layout: See there; a server decides them itself.
+        name: As in `eab.models.loading.load_model`, or with `llama.cpp:` or `vllm:` before it.
+        device, dtype, weights, layout: As there; a server decides them itself.
 
     Raises:
         ModelError: Says what is missing.
@@ -61,8 +61,8 @@ def load_model(
 
 
 def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
-    """Connect to the server that the operator has named, and check what it can do.
-    ModelError if something is missing.
+    """Connect to the server that the operator has set, and check what it can do. ModelError if
+    something is missing.
     """
     address = configured_address()
     tokenizer, config, generation = loading.load_tokenizer(name)

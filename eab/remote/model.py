@@ -1,8 +1,8 @@
-"""A language model on a server, behind the interface that the engine knows.
+"""A language model on a server, behind the engine's interface.
 
-A server names the K most likely tokens and their ln p. With `0 < top_k <= K` the processed
-distribution is made of just these tokens. So entropies, draws, weights and bounds are exactly those
-of the same settings on this machine, up to the rounding of its numbers.
+A server returns the K most likely tokens and their ln p. With `0 < top_k <= K`, the processed
+distribution consists of just these tokens. So entropies, draws, weights and bounds are exactly
+those of the same settings on this machine, up to the rounding of the server's numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,11 @@ from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_top
 from eab.remote.connection import Connection
 from eab.remote.dialect import Continuation, Dialect, bad_answer
 
-_SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides
+_SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides itself
 
 
 class RemoteModel:
-    """A LanguageModel on a server, which names the `top` most likely tokens."""
+    """A LanguageModel on a server that returns the `top` most likely tokens."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RemoteModel:
         config: PreTrainedConfig,
         generation: Any = None,
     ) -> None:
-        """Check what the server can do; ModelError if that is not enough for the engine."""
+        """Check what the server can do; ModelError if the engine needs more."""
         self._server, self._connection, self._tokenizer = server, connection, tokenizer
         self._texts = TokenTexts(tokenizer)
         text_config = config.get_text_config()
@@ -73,11 +73,11 @@ class RemoteModel:
         )
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._connection.close()
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        """The tokens of a prompt; ConfigError if the settings need more than a server gives."""
+        """The tokens of a prompt; ConfigError if the settings need more than the server returns."""
         if not 0 < config.top_k <= self.top:
             raise ConfigError(
                 f"top_k is {config.top_k}, but the server returns only the {self.top} most "
@@ -105,12 +105,12 @@ class RemoteModel:
         return self._texts.is_special(token)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """One request for the texts of all batches; none if all answers are known.
+        """Send one request for the texts of all batches, or none if all answers are known.
 
-        The logits are ln p of the most likely tokens, and minus infinity for the others.
+        The logits are ln p for the most likely tokens, and minus infinity for the others.
 
         Raises:
-            ServerError: There was no good answer, even at a second try.
+            ServerError: There was no good answer, even after a retry.
             ModelError: A batch belongs to a cache on this machine.
         """
         caches = [_server_cache(batch) for batch in batches]
@@ -121,7 +121,7 @@ class RemoteModel:
         found = iter(self._ask(caches, asked, batches) if any(asked) else ())
         rows: list[Mapping[int, float]] = []
         for cache, questions in zip(caches, asked, strict=True):
-            earlier: dict[int, list[Continuation]] = {}  # of the known tokens but the last
+            earlier: dict[int, list[Continuation]] = {}  # for all known tokens except the last
             answers, sent, cached = [], 0, 0
             for question in questions:
                 texts = _texts_of(question)
@@ -139,7 +139,7 @@ class RemoteModel:
         return self._logits(rows)
 
     def _length(self, questions: Sequence[ServerQuestion]) -> int:
-        """Tokens to continue each text by; all texts of a request have the same."""
+        """The number of tokens to request per text; all texts of a request have the same."""
         longest = max(len(question.tokens) for question in questions)
         return 1 + min(max(question.ahead for question in questions), self.context - longest - 1)
 
@@ -149,7 +149,7 @@ class RemoteModel:
         asked: Sequence[Sequence[ServerQuestion]],
         batches: Sequence[ForwardBatch],
     ) -> list[Continuation]:
-        """Ask the server about these questions of each cache, a second time where that may help."""
+        """Ask the server these questions of each cache; retry once if that may help."""
         questions = [question for own in asked for question in own]
         texts = [text for question in questions for text in _texts_of(question)]
         top = max(cache.top_k for cache, own in zip(caches, asked, strict=True) if own)
@@ -192,20 +192,18 @@ def _server_cache(batch: ForwardBatch) -> ServerCache:
 
 
 def _texts_of(question: ServerQuestion) -> list[list[int]]:
-    """The texts whose next token is asked for: each of the last `known` beginnings."""
+    """The texts whose next token is asked for: the last `known` prefixes of the tokens."""
     end = len(question.tokens)
     return [question.tokens[:last] for last in range(end - question.known + 1, end + 1)]
 
 
 def _predictions(question: ServerQuestion) -> list[Mapping[int, float]]:
-    """The predictions after a question's known tokens, with the last one repeated as often as
-    needed.
-    """
+    """The predictions after a question's known tokens; the last one fills up the count."""
     assert question.answer is not None
     found = [*question.answer.tops[question.at :][: question.ahead + 1]]
     return found + found[-1:] * (question.ahead + 1 - len(found))
 
 
 def _most_likely(top: Mapping[int, float], count: int) -> Mapping[int, float]:
-    """The `count` most likely tokens; another run in the request may have asked for more."""
+    """The `count` most likely tokens; another run in the same request may have asked for more."""
     return top if len(top) <= count else dict(nlargest(count, top.items(), key=itemgetter(1)))

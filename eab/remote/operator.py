@@ -13,32 +13,32 @@ from urllib.parse import urlsplit
 from eab.errors import ModelError
 from eab.formatting import quoted
 
-DIALECTS: Final = ("llama.cpp", "vllm")  # the kinds of server, as model names begin
+DIALECTS: Final = ("llama.cpp", "vllm")  # the kinds of server, as prefixes of model names
 ADDRESS: Final = "EAB_REMOTE"
 KEY: Final = "EAB_REMOTE_KEY"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server."""
+    """A server's address and key."""
 
-    url: str  # its address, without a slash at the end
-    # What it wants to see in every request; empty if nothing. Never shown.
+    url: str  # without a trailing slash
+    # The key to send with every request; empty if none is needed. Never shown.
     key: str = field(default="", repr=False)
 
 
 def is_on_server(model: str) -> bool:
-    """Whether a model's name is that of a model on a server, such as `vllm:NAME`."""
+    """Whether this is the name of a model on a server, such as `vllm:NAME`."""
     return model.partition(":")[0] in DIALECTS and ":" in model
 
 
 def is_allowed() -> bool:
-    """Whether the operator has named a server."""
+    """Whether the operator has set a server."""
     return bool(os.environ.get(ADDRESS, "").strip())
 
 
 def configured_address() -> Address:
-    """The server that the operator has named; ModelError if there is none."""
+    """The server that the operator has set; ModelError if there is none."""
     url = os.environ.get(ADDRESS, "").strip()
     if not url:
         raise ModelError(

@@ -23,7 +23,7 @@ _BLOCK_SIZE: Final = re.compile(r'vllm:cache_config_info\{[^}]*\bblock_size="(\d
 
 
 class Vllm:
-    """A vLLM server; its log-probabilities are raw, by the default of `--logprobs-mode`."""
+    """A vLLM server; its log-probabilities are raw, the default of `--logprobs-mode`."""
 
     name = "vllm"
 
@@ -31,7 +31,7 @@ class Vllm:
         self._connection, self._model = connection, model
 
     def served(self) -> ServerModel:
-        """See Dialect.served. Texts share their full blocks."""
+        """See Dialect.served. Texts share full blocks."""
         models = field_of(self._connection.get("/v1/models"), "data", list)
         names = [field_of(entry, "id", str) for entry in models]
         if self._model not in names:
@@ -45,7 +45,7 @@ class Vllm:
         )
 
     def _block_size(self) -> int:
-        """As the server's metrics name it; the default if they are switched off."""
+        """The block size in the server's metrics; the default if metrics are turned off."""
         try:
             found = _BLOCK_SIZE.search(self._connection.text("/metrics"))
         except ServerError:
@@ -72,13 +72,13 @@ class Vllm:
             "temperature": temperature,
             "logprobs": top,
             "ignore_eos": True,
-            "return_tokens_as_token_ids": True,  # texts of two tokens may be equal
+            "return_tokens_as_token_ids": True,  # two tokens may have equal texts
         }
         answer = self._connection.post("/v1/completions", body, given_up)
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         choices = answers_in_order(answer.get("choices"), len(texts))
-        cached = _cached_tokens(answer) if len(texts) == 1 else None  # else of the last text only
+        cached = _cached_tokens(answer) if len(texts) == 1 else None  # else only the last text's
         return [_read(choice, top, cached) for choice in choices]
 
 
