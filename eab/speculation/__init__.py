@@ -1,6 +1,6 @@
 """Speculative decoding: draft the next tokens cheaply, verify several of them in one forward pass.
 
-`drafter` is the interface; `draft_model` and `ngram_lookup` implement it. `draft_length` chooses
-how many tokens to draft, and `speculator` puts both together for one run. `stats` and `formulas`
-say what speculation brought, and what it should bring.
+`drafter` is the interface; `draft_model`, `ngram_lookup` and `run_ahead` implement it.
+`draft_length` chooses how many tokens to draft, and `speculator` combines both for one run. `stats`
+measures what speculation achieved; `formulas` predicts what it should achieve.
 """

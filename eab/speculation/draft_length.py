@@ -2,15 +2,16 @@
 run.
 
 A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one more token in the
-pass, and the drafter's time for it. If the token is accepted, b comes back, because that token need
-not be computed again, and w passes are saved. For a single path w = 1. In a tree a step is over
-only when all paths have reached it, so w is about 1 / P for P paths, or less; w P is what is
-estimated. The j-th draft token is accepted with probability alpha^j. So draft as long as alpha^j (b
-+ w a) > b + d, with a, b, d, w and alpha as the latest passes of this run show them. Leviathan et
-al. (2023, theorem 3.8) find the same rule for w = 1 and b = 0, where a longer pass costs nothing.
+pass, and the drafter's time for it. If the token is accepted, b is recovered, because that token
+need not be computed again, and w passes are saved. For a single path w = 1. In a tree, a step is
+complete only when all paths have reached it, so w is about 1 / P for P paths, or less; the estimate
+is for w P. The j-th draft token is accepted with probability alpha^j. So draft as long as alpha^j
+(b + w a) > b + d, with a, b, d, w and alpha estimated from the latest passes of this run. Leviathan
+et al. (2023, theorem 3.8) give the same rule for w = 1 and b = 0, where a longer pass costs
+nothing.
 
 Where drafting does not pay off, a single draft token is tried from time to time, because the text
-may have changed. Such trials lose at most the share TRIAL_SHARE of the run's time.
+may have changed. Such trials cost at most the share TRIAL_SHARE of the run's time.
 """
 
 from collections.abc import Sequence
@@ -20,30 +21,30 @@ from typing import Final, Protocol
 from eab.config import MAX_DRAFT
 
 MIN_GAIN: Final = 1.2  # times the cost
-SETTLING_PASSES: Final = 8  # a draft model computes the whole text before its first draft token
+SETTLING_PASSES: Final = 8  # a draft model must first compute the whole text
 INITIAL_DRAFT_COST: Final = 0.2  # passes per draft token, until this run has been measured
-DECAY: Final = 0.93  # of the weight of what was observed, per pass
-TRIAL_SHARE: Final = 0.01  # of the time
-MIN_VARIANCE: Final = 0.05  # tokens squared: of the pass sizes, to fit what a token costs
+DECAY: Final = 0.93  # factor per pass for the weight of past observations
+TRIAL_SHARE: Final = 0.01  # of the run's time
+MIN_VARIANCE: Final = 0.05  # of the pass sizes (tokens squared), to fit the cost of a token
 MIN_TOKEN_COST: Final = 0.01  # of a mean pass, so that noise cannot make tokens free
 
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What a forward pass did."""
+    """The outcome of a forward pass."""
 
-    # Tokens that went through the model; 0 where the earlier answers of a server were enough
+    # Tokens that went through the model; 0 if earlier answers of a server sufficed
     tokens: int
-    seconds: float  # time of the pass, and of verifying its draft tokens
+    seconds: float  # time of the pass and of verifying its draft tokens
     draft_seconds: float  # time of the drafter before the pass
     drafted: int  # draft tokens in the pass
     asked: bool  # whether the drafter was asked
-    # For each path with draft tokens that are verified now, how many there were, and how many were
-    # accepted. A draft token at a possible fork cannot be verified, and costs as much as a rejected
-    # one (but see eab.speculation.run_ahead).
+    # For each path whose draft tokens are verified now: the number drafted and the number accepted.
+    # A draft token at a possible fork cannot be verified, and costs as much as a rejected one (but
+    # see eab.speculation.run_ahead).
     drafts: Sequence[tuple[int, int]]
     paths: int  # paths in the pass
-    steps: int  # steps that were decided after it
+    steps: int  # steps decided after the pass
 
 
 class DraftLength(Protocol):
@@ -54,7 +55,7 @@ class DraftLength(Protocol):
         ...
 
     def observe(self, outcome: PassOutcome) -> None:
-        """Note what the pass did."""
+        """Record what the pass did."""
         ...
 
 
@@ -72,25 +73,25 @@ class FixedLength:
 
 
 class AdaptiveLength:
-    """The number that pays off; it at most doubles from one pass to the next, and never changes the
+    """The number that pays off. It at most doubles from one pass to the next, and never changes the
     tokens.
 
-    A `draft_model` must compute the text first. So its first draft token waits until the run has
-    shown that it does not end soon, and is assumed to cost a part of a pass.
+    A `draft_model` must compute the text first. So drafting with it starts only after the run has
+    proved not to be short, and its cost per token is first assumed to be a fraction of a pass.
     """
 
     def __init__(self, draft_model: bool = False) -> None:
-        self._settling = SETTLING_PASSES if draft_model else 0  # passes to wait
+        self._settling = SETTLING_PASSES if draft_model else 0  # passes left to wait
         self._initial_draft_cost = INITIAL_DRAFT_COST if draft_model else 0.0
         self._pass_seconds = _LinearFit()
         self._paths, self._length = 1, 0  # of the latest pass
-        # Decaying counts. The first two begin as if a few tokens had been drafted.
+        # Decaying counts. The first two start as if a few tokens had been drafted.
         self._accepted = 2.0  # draft tokens
-        self._rejected = 1.0  # paths of which not all draft tokens were accepted
-        self._saved = 0.0  # passes, each times its paths
+        self._rejected = 1.0  # paths with a rejected draft token
+        self._saved = 0.0  # passes, each multiplied by its number of paths
         self._drafted = self._draft_seconds = 0.0
-        self._trial_seconds = 0.0  # time that a trial may lose
-        self._lost_seconds = 0.0  # what the latest draft tokens lost; 0 before the first
+        self._trial_seconds = 0.0  # time that a trial may cost
+        self._lost_seconds = 0.0  # cost of the latest draft tokens; 0 before the first
 
     def choose(self) -> int:
         if self._settling > 0:
@@ -105,7 +106,7 @@ class AdaptiveLength:
     def _best(self) -> int:
         """The largest length that pays off, by the rule at the top of this module.
 
-        The estimates of w and d begin as if two tokens had been drafted.
+        The estimates of w and d start as if two tokens had been drafted.
         """
         alpha = self._accepted / (self._accepted + self._rejected)
         saved_per_token = min(1.0, (self._saved + 2) / ((self._accepted + 2) * self._paths))
@@ -140,7 +141,7 @@ class AdaptiveLength:
 
 
 class _LinearFit:
-    """Seconds of a pass, start + slope * tokens, by weighted least squares."""
+    """Fits the seconds of a pass as start + slope * tokens, by weighted least squares."""
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = 0.0  # decaying sums
@@ -154,12 +155,12 @@ class _LinearFit:
         self._xx = DECAY * self._xx + x * x
         self._xy = DECAY * self._xy + x * y
         spread = self._n * self._xx - self._x * self._x
-        if spread > MIN_VARIANCE * self._n * self._n:  # else the earlier slope stays
+        if spread > MIN_VARIANCE * self._n * self._n:  # otherwise keep the earlier slope
             self._slope = (self._n * self._xy - self._x * self._y) / spread
 
     @property
     def mean(self) -> float:
-        """Seconds of a pass, on average."""
+        """The mean seconds of a pass."""
         return self._y / self._n if self._n else 0.0
 
     @property
@@ -169,5 +170,5 @@ class _LinearFit:
 
     @property
     def start(self) -> float:
-        """Seconds of a pass without tokens, not below zero."""
+        """Seconds of a pass with no tokens, at least 0."""
         return max(0.0, self.mean - self.slope * self._x / self._n) if self._n else 0.0

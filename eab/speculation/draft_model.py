@@ -1,6 +1,6 @@
-"""Draft tokens by a smaller model with a cache of its own, for all paths in the same passes.
+"""Draft tokens from a smaller model with its own cache, for all paths in the same passes.
 
-The draft model uses the random number that the target will use at that step. Where both models
+The draft model uses the random number that the target will use at that step. So where both models
 agree, the draft token is accepted at any entropy. A run has the same tokens with or without a draft
 model.
 """
@@ -20,9 +20,9 @@ from eab.errors import ModelError
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import Drafter, DraftRequest
 
-CHUNK = 256  # tokens of a path that go through the draft model at once
+CHUNK = 256  # tokens of a path per pass of the draft model
 
-# Target -> the draft models that are known to have its vocabulary.
+# Target -> the draft models known to have its vocabulary
 _SAME_VOCABULARY: Final[WeakKeyDictionary[LanguageModel, WeakSet[LanguageModel]]] = (
     WeakKeyDictionary()
 )
@@ -35,10 +35,10 @@ class DraftModel(Drafter):
         self._model, self._config, self._policy = model, config, policy
         self._penalties = penalties(config)
         self._cache = make_cache("tree", model.kv_shape, config.r, config.kv_limit_mib * 2**20)
-        self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
+        self._computed: dict[int, list[int]] = {0: []}  # path -> its tokens in the cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """A path's draft ends where this model may fork: there the target may fork too."""
+        """Draft tokens up to where this model may fork, because the target may fork there too."""
         drafts: dict[int, list[int]] = {request.path: [] for request in requests}
         drafting = [request for request in requests if request.limit > 0]
         first_step = min((request.step for request in requests), default=0)
@@ -61,7 +61,7 @@ class DraftModel(Drafter):
         return list(drafts.values())
 
     def _scores(self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]) -> Tensor:
-        """What the policy sees after each path and its draft, (P, V)."""
+        """The scores that the policy sees after each path and its draft, (P, V)."""
         logits = self._next_logits(requests, drafts)
         if not self._penalties:
             return logits
@@ -71,7 +71,9 @@ class DraftModel(Drafter):
     def _next_logits(
         self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]
     ) -> Tensor:
-        """Compute the pending tokens of each path and its draft -> logits (P, V) after them."""
+        """Compute the pending tokens of each path and its draft. Return the logits after them, (P,
+        V).
+        """
         pending = {}
         for request in requests:
             tokens = [*request.tokens, *drafts[request.path]]
@@ -82,15 +84,15 @@ class DraftModel(Drafter):
         return self._forward(pending)
 
     def _forward(self, pending: Mapping[int, Sequence[int]]) -> Tensor:
-        """Compute these tokens of these paths -> logits (P, V) after the last of each."""
+        """Compute these tokens of these paths. Return the logits after the last of each, (P, V)."""
         logits = self._model.forward([self._cache.prepare([*pending], [*pending.values()])])
         for path, tokens in pending.items():
             self._computed[path] = [*self._computed[path], *tokens]
         return logits
 
     def _trim_rejected(self, request: DraftRequest) -> None:
-        """Remove computed tokens that the target rejected, and at least the last one, which is
-        computed again for its logits.
+        """Remove computed tokens that the target rejected. At least the last token is removed and
+        computed again, for its logits.
         """
         computed, tokens = self._computed[request.path], request.tokens
         same = 0
@@ -103,7 +105,7 @@ class DraftModel(Drafter):
     def fork(self, path: int, children: Sequence[int]) -> None:
         self._cache.fork(path, children)
         computed = self._computed.pop(path)
-        self._computed |= {child: computed for child in children}  # never changed in place
+        self._computed |= {child: computed for child in children}  # never modified in place
 
     def release(self, path: int) -> None:
         self._cache.release(path)
@@ -111,9 +113,7 @@ class DraftModel(Drafter):
 
 
 def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
-    """Check that a token id means the same text to both models; done once for each pair.
-    ModelError if it does not.
-    """
+    """Check, once per pair, that token ids mean the same to both models; else ModelError."""
     if draft in (known := _SAME_VOCABULARY.setdefault(target, WeakSet())):
         return
     size, other = target.card.vocab_size, draft.card.vocab_size

@@ -1,4 +1,4 @@
-"""Draft tokens without a model: what followed the same tokens before.
+"""Draft tokens without a model: those that followed the same tokens earlier.
 
 Prompt lookup (Saxena, 2023, github.com/apoorvumang/prompt-lookup-decoding; vLLM calls it ngram)
 searches the path's own tokens. Sibling lookup also searches the other paths of the tree, because
@@ -10,14 +10,14 @@ from typing import Final
 
 from eab.speculation.drafter import Drafter, DraftRequest
 
-MAX_NGRAM, MIN_NGRAM = 3, 2  # tokens that must be the same
+MAX_NGRAM, MIN_NGRAM = 3, 2  # length of a match, in tokens
 
-# N-gram -> where it came last: a path's tokens, and the index after the n-gram.
+# N-gram -> its last occurrence: a path's tokens, and the index after the n-gram.
 _NGrams = dict[tuple[int, ...], tuple[list[int], int]]
 
 
 class NgramLookup(Drafter):
-    """Searches the tokens of the path; with `siblings`, of all paths of the run."""
+    """Searches the tokens of the path or, with `siblings`, of all paths of the run."""
 
     def __init__(self, siblings: bool) -> None:
         self._siblings: Final = siblings
@@ -25,13 +25,13 @@ class NgramLookup(Drafter):
         self._tokens: dict[int, list[int]] = {0: []}
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """All paths are indexed before the first one is searched."""
+        """Index all paths before searching for the first one."""
         for request in requests:
             self._index(request)
         return [self._find(request) for request in requests]
 
     def _index(self, request: DraftRequest) -> None:
-        """Note the n-grams of the tokens that are new since the last request of this path."""
+        """Index the n-grams of the tokens that are new since the path's last request."""
         tokens, ngrams = self._tokens[request.path], self._ngrams[request.path]
         for token in request.tokens[len(tokens) :]:
             for size in range(MIN_NGRAM, MAX_NGRAM + 1):
@@ -40,7 +40,7 @@ class NgramLookup(Drafter):
             tokens.append(token)
 
     def _find(self, request: DraftRequest) -> list[int]:
-        """What followed the longest last n-gram of these tokens when it came before."""
+        """The tokens after the latest occurrence of the longest n-gram that ends this path."""
         ngrams = self._ngrams[request.path]
         for size in range(MAX_NGRAM, MIN_NGRAM - 1, -1):
             match = ngrams.get(tuple(request.tokens[-size:]))
@@ -49,8 +49,8 @@ class NgramLookup(Drafter):
         return []
 
     def _copy(self, source: list[int], start: int, request: DraftRequest) -> list[int]:
-        """The tokens from `start` on. At the end of the path's own tokens, the copy begins again,
-        since the path repeats itself.
+        """The tokens from `start` on. If they reach the end of the path's own tokens, the copy
+        repeats from `start`, since the path repeats itself.
         """
         draft = source[start : start + request.limit]
         period = len(draft)
@@ -65,5 +65,5 @@ class NgramLookup(Drafter):
             self._tokens[child] = list(tokens)
 
     def release(self, path: int) -> None:
-        """With siblings, its tokens can still be found."""
+        """Drop the path; with siblings, its tokens can still be found."""
         del self._ngrams[path], self._tokens[path]

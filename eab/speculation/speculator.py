@@ -1,4 +1,4 @@
-"""The speculation of one run: a drafter, and the rule for how many tokens it drafts."""
+"""The speculation of one run: a drafter, and the rule that sets how many tokens it drafts."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from eab.speculation.run_ahead import RunAhead
 
 
 class Speculator:
-    """Asks the drafter before each pass, and tells the length rule what came of it."""
+    """Calls the drafter before each pass, and reports the outcome to the length rule."""
 
     def __init__(self, drafter: Drafter, length: DraftLength, stop_ids: frozenset[int]) -> None:
         self.drafter = drafter
@@ -31,7 +31,7 @@ class Speculator:
         self._out_of_memory = False
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """Draft tokens for each request; never one that ends the text."""
+        """Draft tokens for each request, never including one that ends the text."""
         start, limit = time.perf_counter(), self._length.choose()
         drafts: list[list[int]] = [[] for _ in requests]
         self._asked = limit > 0 and not self._out_of_memory
@@ -42,18 +42,18 @@ class Speculator:
             except (MemoryLimitError, MemoryError, RuntimeError) as error:
                 if not isinstance(error, MemoryLimitError) and not is_out_of_memory(error):
                     raise
-                self._out_of_memory = True  # the run goes on without speculation
+                self._out_of_memory = True  # the run continues without speculation
         self.draft_seconds = time.perf_counter() - start
         return drafts
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        """The draft tokens that the pass verifies, where `propose` gave `proposed`."""
+        """The draft tokens that the pass verifies; `proposed` is what `propose` returned."""
         return self._before_stop(self.drafter.drafted(path, proposed))
 
     def observe(
         self, tokens: int, seconds: float, verified: Verified, paths: int, steps: int
     ) -> None:
-        """Note what the pass with the latest draft tokens did (see `PassOutcome`)."""
+        """Record what the pass with the latest draft tokens did (see `PassOutcome`)."""
         drafted, drafts = self.drafter.outcomes(verified)
         self._length.observe(
             PassOutcome(
@@ -72,14 +72,14 @@ def make_speculator(
     policy: Policy,
     cache: KVCache,
 ) -> Speculator | None:
-    """The speculation that the settings ask for; None for plain decoding.
+    """The speculator that the settings ask for; None for plain decoding.
 
     Args:
-        policy: What decides the run; a draft model drafts what this policy would choose.
+        policy: The policy of the run; a draft model drafts what it would choose.
 
     Raises:
-        ConfigError: The drafter is `model` and there is no draft model, or it is `run-ahead` and
-            the model does not run on a server.
+        ConfigError: The drafter is `model` without a draft model, or `run-ahead` without a model on
+            a server.
         ModelError: The draft model has another vocabulary.
     """
     drafter: Drafter

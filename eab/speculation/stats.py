@@ -1,4 +1,4 @@
-"""What became of the draft tokens of a run: counts and times, from its events.
+"""Counts and times of a run's draft tokens, from its events.
 
 Pure Python; everything here is measured.
 """
@@ -11,27 +11,27 @@ from eab.run import RunState
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStats:
-    """The decode steps of a run after the first, which the pass of the prompt decides."""
+    """Figures of a run's decode steps after the first, which the prefill decides."""
 
     steps: int
     forward_passes: int
     draft_tokens: int
     accepted: int
-    rejected: int  # the first rejected token of a pass; those after it are discarded unverified
-    draft_seconds: float  # what the drafter took in these passes
-    forward_seconds: float  # what the passes took
-    seconds: float  # what the passes took with everything that belongs to a step
+    rejected: int  # the first rejected token of each draft; those after it are discarded unverified
+    draft_seconds: float  # time of the drafter in these passes
+    forward_seconds: float  # time of the passes
+    seconds: float  # time of the passes with everything else that belongs to a step
     tokens: int
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted over verified draft tokens: an estimate of alpha (see `formulas`)."""
+        """Accepted divided by verified draft tokens: an estimate of alpha (see `formulas`)."""
         verified = self.accepted + self.rejected
         return self.accepted / verified if verified else None
 
     @property
     def steps_per_pass(self) -> float | None:
-        """Steps that a forward pass decided, on average."""
+        """Mean number of steps decided per forward pass."""
         return self.steps / self.forward_passes if self.forward_passes else None
 
 
@@ -52,11 +52,11 @@ def speculation_stats(run: RunState) -> SpeculationStats:
 
 
 def fit_pass_seconds(passes: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """Fit the seconds of a pass of T tokens to start + slope * T, by least squares: start (seconds)
-    and slope (seconds per token), None without passes of different sizes.
+    """Fit start + slope * T to the seconds of a pass of T tokens, by least squares. Return start
+    (seconds) and slope (seconds per token); None unless the passes differ in size.
 
     Args:
-        passes: Tokens and seconds of mean passes of several runs.
+        passes: Mean tokens and mean seconds of the passes of each run.
     """
     sizes, times = [size for size, _ in passes], [seconds for _, seconds in passes]
     if len(sizes) < 2 or max(sizes) - min(sizes) < 0.5:
