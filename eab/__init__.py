@@ -1,7 +1,7 @@
 """Entropy-adaptive branching with a copy-on-write KV cache.
 
-Importing this package imports neither torch nor transformers; each name below loads what it needs
-when it is first used.
+Importing this package imports neither torch nor transformers; each name below is loaded with its
+dependencies on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`python -m eab` is the same as `eab`."""
+"""Makes `python -m eab` the same as `eab`."""
 
 from eab.cli.commands import main
 

@@ -1,7 +1,7 @@
-"""Where the files that come with the project are: the page, the models, the recorded runs.
+"""Locates the files that come with the project: the pages, the models, the recorded runs.
 
-In a checkout they are below its root. An installed wheel carries them in `eab/_bundle`
-(pyproject.toml says how). `HOME` is the folder of `app/`, `pages/` and `assets/`.
+In a checkout they are below its root. An installed wheel has them in `eab/_bundle` (see
+pyproject.toml). `HOME` is the folder with `app/`, `pages/` and `assets/`.
 """
 
 from pathlib import Path

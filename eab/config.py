@@ -35,20 +35,20 @@ ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
 MAX_PATHS: Final = 256
-PREFIX_CACHE_MIB: Final = 512  # of the texts that later runs may begin with
+PREFIX_CACHE_MIB: Final = 512  # of prefixes that later runs can reuse
 MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
-OWN: Final = "own:"  # before the name of a policy that a program gave
+OWN: Final = "own:"  # prefix of the name of a policy that a program passed in
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
 MAX_STOP_STRINGS: Final = 4
-# What a chat template is given by the engine and by transformers
+# Variables that the engine and transformers pass to a chat template
 _OF_THE_ENGINE: Final = (
     *("messages", "conversation*", "tools", "documents", "chat_template", "add_generation_prompt"),
     *("continue_final_message", "tokeniz*", "sanitize_control_tokens", "padding", "truncation"),
     *("max_length", "return_*"),
 )
-R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # on the page
+R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # the choices on the page
 
 BRANCHING: Final = "Branching"
 SAMPLING: Final = "Sampling"
@@ -364,7 +364,7 @@ class BranchingConfig:
                 raise ConfigError(text)
 
     def _in_one_form(self) -> dict[str, Any]:
-        """The settings that can be given in several ways, in the one in which they are kept."""
+        """All settings as they are stored; some can be given in several forms."""
         given: dict[str, Any] = {name: as_plain_number(getattr(self, name)) for name in SETTINGS}
         said, heat = given["threshold_unit"], given["temperature"]
         if isinstance(said, str) and said == "normalized":
@@ -378,22 +378,22 @@ class BranchingConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":
-        """The config with these settings, and the defaults for the others.
+        """The config with these settings, and defaults for all others.
 
         Raises:
-            ConfigError: A value is not allowed, or there is no setting of that name.
+            ConfigError: A value is not allowed, or no setting has that name.
         """
         return cls(**settings)
 
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
-# What other libraries turn off with None
+# Settings that other libraries turn off with None
 _OFF_AS_NONE: Final = (
     *("top_k", "top_p", "min_p", "typical_p", "top_n_sigma"),
     *("repetition_penalty", "no_repeat_ngram_size", "stop"),
 )
-# What the next-token distribution depends on, besides the model: on the tokens of the path, too,
+# Settings of the next-token distribution: penalties depend on the tokens of the path, too,
 PENALTIES: Final = ("repetition_penalty", "no_repeat_ngram_size")
-# or on the logits alone
+# and warpers on the logits alone
 WARPERS: Final = ("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p")
 OF_DISTRIBUTION: Final = (*PENALTIES, *WARPERS)

@@ -1,20 +1,21 @@
-"""Everything that can go wrong, as one tree.
+"""All errors that this project raises, as one tree.
 
     EabError
       ConfigError       a setting is out of range, or two contradict each other (also a ValueError)
       PromptError       the prompt is empty, too long, or has ended (also a ValueError)
       ModelError        the model cannot be found, loaded, or driven by this engine
-        ServerError       the server that runs the model gives no good answer
+        ServerError       the server that runs the model does not give a good answer
       MemoryLimitError  the KV cache would outgrow the limit of the run
       LessonError       a lesson file cannot be used (also a ValueError)
-      RunsError         runs cannot be made or finished, or those that must agree do not
+      ClassError        a class does not exist, is over or full, or only its lecturer may do this
+      RunsError         runs cannot be made or finished, or runs that must agree do not
       QuestionsError    a file of questions with known answers cannot be used
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
       LimitError        this server does not allow what was asked
       ExtraError        packages of an extra are not installed (also an ImportError)
-        NotebookError     those for notebooks
+        NotebookError     packages for notebooks are not installed
 
 Each message says what was given, what is allowed and what to do.
 """
@@ -28,8 +29,8 @@ MAX_MESSAGE: Final = 2000  # characters
 class EabError(Exception):
     """Base of all errors that this project raises on purpose.
 
-    A message may quote a file or a link: lone surrogates are escaped, so that it can be shown
-    everywhere, and a very long message is cut off.
+    A message may quote a file or a link. Lone surrogates are escaped so that it can always be
+    displayed, and a very long message is cut off.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -50,7 +51,7 @@ class ModelError(EabError):
 
 
 class ServerError(ModelError):
-    """The server that runs the model gives no good answer; what was generated so far stays valid.
+    """The server does not give a good answer; what was generated so far stays valid.
 
     Args:
         retry_after: Seconds after which the same request may succeed; None if it will not.
@@ -66,11 +67,11 @@ class MemoryLimitError(EabError):
 
 
 class RunsError(EabError):
-    """Runs cannot be made or finished, or those that must give the same tokens do not."""
+    """Runs cannot be made or finished, or runs that must give the same tokens do not."""
 
 
 class QuestionsError(EabError, ValueError):
-    """A file of questions with known answers cannot be read, or not be evaluated."""
+    """A file of questions with known answers cannot be read or evaluated."""
 
 
 class LessonError(EabError, ValueError):
@@ -94,19 +95,19 @@ class LinkError(EabError):
 
 
 class LimitError(EabError):
-    """This server does not allow what was asked, or not now."""
+    """This server does not allow the request, or does not allow it now."""
 
 
 class ExtraError(EabError, ImportError):
-    """Packages that only a part of this project needs are not installed."""
+    """Packages that only one part of this project needs are not installed."""
 
 
 class NotebookError(ExtraError):
-    """What notebooks need is not installed."""
+    """The packages that notebooks need are not installed."""
 
 
 def need(extra: str, *packages: str, error: type[ExtraError] = ExtraError, more: str = "") -> None:
-    """Raise an error that says what to install, if one of the extra's packages is missing."""
+    """Raise an error that says what to install if a package of the extra is missing."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise error(

@@ -1,4 +1,4 @@
-"""Numbers and messages as text, the same on the page and in the terminal."""
+"""Formats numbers and messages as text, the same on the page and in the terminal."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def apart(a: float, b: float) -> tuple[str, str]:
-    """Two numbers with two digits, or as many as it takes to tell them apart.
+    """Two numbers with two decimals, or as many as needed to tell them apart.
 
     >>> apart(0.6921, 0.6934)
     ('0.692', '0.693')
@@ -57,20 +57,20 @@ def shortened(text: str, max_length: int) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value of any kind as in Python, for a message: 'x' * 10**6 -> "'xxxxxx...xxxxxx'"."""
+    """The repr of any value, shortened for a message: 'x' * 10**6 -> "'xxxxxx...xxxxxx'"."""
     try:
         return shortened(_QUOTED.repr(value), 2 * _QUOTED.maxother)
-    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+    except ValueError:  # Python does not convert integers of more than 4,300 digits
         return f"a {type(value).__name__} that is too long to be written"
 
 
 def reason_of(error: Exception) -> str:
-    """ValueError('no\nmore') -> 'ValueError: no more': what a library says, for a message."""
+    """ValueError('no\nmore') -> 'ValueError: no more': a library's error, for a message."""
     return excerpt(f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "), 200)
 
 
 def excerpt(text: str, max_length: int) -> str:
-    """'once upon a time', 10 -> 'once upon …': the beginning of a text, cut between two words."""
+    """'once upon a time', 10 -> 'once upon …': the start of a text, cut between two words."""
     if len(text) <= max_length:
         return text
     beginning = text[: max_length - 2]
@@ -79,7 +79,7 @@ def excerpt(text: str, max_length: int) -> str:
 
 
 def ending(text: str, max_length: int) -> str:
-    """'once upon a time', 8 -> 'a time': the end of a longer text, from between two words."""
+    """'once upon a time', 8 -> 'a time': the end of a longer text, cut between two words."""
     end = text[-max_length:]
     return end[end.find(" ", 0, max_length // 2) + 1 :]  # not every language has spaces
 
@@ -96,6 +96,6 @@ def human_seconds(seconds: float) -> str:
 
 
 def with_ratio(value: float, first: float, written: Callable[[float], str]) -> str:
-    """The value, and in brackets how many times the first one it is: '8.0 MiB (2.21×)'."""
+    """The value, with its ratio to `first` in brackets: '8.0 MiB (2.21×)'."""
     unlike = first and value and value != first
     return f"{written(value)} ({times(value / first)})" if unlike else written(value)

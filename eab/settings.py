@@ -1,7 +1,7 @@
 """How a setting is declared: its default, allowed values, texts, and widget on the page.
 
-eab.config declares each setting once with `setting`. The validation, the options of the command
-line, the widgets of the page and docs/settings.md all come from that declaration.
+eab.config declares each setting once with `setting`. Validation, command-line options, the page's
+widgets and docs/settings.md are all derived from that declaration.
 """
 
 import re
@@ -17,14 +17,14 @@ from eab.formatting import quoted
 T = TypeVar("T")
 _KEY: Final = "setting"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
-MAX_TEXT: Final = 200_000  # characters of a prompt or of a setting that is a text
+MAX_TEXT: Final = 200_000  # characters of a prompt or of a text setting
 
 
 class Values(Protocol):
     """The values that a setting allows."""
 
     def check(self, name: str, value: object) -> None:
-        """Raise ConfigError if the value is not allowed; `name` is for the message."""
+        """Raise ConfigError if the value is not allowed; `name` is used in the message."""
         ...
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Whole numbers from `low` to `high`, and the word `or_word` if it is not empty."""
+    """Whole numbers from `low` to `high`, and the word `or_word` unless it is empty."""
 
     low: int
     high: int
@@ -73,7 +73,7 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several names, or another plain one after the word `own` if that is not empty."""
+    """One of several names or, unless `own` is empty, `own` followed by another plain name."""
 
     names: tuple[str, ...]
     own: str = ""
@@ -93,7 +93,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """On or off, and the word `or_word` if it is not empty."""
+    """On or off, and the word `or_word` unless it is empty."""
 
     or_word: str = ""
 
@@ -138,10 +138,10 @@ def _bracket(hint: str) -> str:
 
 
 class Widget(Protocol):
-    """What the page offers for a setting; often less than what is allowed."""
+    """What the page offers for a setting, often only part of the allowed values."""
 
     def nearest(self, value: Any) -> Any:
-        """The value on offer that is nearest to an allowed one."""
+        """The offered value nearest to an allowed one."""
         ...
 
 
@@ -156,7 +156,7 @@ class _AsGiven:
 
 @dataclass(frozen=True, slots=True)
 class Slider:
-    """A slider over a range; the type of `low` (int or float) is that of its values."""
+    """A slider over a range; its values have the type of `low` (int or float)."""
 
     low: float
     high: float
@@ -168,7 +168,7 @@ class Slider:
 
 @dataclass(frozen=True, slots=True)
 class NumberBox:
-    """A box to type a whole number in."""
+    """An input box for a whole number."""
 
     low: int
     high: int
@@ -198,7 +198,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Menu:
-    """A drop-down list of names; the first one stands for a name that it does not offer."""
+    """A drop-down list of names; a name that it does not offer is shown as the first one."""
 
     names: tuple[str, ...]
 
@@ -208,21 +208,21 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Buttons(_AsGiven):
-    """Values side by side, with a label each."""
+    """Values side by side, each with a label."""
 
     labels: Mapping[Any, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TextLine(_AsGiven):
-    """A box for a text of one line; `example` stands in it while it is empty."""
+    """A single-line text box, with `example` as its placeholder."""
 
     example: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TextArea(_AsGiven):
-    """A box for a text of several lines; `example` stands in it while it is empty."""
+    """A multi-line text box, with `example` as its placeholder."""
 
     example: str = ""
 
@@ -234,11 +234,11 @@ class Lines:
     example: str = ""
 
     def nearest(self, value: tuple[str, ...]) -> str:
-        """What the box holds for these texts."""
+        """The content of the box for these texts."""
         return "\n".join(text.translate(_ESCAPES) for text in value)
 
     def read(self, held: str) -> tuple[str, ...]:
-        """The texts of what the box holds; empty lines are none."""
+        """The texts in the box, without empty lines."""
         return tuple(_ESCAPED.sub(_unescaped, line) for line in held.split("\n") if line)
 
 
@@ -262,13 +262,13 @@ class Setting:
 
     default: Any
     values: Values  # the allowed ones
-    group: str  # the heading above it
+    group: str  # the heading that it appears under
     label: str  # its name on the page
-    help: str  # what it does, in a sentence or two, for every place that explains it
+    help: str  # what it does, in one or two sentences, wherever it is explained
     more: str = ""  # further facts, for docs/settings.md
-    widget: Widget | None = None  # None if the page has no widget of the usual kind for it
-    option: str = ""  # its name on the command line, if that is not the name of the field
-    advanced: bool = True  # whether the page keeps it under "Advanced"
+    widget: Widget | None = None  # None if the page has no standard widget for it
+    option: str = ""  # its name on the command line, if not the field's name
+    advanced: bool = True  # whether the page shows it under "Advanced"
 
 
 def setting(
@@ -283,19 +283,19 @@ def setting(
     option: str = "",
     advanced: bool = True,
 ) -> T:
-    """A dataclass field that carries its Setting; the arguments are those of Setting."""
+    """Declare a dataclass field that carries its Setting; the arguments are those of Setting."""
     declared = Setting(default, values, group, label, help, more, widget, option, advanced)
     made: T = field(default=default, metadata={_KEY: declared})
     return made
 
 
 def settings_of(config: type[Any]) -> dict[str, Setting]:
-    """The settings that a dataclass declares, by the name of their field."""
+    """The settings that a dataclass declares, by field name."""
     return {each.name: each.metadata[_KEY] for each in fields(config)}
 
 
 def naming_the_nearest(config: type[T]) -> type[T]:
-    """Let an unknown name raise ConfigError with the nearest setting, instead of a TypeError."""
+    """Make an unknown name a ConfigError that suggests the nearest setting, not a TypeError."""
     init: Any = config.__init__
     known = settings_of(config)
 
@@ -312,7 +312,7 @@ def naming_the_nearest(config: type[T]) -> type[T]:
 
 
 def _known_settings(settings: Mapping[str, Setting], name: str) -> str:
-    """The names of all settings, after a question that names the one most like `name`."""
+    """The names of all settings, after a question that suggests the one closest to `name`."""
     names = {known: known for known in settings}
     names |= {declared.option: known for known, declared in settings.items() if declared.option}
     nearest = get_close_matches(name[:60], names, n=1)

@@ -1,4 +1,4 @@
-"""The values of settings that are several texts, or JSON."""
+"""Values of settings that are lists of texts, or JSON."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from eab.settings import Text
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A tuple of at most `most` texts, none of them empty, of at most `longest` characters each."""
+    """A tuple of at most `most` texts, each of 1 to `longest` characters."""
 
     most: int
     longest: int
@@ -33,11 +33,11 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """A JSON object as text in one form (see `as_json_text`), or no text."""
+    """A JSON object as canonical text (see `as_json_text`), or the empty string."""
 
     longest: int  # characters of the text
-    deepest: int  # how many lists and objects may stand inside each other, itself included
-    # Names that it may not have; with a `*` at the end, all that begin so
+    deepest: int  # how many lists and objects may be nested, itself included
+    # Names that are not allowed; a trailing `*` matches any ending
     reserved: tuple[str, ...] = ()
 
     def check(self, name: str, value: object) -> None:
@@ -78,11 +78,11 @@ class JsonObject:
 
 
 def as_json_text(value: object) -> str:
-    """JSON values in one form: equal values give the same text.
+    """JSON values as canonical text: equal values give the same text.
 
     Raises:
-        ValueError: JSON does not have them, such as infinity.
-        RecursionError: They are too deep.
+        ValueError: JSON cannot represent them, such as infinity.
+        RecursionError: They are nested too deeply.
     """
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -96,13 +96,13 @@ def _depth(value: object) -> int:
 
 
 def as_texts(given: object) -> object:
-    """A text or a list as a tuple; `Texts.check` refuses other values."""
+    """A text or a list, as a tuple. Other values are left for `Texts.check` to refuse."""
     return (given,) if isinstance(given, str) else tuple(given) if type(given) is list else given
 
 
 def as_object_text(given: object) -> object:
-    """An object, given as such or as JSON, as text in one form; "" for an empty one.
-    `JsonObject.check` refuses other values.
+    """An object, given as such or as JSON, as canonical text; "" for an empty object. Other values
+    are left for `JsonObject.check` to refuse.
     """
     try:
         value = json.loads(given) if isinstance(given, str) and given else given
@@ -112,5 +112,5 @@ def as_object_text(given: object) -> object:
 
 
 def as_plain_number(given: Any) -> Any:
-    """A number of numpy or torch as one of Python; other values as they are."""
+    """A numpy or torch number as a Python number; other values unchanged."""
     return given.item() if getattr(given, "ndim", None) == 0 else given

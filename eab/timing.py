@@ -1,11 +1,11 @@
-"""How long alternatives take: medians of interleaved repeats, with their spread.
+"""Compares how long alternatives take: medians of interleaved repeats, with their spread.
 
 The alternatives take turns, so that whatever disturbs the machine disturbs all of them. The first
-round is a warm-up and does not count. The spread is the middle half of the repeats. Two medians
-differ if they are further apart than the wider of their spreads; otherwise no difference was
-measured. For equal alternatives with normal noise, this rule finds a difference in 6 % of the
-comparisons with 7 repeats, in 4 % with 9 (tests/test_timing.py). Fewer than MIN_REPEATS repeats are
-shown, but nothing is concluded from them.
+round is a warm-up and does not count. The spread is the interquartile range of the repeats. Two
+medians differ if they are further apart than the wider of their spreads; otherwise no difference
+was measured. For equal alternatives with normal noise, this rule finds a difference in 6 % of the
+comparisons with 7 repeats, and in 4 % with 9 (tests/test_timing.py). Timings with fewer than
+MIN_REPEATS repeats are shown, but no conclusion is drawn from them.
 """
 
 import time
@@ -18,24 +18,24 @@ from typing import Final, TypeAlias, TypeVar
 NOTHING_YET: Final = "Nothing measured yet."
 NO_DIFFERENCE: Final = "no difference measured"
 TOO_FEW: Final = "too few repeats to compare"
-MIN_REPEATS: Final = 7  # before anything is concluded
-# A spread of this share of the median: more repeats would hardly narrow it.
+MIN_REPEATS: Final = 7  # before any conclusion is drawn
+# A spread of this share of the median: more repeats would hardly reduce it.
 NARROW: Final = 0.05
 
 Key = TypeVar("Key", bound=Hashable)
-Measure: TypeAlias = Callable[[], float]  # does the work once -> its seconds
-Clock: TypeAlias = Callable[[], float]  # seconds, when all work is done
+Measure: TypeAlias = Callable[[], float]  # does the work once and returns the seconds
+Clock: TypeAlias = Callable[[], float]  # returns the time in seconds once all work is done
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """The repeats of one measurement."""
 
-    seconds: tuple[float, ...]  # one per repeat, in order; another unit if it is not of time
+    seconds: tuple[float, ...]  # one per repeat, in order; another unit if this is not a time
 
     @property
     def median(self) -> float:
-        """Half of the repeats took no longer."""
+        """The median of the repeats."""
         return median(self.seconds)
 
     @property
@@ -55,12 +55,12 @@ class Timing:
 
     @property
     def width(self) -> float:
-        """Of the spread, in seconds."""
+        """The width of the spread, in seconds."""
         return self.high - self.low
 
     @property
     def narrow(self) -> bool:
-        """Whether the spread is small in relation to the median."""
+        """Whether the spread is small relative to the median."""
         return self.width <= NARROW * self.median
 
 
@@ -76,7 +76,7 @@ def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measu
 
 
 def take_turns(alternatives: Mapping[str, Measure], repeats: int) -> dict[str, Timing]:
-    """Measure the alternatives in turn: one round that does not count, then `repeats` rounds."""
+    """Measure the alternatives in turn: one warm-up round, then `repeats` rounds."""
     _round(alternatives)
     return _timings([_round(alternatives) for _ in range(repeats)])
 
@@ -86,9 +86,9 @@ def take_turns_until_settled(
     max_seconds: float,
     clock: Clock = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Measure the alternatives in turn until it is settled which is the fastest.
+    """Measure the alternatives in turn until it is settled which is fastest.
 
-    No round begins after `max_seconds`, but there are always a warm-up and one round.
+    No round starts after `max_seconds`, but there are always a warm-up and one round.
     """
     start = clock()
     _round(alternatives)
@@ -99,7 +99,7 @@ def take_turns_until_settled(
 
 
 def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
-    """The timing of each alternative, from name and seconds of each repeat."""
+    """The timing of each alternative, from the name and the seconds of each repeat."""
     seconds_by_name: defaultdict[Key, list[float]] = defaultdict(list)
     for name, seconds in repeats:
         seconds_by_name[name].append(seconds)
@@ -107,26 +107,26 @@ def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
 
 
 def are_too_few(a: Timing, b: Timing) -> bool:
-    """Whether one of them has too few repeats for a comparison."""
+    """Whether either timing has too few repeats for a comparison."""
     return min(len(a.seconds), len(b.seconds)) < MIN_REPEATS
 
 
 def differs(a: Timing, b: Timing) -> bool:
-    """Whether a difference was measured: there are enough repeats, and the medians are further
+    """Whether a difference was measured: both have enough repeats, and the medians are further
     apart than the wider of the spreads.
     """
     return not are_too_few(a, b) and abs(a.median - b.median) > max(a.width, b.width)
 
 
 def fastest(timings: Mapping[Key, Timing]) -> Key:
-    """The key of the alternative with the smallest median; the first one of equals."""
+    """The key of the alternative with the smallest median; the first one in a tie."""
     return min(timings, key=lambda name: timings[name].median)
 
 
 def is_settled(timings: Mapping[str, Timing]) -> bool:
-    """Whether more repeats would hardly change which alternative is the fastest.
+    """Whether more repeats would hardly change which alternative is fastest.
 
-    It is settled if each of the others is measurably slower, or measured so well that the
+    It is settled if every other alternative is measurably slower, or measured so precisely that the
     difference does not matter.
     """
     best = timings[fastest(timings)]

@@ -1,8 +1,8 @@
-"""The exact text of tokens, which may contain only a part of a UTF-8 character.
+"""The exact text of tokens, which may contain only part of a UTF-8 character.
 
-Texts are kept as `bytes.decode("utf-8", "surrogateescape")`: bytes that are no complete character
-become lone surrogates (U+DC80..U+DCFF), so the texts of a path's tokens, joined, give the exact
-bytes back.
+Texts are kept as `bytes.decode("utf-8", "surrogateescape")`. Bytes that do not form a complete
+character become lone surrogates (U+DC80..U+DCFF). So joining the texts of a path's tokens gives the
+exact bytes back.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ def to_bytes(text: str) -> bytes:
 
 
 def join(texts: Iterable[str]) -> str:
-    """The text of these tokens together; bytes that are no complete character become U+FFFD."""
+    """The joined text of these tokens; bytes that do not form a character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
 
 
 def visible(text: str) -> str:
-    """The text for display: line breaks and tabs as signs, lone bytes as `⟨E2⟩`."""
+    """The text for display: line breaks and tabs as symbols, lone bytes as `⟨E2⟩`."""
     return text if text.isprintable() else "".join(map(_visible_character, text))
 
 
 def visible_join(texts: Iterable[str]) -> str:
-    """The text of several tokens for display: parts that meet become their character."""
+    """The joined text of tokens for display: bytes that complete a character become it."""
     return visible("".join(texts).encode(*_BYTES).decode(*_BYTES))
 
 
@@ -50,10 +50,10 @@ def _visible_character(character: str) -> str:
 
 
 def _cannot_be_shown(code: int) -> bool:
-    """Whether SVG and GraphML do not allow it, or UTF-8 has no bytes for it."""
+    """Whether SVG and GraphML do not allow the character, or UTF-8 cannot encode it."""
     return code in (0xFFFE, 0xFFFF) or 0xD800 <= code <= 0xDFFF
 
 
 def _moves_the_text(code: int) -> bool:
-    """Whether it is a direction override or isolate, which could rearrange the text around it."""
+    """Whether it is a direction override or isolate, which could reorder the surrounding text."""
     return 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)

@@ -1,6 +1,6 @@
-"""How the weights of a model can be stored: the names, and what each means.
+"""How the weights of a model can be stored: the names and their meanings.
 
-The formats round the weights, so they change the tokens; the layouts only order them for speed.
+The formats round the weights, so they change the tokens; the layouts only reorder them for speed.
 """
 
 from collections.abc import Mapping
@@ -41,18 +41,18 @@ _MARK: Final = "@"
 
 
 def full_name(model: str, weights: str) -> str:
-    """A model with its weight format, such as `embedded@int8`; only its name if as loaded."""
+    """A model with its weight format, such as `embedded@int8`; only the name if as loaded."""
     return model if weights == AS_LOADED else f"{model}{_MARK}{weights}"
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The model and the weight format in a name that `full_name` made."""
+    """The model and the weight format in a name made by `full_name`."""
     model, _, weights = name.rpartition(_MARK)
     return (model, weights) if model and weights in WEIGHT_FORMATS else (name, AS_LOADED)
 
 
 def check_names(weights: str, layout: str) -> None:
-    """Refuse unknown names, and a layout for weights that have one of their own."""
+    """Refuse unknown names, and a layout for weights whose format has its own."""
     if weights not in WEIGHT_FORMATS:
         raise ModelError(
             f"the weights are {weights!r}; they must be one of: {', '.join(WEIGHT_FORMATS)}"
