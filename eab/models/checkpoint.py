@@ -75,8 +75,7 @@ def refuse_further_weights(
     Args:
         info: As in `refuse_missing_weights`.
         weights: The names of the model's weights.
-        more_layers: Extra layers that may follow the model's own, for purposes other than
-            generation.
+        more_layers: Extra layers that may follow the model's own and do not generate.
     """
     in_layers = [found for weight in weights if (found := _IN_LAYER.match(weight))]
     depths: dict[str, int] = {}

@@ -215,8 +215,7 @@ class HuggingFaceModel(TransformersModel):
     @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:
         """The relative error of the last logits when our cache reads the check text in parts. If
-        `padded`, its end is read token by token in batches of fixed shape, as CUDA graphs if
-        possible.
+        `padded`, its end is read token by token in fixed shapes, as CUDA graphs if possible.
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)

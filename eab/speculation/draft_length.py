@@ -3,12 +3,11 @@ run.
 
 A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one more token in the
 pass, and the drafter's time for it. If the token is accepted, b is recovered, because that token
-need not be computed again, and w passes are saved. For a single path w = 1. In a tree, a step is
-complete only when all paths have reached it, so w is about 1 / P for P paths, or less; the estimate
-is for w P. The j-th draft token is accepted with probability alpha^j. So draft as long as alpha^j
-(b + w a) > b + d, with a, b, d, w and alpha estimated from the latest passes of this run. Leviathan
-et al. (2023, theorem 3.8) give the same rule for w = 1 and b = 0, where a longer pass costs
-nothing.
+need not be computed again, and w passes are saved. For a single path w = 1. In a tree, a step ends
+only when all paths have reached it, so w is about 1 / P for P paths, or less; w P is estimated. The
+j-th draft token is accepted with probability alpha^j. So draft as long as alpha^j (b + w a) > b +
+d, with a, b, d, w and alpha estimated from the latest passes of this run. Leviathan et al. (2023,
+theorem 3.8) give the same rule for w = 1 and b = 0, where a longer pass costs nothing.
 
 Where drafting does not pay off, a single draft token is tried from time to time, because the text
 may have changed. Such trials cost at most the share TRIAL_SHARE of the run's time.

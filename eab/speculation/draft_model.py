@@ -71,9 +71,7 @@ class DraftModel(Drafter):
     def _next_logits(
         self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]
     ) -> Tensor:
-        """Compute the pending tokens of each path and its draft. Return the logits after them, (P,
-        V).
-        """
+        """Compute the pending tokens of each path and its draft; return the next logits (P, V)."""
         pending = {}
         for request in requests:
             tokens = [*request.tokens, *drafts[request.path]]
@@ -84,7 +82,7 @@ class DraftModel(Drafter):
         return self._forward(pending)
 
     def _forward(self, pending: Mapping[int, Sequence[int]]) -> Tensor:
-        """Compute these tokens of these paths. Return the logits after the last of each, (P, V)."""
+        """Compute these tokens of these paths; return the logits (P, V) after the last of each."""
         logits = self._model.forward([self._cache.prepare([*pending], [*pending.values()])])
         for path, tokens in pending.items():
             self._computed[path] = [*self._computed[path], *tokens]
