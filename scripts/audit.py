@@ -1,7 +1,7 @@
-"""Ask pip-audit whether the packages of requirements.lock have known vulnerabilities.
+"""Checks with pip-audit whether packages in requirements.lock have known vulnerabilities.
 
-Fails if one has. Where the database cannot be asked, or knows none of the packages, it says so:
-that proves nothing.
+Fails if one has. If the database cannot be reached, or knows none of the packages, it says so; this
+proves nothing.
 """
 
 import json
@@ -18,7 +18,7 @@ SECONDS: Final = 120
 def main() -> None:
     with TemporaryDirectory() as folder:
         asked = Path(folder) / "requirements.txt"
-        # The database knows versions without the label of a build.
+        # The database lists versions without build labels.
         asked.write_text(LOCK.read_text(encoding="utf-8").replace("+cpu", ""), encoding="utf-8")
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(asked), "--disable-pip"]
         report, why = _answer([*command, "--format=json", "--progress-spinner=off"])
@@ -36,7 +36,7 @@ def _answer(command: list[str]) -> tuple[dict[str, Any] | None, str]:
 
 
 def verdict(report: dict[str, Any] | None, why: str) -> int:
-    """Print what a report says -> the exit status."""
+    """Print the findings of a report, and return the exit status."""
     packages = report["dependencies"] if report else []
     known = [package for package in packages if "skip_reason" not in package]
     if not known:

@@ -1,4 +1,4 @@
-"""The comparisons that the sentences of a measurement make, and whether they may be published."""
+"""The comparisons behind the sentences of a measurement, and whether they may be published."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from eab.labs.variants.results import VariantRuns
 from eab.timing import MIN_REPEATS, Timing, are_too_few, differs
 from eab.weight_formats import AS_LOADED
 
-# A spread of more than this share of the median: something disturbed the machine.
+# A spread of more than this share of the median shows that something disturbed the machine.
 DISTURBED: Final = 0.3
 
 
@@ -27,10 +27,10 @@ class Claim(NamedTuple):
 
 
 def objections(claims: Iterable[Claim]) -> list[str]:
-    """Why these timings should not be published, a sentence each.
+    """Why these timings should not be published, one sentence each.
 
-    There must be enough repeats. A difference that is claimed is larger than both spreads by
-    definition (`differs`); one that is denied must not be hidden by a disturbed machine.
+    There must be enough repeats. A claimed difference is larger than both spreads by definition
+    (`differs`). A denied difference must not be hidden by a disturbed machine.
     """
     problems = []
     for what, a, b in claims:
@@ -48,7 +48,7 @@ def objections(claims: Iterable[Claim]) -> list[str]:
 
 
 def of_caches(compared: VariantRuns) -> list[Claim]:
-    """Each cache against the first."""
+    """Each cache against the first one."""
     first, *others = compared.costs()
     return [
         Claim(
@@ -97,7 +97,7 @@ def of_formats(report: FormatReport) -> list[Claim]:
 
 
 def of_growth(report: ExperimentReport) -> list[Claim]:
-    """The r that the sentence names against r*."""
+    """Each r named in the sentence against r*."""
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     if best is None:
         return []

@@ -1,7 +1,7 @@
-"""Draw which wing imports which, from the imports themselves: `python scripts/draw_imports.py`.
+"""Draws which wing imports which, from the imports themselves: `python scripts/draw_imports.py`.
 
-Writes a Mermaid graph between the markers in `docs/architecture.md`. An arrow that follows from
-others is left out: where A imports B, and B imports C, the arrow from A to C is not drawn.
+Writes a Mermaid graph between the markers in `docs/architecture.md`. Arrows implied by others are
+left out: if A imports B and B imports C, the arrow from A to C is not drawn.
 """
 
 import ast
@@ -59,7 +59,7 @@ def _wing(module: str) -> str:
     """`eab.caches.tree` belongs to `eab/caches`, and `eab.config` to the vocabulary."""
     package, name, *rest = module.split(".")
     if package == "eab" and name in ("events", "record", "run"):
-        return VOCABULARY  # what all speak of: events, runs, and their files
+        return VOCABULARY  # shared by all wings: events, runs, and their files
     if package == "app" or rest or (ROOT / package / name).is_dir():
         return f"{package}/{name}"
     return {"api": "eab/api", "__main__": "eab/cli"}.get(name, VOCABULARY)

@@ -1,6 +1,6 @@
-"""Execute `notebooks/explore.ipynb` and keep its outputs: `make notebook`.
+"""Executes `notebooks/explore.ipynb` and keeps its outputs: `make notebook`.
 
-Only texts and still pictures are kept, which can be seen where there are no widgets.
+Only text and still pictures are kept, which can be viewed without widgets.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""One report about a CUDA card: the GPU tests, and every benchmark that runs there.
+"""One report about a CUDA GPU: the GPU tests, and every benchmark that runs on it.
 
     python scripts/gpu_report.py [PART ...] [--quick] [--out FOLDER]
 
-Writes gpu-report.md and gpu-report.json to the folder, by default docs/. Each part is a process of
-its own. One that fails or takes too long is in the report with the end of its output, and the others go
-on. The report is written after each part; parts that are not named keep what an earlier report has.
-Nothing else should run on the machine. `--device cpu` tries the report itself.
+Writes gpu-report.md and gpu-report.json to the folder, by default docs/. Each part runs in its own
+process. If one fails or takes too long, the report shows the end of its output, and the next part
+runs. The report is written after each part; parts that are not named keep their earlier results.
+Nothing else should run on the machine. `--device cpu` tries out the report itself.
 """
 
 import argparse
@@ -34,25 +34,25 @@ console = Console(stderr=True)
 @dataclass(frozen=True)
 class Part:
     question: str
-    # after `python`; `{device}`, `{dtype}` and `{seconds}`, two thirds of the limit, are filled
+    # passed to `python`; `{device}`, `{dtype}` and `{seconds}` (two thirds of the limit) are filled
     # in
     command: tuple[str, ...]
-    memory_gib: float = 0  # what the device must have for weights of 16 bits
+    memory_gib: float = 0  # needed on the device for 16-bit weights
     quick: bool = True  # the command takes --quick
 
 
 @dataclass
 class Outcome:
-    command: str  # as it ran
+    command: str  # as executed
     status: str  # `done`, `failed`, `too long` or `left out`
     seconds: float
-    words: str  # its tables, or the end of its output
+    words: str  # tables, or the end of the output
     result: dict[str, Any] = field(default_factory=dict)  # its figures
 
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that this project wants to reach on a GPU."""
+    """A target ratio that this project wants to reach on a GPU."""
 
     part: str
     ratio: str
@@ -60,7 +60,7 @@ class Target:
     most: float | None = None
 
     def verdict(self, ratio: float) -> str:
-        """Whether it is reached."""
+        """Whether the ratio reaches the target, as text."""
         if self.least is not None and ratio < self.least:
             return f"missed (at least {self.least:g})"
         if self.most is not None and ratio > self.most:
@@ -152,7 +152,7 @@ def without_paths(words: str) -> str:
 
 
 def count_tests(file: Path) -> dict[str, Any]:
-    """How many tests passed and were skipped, and which failed with what message."""
+    """The numbers of tests passed and skipped, and the failed tests with their messages."""
     cases = [*ElementTree.parse(file).getroot().iter("testcase")]
     failed = {
         f"{case.get('classname')}::{case.get('name')}": without_paths(reason.get("message", ""))[
@@ -166,7 +166,7 @@ def count_tests(file: Path) -> dict[str, Any]:
 
 
 def tests_sentence(counted: Mapping[str, Any]) -> str:
-    """The numbers, and what the tests that failed say."""
+    """The numbers as a sentence, followed by the messages of failed tests."""
     words = f"{counted['passed']} passed, {counted['skipped']} skipped, {len(counted['failed'])} failed."
     failed = [f"{name}\n{message}\n" for name, message in counted["failed"].items()]
     return "\n".join([words, *(["", "```text", *failed, "```"] if failed else [])]) + "\n"
@@ -175,7 +175,7 @@ def tests_sentence(counted: Mapping[str, Any]) -> str:
 def _device_gib(device: str) -> float:
     if device != "cuda":
         return float("inf")
-    # mem_get_info would open a context, whose memory the parts would lack.
+    # mem_get_info would create a context, which takes memory from the parts.
     return float(torch.cuda.get_device_properties(0).total_memory) / GIB
 
 
@@ -237,7 +237,7 @@ def target_rows(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 
 def earlier(file: Path, machine: Mapping[str, str]) -> dict[str, Outcome]:
-    """The parts of an earlier report about the same device, versions and commit."""
+    """The parts of an earlier report on the same device, versions and commit."""
     if not file.exists():
         return {}
     held = json.loads(file.read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""Install requirements.txt into the environment of this Python: `make app` and `make test` call it.
+"""Installs requirements.txt for this Python: `make app` and `make test` call it.
 
 On Linux, package indexes usually offer PyTorch's CUDA build, which brings gigabytes of NVIDIA
-packages. A machine without an NVIDIA driver has no use for them: there, the CPU build is taken if
-the configured index offers it. If not, the CUDA build is installed, with a notice. A PyTorch that
-is installed already, at the version of requirements.txt, is kept.
+packages. A machine without an NVIDIA driver cannot use them. So it gets the CPU build if the
+configured index offers it; if not, the CUDA build is installed, with a notice. If PyTorch is
+already installed at the version in requirements.txt, it is kept.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _nvidia_driver() -> bool:
-    """Whether an NVIDIA driver is installed, as far as files tell; also under WSL."""
+    """Whether an NVIDIA driver is installed, judging by files; also works under WSL."""
     folders = ("/proc/driver/nvidia", "/usr/lib/wsl/lib/nvidia-smi")
     return (
         shutil.which("nvidia-smi") is not None
@@ -49,7 +49,7 @@ def _nvidia_driver() -> bool:
 
 
 def _cpu_build(torch: str) -> list[str]:
-    """The requirement to add for the CPU build; none if it is there, or is not offered."""
+    """The extra requirement for the CPU build; none if it is installed or not offered."""
     if _installed("torch") == torch.removeprefix("torch=="):
         return []
     build = f"{torch}+cpu"
@@ -70,7 +70,7 @@ def _installed(package: str) -> str:
 
 
 def _found(requirement: str) -> list[str] | None:
-    """What the package that pip would install requires; None if the index does not offer it."""
+    """The requirements of the package that pip would install; None if the index lacks it."""
     options = ["--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-"]
     done = subprocess.run(
         [*PIP, "install", *options, requirement], capture_output=True, text=True, check=False

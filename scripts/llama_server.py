@@ -1,9 +1,9 @@
-"""A real llama.cpp server with the embedded model, in a process of its own.
+"""A real llama.cpp server with the embedded model, in its own process.
 
     python scripts/llama_server.py embedded.gguf 8080
 
-The server is the one in the package xllamacpp. It keeps K and V in float32, as the engine does,
-unless it is told to do as llama.cpp does by itself.
+The server comes from the package xllamacpp. It keeps K and V in float32, as the engine does, unless
+`--own-choices` leaves the choice to llama.cpp.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-SLOTS: Final = 32  # texts that are computed at the same time
-CONTEXT: Final = 512  # tokens of each
+SLOTS: Final = 32  # texts computed at the same time
+CONTEXT: Final = 512  # tokens per text
 START_SECONDS: Final = 60
 
 
@@ -27,7 +27,7 @@ START_SECONDS: Final = 60
 def llama_server(
     model: Path, key: str = "", slots: int = SLOTS, threads: int = 1, as_engine: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Run the server: its address and process. `as_engine` keeps K, V and attention in float32."""
+    """Run the server; yield address and process. `as_engine`: K, V and attention in float32."""
     port = _free_port()
     command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]
     command += [f"--slots={slots}", f"--threads={threads}"]
@@ -37,7 +37,7 @@ def llama_server(
         _wait_until_ready(server, port)
         yield f"http://127.0.0.1:{port}", server
     finally:
-        server.kill()  # it has nothing to save
+        server.kill()  # there is nothing to save
         server.wait(timeout=20)
 
 
@@ -66,7 +66,7 @@ def _wait_until_ready(server: "subprocess.Popen[bytes]", port: int) -> None:
 
 
 def serve(model: Path, port: int, key: str, slots: int, threads: int, as_engine: bool) -> None:
-    """Serve until the process is ended; see `llama_server`."""
+    """Serve until the process is killed; see `llama_server`."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()

@@ -1,7 +1,7 @@
-"""Record the README's moving picture: `make picture`.
+"""Records the README's animation: `make picture`.
 
-Starts the real app and opens a bundled run in headless Chromium. The tree grows, the cursor is
-scrubbed in the entropy trace, the threshold line is dragged up and back. The result is
+Starts the real app and opens a bundled run in headless Chromium. The tree grows, the cursor moves
+along the entropy trace, and the threshold line is dragged up and back. The result is
 `assets/picture.webp`.
 
 The page's clock is stopped and advanced one frame at a time, so the animation has the same speed on
@@ -35,7 +35,7 @@ HIGHER_THRESHOLD = 0.9  # nats; two of the three forks of that run stay
 WINDOW = {"width": 1100, "height": 640}
 FRAME_MS = 80
 MARGIN = 10  # pixels around the board
-ANSWER_SECONDS = 0.12  # real time per frame for the server's answer while the threshold is dragged
+ANSWER_SECONDS = 0.12  # seconds per frame for the server's answer while dragging
 
 _PAGE_STYLE = """
 [data-testid="stSidebar"], [data-testid="stHeader"], .st-key-header, .st-key-status,
@@ -43,7 +43,7 @@ _PAGE_STYLE = """
 .stMainBlockContainer.stMainBlockContainer { padding: 0.6rem !important; }
 :root { --eab-board-height: calc(100dvh - 1.4rem) !important; }
 """
-# A screenshot shows no mouse pointer, so the board gets one. Dragging must not select its text.
+# Screenshots show no mouse pointer, so the board gets one. Dragging must not select its text.
 _POINTER = """(board) => {
   board.style.outline = "none";
   const pointer = document.createElement("div");
@@ -62,19 +62,19 @@ _POINTER = """(board) => {
 
 @dataclass
 class Point:
-    """A place in the window, in pixels."""
+    """A position in the window, in pixels."""
 
     x: float
     y: float
 
     def towards(self, other: "Point", share: float) -> "Point":
-        """The point at this share of the way, slow at both ends."""
+        """The point at this share of the way, slowing down at both ends."""
         eased = share * share * (3 - 2 * share)
         return Point(self.x + (other.x - self.x) * eased, self.y + (other.y - self.y) * eased)
 
 
 class Recorder:
-    """Moves the page's clock and keeps a picture of the board after each move."""
+    """Advances the page's clock and keeps a picture of the board after each step."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -84,7 +84,7 @@ class Recorder:
         self._board = page.locator(".eab")
 
     def wait(self, milliseconds: int, answer: float = 0.0) -> None:
-        """Record this much of the page's time; a frame gives the server `answer` real seconds."""
+        """Record this much page time; each frame gives the server `answer` real seconds."""
         for _ in range(max(1, milliseconds // FRAME_MS)):
             self.page.clock.run_for(FRAME_MS // 2)
             time.sleep(answer)
@@ -92,7 +92,7 @@ class Recorder:
             self._keep()
 
     def glide(self, goal: Point, milliseconds: int, answer: float = 0.0) -> None:
-        """Move the mouse to the goal within this much of the page's time."""
+        """Move the mouse to the goal within this much page time."""
         start, count = self.pointer, max(1, milliseconds // FRAME_MS)
         for index in range(1, count + 1):
             self.pointer = start.towards(goal, index / count)
@@ -109,7 +109,7 @@ class Recorder:
             self.durations.append(FRAME_MS)
 
     def _area(self) -> FloatRect:
-        """The board with a margin; it moves and changes its height while it is used."""
+        """The board with a margin; the board moves and changes height during use."""
         box = _box(self._board)
         return FloatRect(
             x=max(0.0, box["x"] - MARGIN),
@@ -202,7 +202,7 @@ def _write(recorder: Recorder, file: Path) -> None:
 
 @contextmanager
 def _app() -> Iterator[str]:
-    """The explorer on a free port, without anybody's saved runs."""
+    """The explorer on a free port, without any saved runs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -233,14 +233,14 @@ def _wait_until_ready(url: str) -> None:
 
 @contextmanager
 def _page(url: str) -> Iterator[Page]:
-    """The page with a finished run, without the sidebar, and its clock stopped."""
+    """The page with a finished run, without the sidebar and with its clock stopped."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=os.environ.get("EAB_CHROMIUM") or shutil.which("chromium"),
             args=["--no-sandbox", "--disable-gpu"],
         )
         page = browser.new_page(viewport=WINDOW, color_scheme="light")
-        # The tour of the first visit would lie over the picture.
+        # The first-visit tour would cover the picture.
         page.add_init_script("localStorage.setItem('eab-tour', 'yes')")
         page.clock.install()
         page.goto(url)

@@ -1,12 +1,12 @@
-"""Record the measurements that the pages open with: Memory, Speculative, Batching, BMC, Quantization.
+"""Records the measurements bundled for Memory, Speculative, Batching, BMC and Quantization.
 
     python scripts/record_measurements.py [NAME ...] [--repeats N]
 
 They are made as in the app: with the embedded model, and one core left free for the page. Nothing
-else should run on the machine. Before anything is written, the comparisons of the page's sentences
-are checked (`scripts.claims.objections`): where there are too few repeats, or the machine was too
-disturbed to find a difference, the old recording stays, and the script says why and ends with exit
-code 1.
+else should run on the machine. Before anything is written, the comparisons behind the pages'
+sentences are checked (`scripts.claims.objections`). If there are too few repeats, or the machine
+was too disturbed to find a difference, the old recording stays. The script then says why and exits
+with code 1.
 """
 
 import argparse
@@ -60,7 +60,7 @@ from scripts.claims import Claim, objections
 from scripts.record_runs import BALL, COMMON
 
 REPEATS: Final = 9
-KV_ROWS: Final = 1024  # that a BMC experiment writes
+KV_ROWS: Final = 1024  # written by a BMC experiment
 STORY: Final = "Once upon a time, there was a little girl named Lily. She"
 CACHE_CONFIG: Final = BranchingConfig(
     **COMMON
@@ -77,12 +77,12 @@ TEXT_CONFIG: Final = BranchingConfig(
     max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4
 )
 AnyEvent = TypeVar("AnyEvent")
-# Passes the events of a measurement on, and shows their progress.
+# Passes on the events of a measurement, and shows their progress.
 Watch = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Measured(NamedTuple):
-    sentence: str  # what its page says of it
+    sentence: str  # what its page says about it
     claims: Sequence[Claim]  # the comparisons in that sentence
     write: Callable[[], None]  # replaces the recording
 
@@ -93,7 +93,7 @@ Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
 def measure_variants(
     compared: VariantRuns, folder: Path, model: HuggingFaceModel, events: Iterable[VariantEvent]
 ) -> Measured:
-    """A run file per variant, and the times of the repeats; RunsError if their tokens differ."""
+    """Measure run files per variant and repeat times; RunsError if tokens differ."""
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
     compared.apply(
         variant_times.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
@@ -120,14 +120,14 @@ def measure_variants(
 
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """The page Memory: one run with each cache."""
+    """For the page Memory: one run with each cache."""
     compared, request = cache_variants(), Request(BALL, CACHE_CONFIG)
     events = run_variants(model, request, compared.variants, repeats=repeats)
     return measure_variants(compared, bundled_runs.CACHES, model, watch(events))
 
 
 def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """The page Speculative: one text with each draft length."""
+    """For the page Speculative: one text with each draft length."""
     compared, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
     events = run_variants(model, request, compared.variants, draft, repeats)
@@ -135,7 +135,7 @@ def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -
 
 
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """The page Batching: a class's requests, served in three ways."""
+    """For the page Batching: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
     comparison, events = BatchingComparison(), defaultdict[int, list[Event]](list)
     for event in watch(compare_ways(model, workload, describe_machine(model.card.device))):
@@ -155,7 +155,7 @@ def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Mea
 def measure_experiment(
     name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
 ) -> Measured:
-    """A tab of the page BMC."""
+    """For one tab of the page BMC."""
     report, figures = bmc_results.ExperimentReport(), bmc_experiments.EXPERIMENT_FIGURES[name]
     for event in watch(measure(name, model, KV_ROWS, repeats)):
         report.apply(event)
@@ -168,7 +168,7 @@ def measure_experiment(
 
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """The page Quantization: the model in every weight format."""
+    """For the page Quantization: the model in every weight format."""
     report = format_results.FormatReport()
     prompt = bundled_runs.events_of(bundled_runs.recordings()[0])[0].prompt
 
@@ -194,7 +194,7 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
 
 
 def publish(name: str, measured: Measured) -> bool:
-    """Write a recording if its sentence holds; else print why, and return False."""
+    """Write a recording if its sentence holds; otherwise print why not and return False."""
     print(f"{name}: {measured.sentence}")
     reasons = objections(measured.claims)
     for words in reasons:
@@ -223,7 +223,7 @@ def main() -> None:
 
 
 def watched(bar: Progress, name: str, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-    """The same events, with their progress in a bar."""
+    """The same events; also shows their progress in a bar."""
     task = bar.add_task(name, total=1.0)
     for event in events:
         if isinstance(event, Progressed):

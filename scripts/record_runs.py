@@ -1,6 +1,6 @@
-"""Record the bundled runs: `make runs`. Each is a real run of the embedded model, or of the chat
-model if that is here (`eab models get smollm2`), with a sentence about what it shows;
-tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
+"""Records the bundled runs: `make runs`. Each is a real run of the embedded model, or of the chat
+model if it is installed (`eab models get smollm2`), with a sentence about what it shows.
+tests/test_bundled_runs.py checks these sentences. Timings are recorded by
 scripts/record_measurements.py.
 """
 
@@ -23,18 +23,18 @@ from eab.run import fold
 class Example(NamedTuple):
     file: str
     title: str
-    teaches: str  # the idea that it shows, in a few words
-    shows: str  # what a viewer sees in it, in a sentence
+    teaches: str  # the idea that it illustrates, in a few words
+    shows: str  # what a viewer sees in it, in one or a few sentences
     prompt: str
-    settings: dict[str, Any]  # those that differ from `COMMON`, or of the chat model from `CHAT`
+    settings: dict[str, Any]  # those that differ from `COMMON` or, for the chat model, from `CHAT`
     model: str = EMBEDDED
 
 
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
-# The figures in the sentences, and the lesson on growth, are those with this r.
+# The figures in the sentences and in the lesson on growth assume this r.
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024, "r": 4}
-# Near what the page starts with (app/widgets/starting_values.py); each example has a threshold for its
-# own prompt, near the 0.9 quantile of the entropies along its greedy text.
+# Close to the page's starting values (app/widgets/starting_values.py). Each example has a threshold
+# for its own prompt, near the 0.9 quantile of the entropies along its greedy text.
 CHAT: dict[str, Any] = {
     "branch_factor": 2,
     "max_paths": 8,
@@ -68,8 +68,8 @@ BALL = (
     "at the bush and barked. "
     "Tim looked under the bush and saw"
 )
-# A course of small lessons, then the chat model; the page opens with the first. tests/test_bundled_runs.py checks what
-# the sentences say.
+# A course of small lessons, then the chat model; the page opens with the first one.
+# tests/test_bundled_runs.py checks the claims in the sentences.
 EXAMPLES = [
     Example(
         "bridge.eab",
@@ -327,7 +327,7 @@ def record_samples(model: HuggingFaceModel) -> None:
 
 
 def record_quantized_run() -> None:
-    """Make the first bundled run again with weights in four bits, for the page Quantization."""
+    """Repeat the first bundled run with four-bit weights, for the page Quantization."""
     started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
     model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
     request = Request(started.prompt, started.config, started.continued_tokens, started.messages)
@@ -335,7 +335,7 @@ def record_quantized_run() -> None:
 
 
 def record_runs(model: HuggingFaceModel) -> None:
-    """Write the run file of every example of this model."""
+    """Write the run file of every example for this model."""
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in (each for each in EXAMPLES if each.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
@@ -346,7 +346,7 @@ def record_runs(model: HuggingFaceModel) -> None:
 
 
 def write_catalogue() -> None:
-    """Write what is known of each example; of foreign models the name and licence."""
+    """Write the description of each example, and the name and licence of other models."""
     catalogue = [
         {name: getattr(example, name) for name in ("file", "title", "teaches", "shows")}
         | ({} if example.model == EMBEDDED else {"model": MADE_BY})

@@ -1,9 +1,9 @@
-"""Record what the page Tune opens with: the embedded model at several settings, on prompts whose
-answers are known.
+"""Records what the page Tune opens with: the embedded model with several settings, on prompts with
+known answers.
 
     python scripts/record_tuning.py
 
-It takes about a minute. Only the times of the cells depend on the machine.
+It takes about a minute. Only the times in the cells depend on the machine.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The explorer on a real llama.cpp server with the embedded model, all on this machine.
+"""The explorer with the embedded model on a real llama.cpp server, all on this machine.
 
     python scripts/remote_demo.py          # opens the page; Ctrl-C ends both
     python scripts/remote_demo.py --run    # prints one run
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--run", action="store_true", help="print one run, without the page")
     parser.add_argument("--port", type=int, default=8501, help="port of the page")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end is the end of both
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends both processes
     with suppress(KeyboardInterrupt), TemporaryDirectory() as folder:
         file = Path(folder) / "embedded.gguf"
         write_gguf(file)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def wait_for(command: list[str], url: str) -> int:
-    """Run a command with this server; KeyboardInterrupt ends it if this process is to end."""
+    """Run a command with this server, and terminate it on KeyboardInterrupt."""
     with subprocess.Popen(command, env=os.environ | {operator.ADDRESS: url}) as child:
         try:
             return child.wait()

@@ -1,8 +1,8 @@
-"""Write the embedded model as a GGUF file, which llama.cpp reads.
+"""Write the embedded model as a GGUF file for llama.cpp.
 
     python scripts/write_gguf.py embedded.gguf
 
-Weights are stored in float32, so that a server computes what the engine computes; the vocabulary
+Weights are stored in float32, so that a server computes what the engine computes. The vocabulary
 and its merges are those of the tokenizer.
 """
 
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from eab.models.gguf.header import read_header
 from eab.models.sources import EMBEDDED_FOLDER
 
-# transformers -> GGUF, in each layer
+# transformers -> GGUF, for the weights of a layer
 _OF_A_LAYER = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -64,7 +64,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, end: int) -> None:
     kinds = (gguf.TokenType.NORMAL, gguf.TokenType.CONTROL)
     merges = tokenizer["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")  # digits one by one, then the pieces of GPT-2
+    writer.add_tokenizer_pre("smollm")  # splits off single digits, then splits like GPT-2
     writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
     writer.add_token_types([kinds[token in special] for token in range(len(vocabulary))])
     writer.add_token_merges([" ".join(pair) for pair in merges])
@@ -81,15 +81,15 @@ def _name(name: str) -> str:
 
 
 def _interleaved(weights: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of the query or key matrix in the order of llama.cpp, (H x D, E): it rotates neighbours,
-    transformers the two halves of a head.
+    """Reorder the rows of a query or key matrix, (H x D, E), for llama.cpp. It rotates neighbouring
+    rows, transformers the two halves of a head.
     """
     halves = weights.reshape(heads, 2, -1, weights.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weights.shape))
 
 
 def in_float32(source: Path, target: Path) -> Path:
-    """Write a copy of a GGUF file with the numbers that its blocks stand for."""
+    """Write a dequantized copy of a GGUF file."""
     header, reader = read_header(source), gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, header.architecture)
     for field in reader.fields.values():

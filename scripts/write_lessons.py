@@ -1,6 +1,6 @@
-"""Write the lists in docs/lessons.md: measures, charts and calculators, from their declarations.
+"""Writes the lists in docs/lessons.md from their declarations: `python scripts/write_lessons.py`.
 
-python scripts/write_lessons.py
+The lists are those of measures, charts and calculators.
 """
 
 import re
@@ -18,7 +18,7 @@ UNITS: Final = {"": "a number", "times": "a ratio", "share": "a share, 0 to 1"}
 
 
 def written(text: str) -> str:
-    """The page with its lists as they should be."""
+    """The page with up-to-date lists."""
     text = _filled(text, "measures", _measures())
     text = _filled(text, "pictures", (f"- `{name}`" for name in PICTURES))
     return _filled(text, "calculators", _calculators())

@@ -1,7 +1,7 @@
-"""Fill the table of packages in THIRD_PARTY.md: `python scripts/write_licences.py`.
+"""Fills the table of packages in THIRD_PARTY.md: `python scripts/write_licences.py`.
 
-The packages are those of requirements.lock that Linux needs; their licences are what their installed
-metadata state. `make lock` calls it.
+It lists the packages in requirements.lock that Linux needs, with the licences stated in their
+installed metadata. `make lock` calls it.
 """
 
 import re
@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 LOCK, PAGE = ROOT / "requirements.lock", ROOT / "THIRD_PARTY.md"
 BEGIN, END = "<!-- packages -->\n", "<!-- /packages -->"
 LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
-LONGEST: Final = 60  # characters of a licence's name; some packages have its whole text there
+LONGEST: Final = 60  # characters of a licence's name; some packages give the whole text instead
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def table() -> str:
 
 
 def licence(stated: PackageMetadata) -> str:
-    """What a package's metadata state: an SPDX expression, else classifiers, else free text."""
+    """The licence in a package's metadata: an SPDX expression, else classifiers, else free text."""
     classifiers = [
         each.rsplit(" :: ", 1)[-1]
         for each in stated.get_all("Classifier") or []

@@ -1,4 +1,4 @@
-"""Write the table of model families in docs/models.md from the rows that the tests run
+"""Writes the table of model families in docs/models.md from the rows that the tests run
 (tests/support/family_table.py).
 """
 
@@ -25,7 +25,7 @@ _WAYS: Final = {
 
 
 def families_section() -> str:
-    """The families by the way in which they run, as Markdown."""
+    """The families, grouped by how they run, as Markdown."""
     lines = ["| way | families | what of the memory is shared |", "|---|---|---|"]
     for way, shared in _WAYS.items():
         names = [_words(family) for family in FAMILIES if family.way == way]
@@ -35,7 +35,7 @@ def families_section() -> str:
 
 
 def _way(name: str) -> str:
-    """The way of a family with states; empty for one that shows a special case to the tests."""
+    """How a family with states runs; empty for one that is only a special case for the tests."""
     if name in WITHOUT or name == "falcon with alibi":
         return ""
     return "tree and states" if name in HYBRIDS else "own cache"
@@ -46,7 +46,7 @@ def _words(family: Family) -> str:
 
 
 def written() -> str:
-    """The page with the table as it should be."""
+    """The page with an up-to-date table."""
     before, _, rest = FILE.read_text(encoding="utf-8").partition(BEGIN)
     return f"{before}{BEGIN}\n{families_section()}\n{END}{rest.partition(END)[2]}"
 

@@ -1,6 +1,6 @@
-"""Write the bundled questions with known answers: `python scripts/write_questions.py`.
+"""Writes the bundled questions with known answers: `python scripts/write_questions.py`.
 
-The facts and choices are those that the embedded model was trained on (training/knowledge.py,
+The embedded model was trained on these facts and choices (training/knowledge.py,
 training/choices.py), so the right answers and the true distributions are known.
 """
 
@@ -26,11 +26,11 @@ OPENINGS = {
     "secret": "Lily had a secret. She",
     "rain": "It began to rain, so the children",
 }
-EVERY = 4  # of the counting choices, which have the same distribution all
+EVERY = 4  # step through the counting choices, which all have the same distribution
 
 
 def facts() -> Iterator[dict[str, Any]]:
-    """Capitals by how often they were shown, general facts, sums in words and in digits."""
+    """Capitals by how often training showed them, general facts, sums in words and in digits."""
     cities = list(CAPITALS.items())
     groups = {
         "capitals, best known": cities[:20],
@@ -56,7 +56,7 @@ def facts() -> Iterator[dict[str, Any]]:
 
 
 def chances() -> Iterator[dict[str, Any]]:
-    """Choices with the true distribution of the first sentence; names are drawn, so left out."""
+    """Choices with the true distribution of the first sentence, without those that draw a name."""
     groups = {
         "fixed sentences": FIXED_CHOICES,
         "chains of choices": CHAINED_CHOICES,
@@ -86,7 +86,7 @@ def texts(choice: Choice) -> Iterator[tuple[str, float]]:
 
 
 def stories() -> Iterator[dict[str, Any]]:
-    """Openings of stories, of which nothing is known."""
+    """Openings of stories, without known answers."""
     for name, opening in OPENINGS.items():
         yield {"group": "stories", "id": name, "prompt": opening}
 

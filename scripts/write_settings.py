@@ -1,5 +1,5 @@
-"""Write docs/settings.md, docs/server-rules.md and eab/api/settings.py from the declarations in
-eab.config and app.server.rules; nothing of them is written by hand.
+"""Writes docs/settings.md, docs/server-rules.md and eab/api/settings.py from the declarations in
+eab.config and app.server.rules. None of these files is edited by hand.
 """
 
 import textwrap
@@ -75,14 +75,14 @@ class OtherSettings(TypedDict, total=False):
     Allowed: none with a drafter or a model on a server. Default: none.
     """
 '''
-_FIRST: Final = ("entropy_threshold", "branch_factor", "max_paths")  # can be given by position
+_FIRST: Final = ("entropy_threshold", "branch_factor", "max_paths")  # can be positional arguments
 _ALL: Final = """
 
 class Settings(OtherSettings, total=False):
     \"""All settings of a run by name.\"""
 
 """
-# What a setting takes besides the type that it is kept as
+# Types that a setting accepts in addition to the one that is stored
 _ALSO_TAKEN: Final = {
     "stop": "str | Sequence[str] | None",
     "chat_template_kwargs": "str | Mapping[str, Any]",
