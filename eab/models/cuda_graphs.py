@@ -129,7 +129,7 @@ class GraphCapture:
         self._graphs: list[torch.cuda.CUDAGraph] = []
         free = _free_streams(device)
         finalizer = weakref.finalize(self, _reset_graphs, self._graphs, stream, free)
-        finalizer.atexit = False  # runs may still be replaying then
+        finalizer.atexit = False  # runs may still be replaying at exit
 
     def capture(self, forward: Callable[[], Tensor]) -> Replay:
         """Run the forward pass once on the stream, which sets up its libraries; then capture it.

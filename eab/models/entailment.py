@@ -49,7 +49,7 @@ class Entailment:
 
 
 def load_entailment(name: str) -> Entailment:
-    """Load an NLI model: a folder, or an id on the Hugging Face Hub.
+    """Load an NLI model from a folder, or by its id on the Hugging Face Hub.
 
     Only weights in safetensors are loaded, and no code from the Hub is run.
 

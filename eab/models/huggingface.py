@@ -54,7 +54,7 @@ from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 
 ATTENTION = "eab_cache"
-MAX_LIMIT_TO_CHECK: Final = 64  # of a window; the check at loading also reads past shorter windows
+MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds
 _NO_LIMIT: Final = 2**40
 
 

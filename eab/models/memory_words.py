@@ -25,7 +25,7 @@ def rows_words(shape: KVShape) -> str:
 
 
 def reach_words(shape: KVShape) -> str:
-    """How far back layers read that do not read everything; each sentence begins with a space.
+    """How far back those layers read that do not read everything; each sentence follows a space.
 
     All rows are kept; transformers' own cache would keep only those that can still be read.
     """

@@ -106,7 +106,7 @@ class HybridModel(OwnCacheModel):
     whose other layers keep states.
 
     Raises:
-        ModelError: It is no such model, or its logits differ.
+        ModelError: It is not such a model, or its logits differ.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class PositionsAsPast:
         self._before = positions - counted
 
     def get_seq_length(self, layer_idx: int = 0) -> Tensor:
-        """For each token, the length from which counting on gives its position."""
+        """A length for each token from which counting on gives the token's position."""
         return self._before
 
     def update(

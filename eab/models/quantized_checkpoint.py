@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from eab.errors import ModelError
 
-LOUDER: Final = 30.0  # neighbours than the row itself: reveals a scale or mask shared by all rows
+LOUDER: Final = 30.0  # ratio of neighbours to the row: reveals a scale or mask shared by all rows
 _NEIGHBOURS: Final = 7
 # Float products differ in the last bits with the number of rows; int8 rounding is off by 1 %.
 _TOLERANCE: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
@@ -27,9 +27,9 @@ def quantized_by(model: PreTrainedModel) -> str:
 
 @torch.inference_mode()
 def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
-    """Refuse a model that has run a forward pass if a row's result depends on the other rows.
+    """Refuse a model in which a row depends on the other rows; called after a first forward pass.
 
-    All live paths share a forward pass, so a text would depend on its siblings. bitsandbytes with
+    All live paths share a forward pass, so a text would depend on its siblings. bitsandbytes in
     eight bits does this: an input column that is large in one row is multiplied in 16 bits for all
     rows (Dettmers et al., LLM.int8(), 2022, arXiv 2208.07339, section 3.2).
     """
@@ -57,7 +57,7 @@ def _one_of_each(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _change_beside_others(layer: nn.Module, device: torch.device, dtype: torch.dtype) -> float:
-    """How much a row's result changes with loud neighbours, relative to its norm."""
+    """How much a row's result changes beside much larger rows, relative to its norm."""
     generator = torch.Generator().manual_seed(0)
     size = 1, 1 + _NEIGHBOURS, int(layer.in_features)  # type: ignore[arg-type]
     rows = torch.randn(size, generator=generator)

@@ -15,7 +15,7 @@ _READ: Final = re.compile(r"self\.(\w+)\.weight\b(?!\.(?:dtype|device|shape|size
 
 
 def read_by_code(model: nn.Module) -> frozenset[str]:
-    """The names of these layers in the model."""
+    """The names of such layers in a model."""
     return frozenset(
         f"{path}.{name}" if path else name
         for path, parent in model.named_modules()

@@ -29,7 +29,7 @@ BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
 BYTES_TIMED: Final = 64 * 2**20
 MAX_SECONDS: Final = 6.0  # to measure; one or two are enough on a quiet machine
 MAX_TIME_RATIO: Final = 0.85  # layout time over plain time, to be clearly faster
-# Weights in a model. In smaller models, other costs dominate a step, and rounding should not vary.
+# Fewest weights of a model: below, other costs dominate a step, and rounding should not vary.
 MIN_WEIGHTS: Final = 30_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 

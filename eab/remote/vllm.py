@@ -78,7 +78,7 @@ class Vllm:
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         choices = answers_in_order(answer.get("choices"), len(texts))
-        cached = _cached_tokens(answer) if len(texts) == 1 else None  # else only the last text's
+        cached = _cached_tokens(answer) if len(texts) == 1 else None  # counts only the last text
         return [_read(choice, top, cached) for choice in choices]
 
 

@@ -186,8 +186,8 @@ def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _with_llama3_rope(name: str, header: Header, config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration with Llama 3's rotary scaling. The file stores the factors as a tensor.
-    They are computed from the largest one and compared with the file's.
+    """The configuration with Llama 3's rotary scaling. The file stores the factors as a tensor;
+    they are recomputed from the largest one and compared.
     """
     tensor = header.tensors[ROPE_FACTORS]
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -64,7 +64,7 @@ def quantize(
     one is held twice.
 
     An output layer that shares its weights with the input embedding becomes a copy; the embedding
-    stays as it is, as do norms and biases. Each layer is moved to the device, unless it is None.
+    stays as it is, as do norms and biases. Each layer is moved to `device`, unless that is None.
 
     Returns:
         The names of the linear layers that stay as loaded: because of their shape, because the
@@ -94,7 +94,7 @@ def _replace(
 
 
 def _as_linear(module: nn.Module, device: torch.device | None = None) -> nn.Linear:
-    """A linear layer with the same weights, moved to the device unless it is None. GPT-2's Conv1D
+    """A linear layer with the same weights, moved to `device` unless that is None. GPT-2's Conv1D
     stores its weight transposed.
     """
     weight, bias = cast(Tensor, module.weight), cast(Tensor | None, module.bias)
