@@ -13,7 +13,7 @@
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
-      LimitError        this server does not allow what was asked
+      LimitError        this server does not allow the request
       ExtraError        packages of an extra are not installed (also an ImportError)
         NotebookError     packages for notebooks are not installed
 

@@ -261,7 +261,7 @@ class Setting:
     """One declared setting."""
 
     default: Any
-    values: Values  # the allowed ones
+    values: Values  # the allowed values
     group: str  # the heading that it appears under
     label: str  # its name on the page
     help: str  # what it does, in one or two sentences, wherever it is explained
