@@ -1,6 +1,6 @@
 """Checks with pip-audit whether packages in requirements.lock have known vulnerabilities.
 
-Fails if one has. If the database cannot be reached, or knows none of the packages, it says so; this
+Fails if one has. If the database cannot be reached, or knows none of the packages, it says so; that
 proves nothing.
 """
 

@@ -34,8 +34,7 @@ console = Console(stderr=True)
 @dataclass(frozen=True)
 class Part:
     question: str
-    # passed to `python`; `{device}`, `{dtype}` and `{seconds}` (two thirds of the limit) are filled
-    # in
+    # arguments of `python`; fills in `{device}`, `{dtype}` and `{seconds}`, 2/3 of the limit
     command: tuple[str, ...]
     memory_gib: float = 0  # needed on the device for 16-bit weights
     quick: bool = True  # the command takes --quick
@@ -145,7 +144,7 @@ def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
 
 
 def without_paths(words: str) -> str:
-    """The same words without the folders of this machine, which a published report should not have."""
+    """The text without this machine's folders, which do not belong in a published report."""
     for folder in (ROOT, sys.prefix, sys.base_prefix, tempfile.gettempdir(), Path.home()):
         words = words.replace(str(folder), "...")
     return words
@@ -250,7 +249,7 @@ def earlier(file: Path, machine: Mapping[str, str]) -> dict[str, Outcome]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 1 if a part failed or took too long."""
+    """Run the command line; return 1 if a part failed or took too long."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

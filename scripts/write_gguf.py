@@ -81,8 +81,8 @@ def _name(name: str) -> str:
 
 
 def _interleaved(weights: np.ndarray, heads: int) -> np.ndarray:
-    """Reorder the rows of a query or key matrix, (H x D, E), for llama.cpp. It rotates neighbouring
-    rows, transformers the two halves of a head.
+    """Reorder the rows of a query or key matrix, (H x D, E): llama.cpp rotates neighbouring rows,
+    transformers the two halves of a head.
     """
     halves = weights.reshape(heads, 2, -1, weights.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weights.shape))
