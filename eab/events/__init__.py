@@ -1,13 +1,13 @@
-"""What can happen in a run: frozen, plain values, one class per kind of event, in a closed union.
+"""The events of a run: a closed union of frozen, plain values, one class per kind of event.
 
-Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: at a
-fork it ends, and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
-of the prompt. Decisions hold no times, so the decisions of two runs can be compared exactly; times
-are events of their own. `step` and `path` of an event are the step and the path that it is about.
+Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: it
+ends at a fork, where its children start. Step s chooses the s-th new token; step 0 follows the
+prefill of the prompt. Decisions hold no times, so those of two runs can be compared exactly; times
+are separate events. An event's `step` and `path` are the step and the path that it is about.
 
-What happens to most paths of a step is one event, with its paths in tree order; what is rare is one
-event per path. A step that decides gives KvMeasured, Predicted, LimitActed, Pruned, Forked,
-TokensAppended, Reweighted, PathFinished in this order, without those that have nothing to say.
+Changes to most paths of a step share one event, which lists the paths in tree order; rare changes
+have one event per path. A step that makes decisions emits KvMeasured, Predicted, LimitActed,
+Pruned, Forked, TokensAppended, Reweighted, PathFinished in this order and omits empty ones.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ WhatIfKind = Literal["", "exact", "approximate"]
 
 
 class Pause:
-    """An event that ends a unit of work: here a run or a measurement can stop or let others run."""
+    """An event that ends a unit of work; a run or measurement can stop or let others run here."""
 
     __slots__ = ()
 
@@ -83,13 +83,13 @@ class Pause:
 class Progressed(Pause):
     """Progress of a measurement."""
 
-    share: float  # how much of it is done, from 0 to 1
+    share: float  # the fraction done, from 0 to 1
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Probed(Pause):
-    """A step of the greedy probe that comes before RunStarted if the threshold is a quantile."""
+    """A step of the greedy probe, which precedes RunStarted if the threshold is a quantile."""
 
     step: fields.StepIndex
     entropy: fields.Nats  # in nats
@@ -99,40 +99,40 @@ class Probed(Pause):
 class RunStarted:
     """The header of a run: the first event after the probe."""
 
-    prompt: fields.PromptText  # the text that the user gave; of a chat, its title
-    # Token ids of the prompt, then those taken over from another run
+    prompt: fields.PromptText  # the user's text, or the title of a chat
+    # Token ids of the prompt, then of the tokens taken over from another run
     prompt_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_PROMPT]
     prompt_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_PROMPT]
     model: ModelCard
     config: BranchingConfig
     threshold_nats: fields.Nats  # the entropy threshold in nats, whatever unit the settings use
-    draft: ModelCard | None = None  # the draft model, if the drafter is one
-    # Empty for a run of the model. Else the run was recomputed from the events of another (see
-    # eab.what_if): `exact` if it is what the engine would do, `approximate` if it may differ. Such
-    # a run has no measured times.
+    draft: ModelCard | None = None  # the draft model, if the drafter is a model
+    # Empty if the model made this run. Otherwise it was recomputed from another run's events (see
+    # eab.what_if): `exact` if the engine would give the same run, `approximate` if it may not. A
+    # recomputed run has no measured times.
     what_if: WhatIfKind = ""
-    # How many of the last prompt_tokens were taken over from another run
+    # How many prompt_tokens, counted from the end, were taken over from another run
     continued: fields.Count = 0
-    # The chat that was given in the place of a prompt; empty if there is none
+    # The chat given instead of a prompt; empty if there is none
     messages: Annotated[tuple[Message, ...], fields.PER_CHAT] = ()
-    # The class names of the logits processors that changed the scores, in their order
+    # The class names of the logits processors that changed the scores, in order
     logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
 
     @property
     def own_parts(self) -> str:
-        """What a program gave the run and no file holds, in words; empty if there is nothing."""
+        """Names the parts that a program supplied and no file holds; empty if there are none."""
         own = [f"the policy {self.config.policy}"] if self.config.policy.startswith(OWN) else []
         names = ", ".join(self.logits_processors)
         return " and ".join([*own, *([f"logits processors ({names})"] if names else [])])
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
-        """The token ids that were taken over from another run."""
+        """The token ids taken over from another run."""
         return self.prompt_tokens[len(self.prompt_tokens) - self.continued :]
 
     @property
     def is_chat(self) -> bool:
-        """Whether a chat template was used: it writes something after the prompt."""
+        """Whether a chat template was used, which puts text after the prompt."""
         own, prompt = len(self.prompt_texts) - self.continued, self.prompt.rstrip()
         text = token_text.join(self.prompt_texts[:own]).rstrip()
         is_unknown = self.continued > 0 and prompt not in text
@@ -140,13 +140,13 @@ class RunStarted:
 
     @property
     def beginning(self) -> str:
-        """The text that the run continues: the prompt, a last message of the assistant, and what
-        was taken over from another run.
+        """The text that the run continues: the prompt, a final assistant message if there is one,
+        and the text taken over from another run.
         """
         return self.followed_by("")
 
     def followed_by(self, generated: str) -> str:
-        """`beginning`, and this text after it; in a chat, the answer is on a line of its own."""
+        """`beginning` followed by this text; in a chat, the answer is on a line of its own."""
         last = self.messages[-1] if self.messages else None
         is_open = last is not None and last.role == "assistant" and last.content != self.prompt
         begun = last.content if last is not None and is_open else ""
@@ -156,13 +156,13 @@ class RunStarted:
 
     @property
     def kept_text(self) -> str:
-        """What was taken over from another run."""
+        """The text taken over from another run."""
         return token_text.join(self.prompt_texts[len(self.prompt_texts) - self.continued :])
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What the decisions of a step saw: the next-token distribution of each live path."""
+    """The next-token distribution of each live path, as the decisions of a step saw it."""
 
     step: fields.StepIndex
     predictions: Annotated[tuple[PathPrediction, ...], fields.PER_STEP]
@@ -172,16 +172,16 @@ class Predicted:
 class Speculated:
     """One forward pass verified draft tokens of a path.
 
-    The pass may reach steps that are decided later, when all paths have come so far.
+    The pass may reach steps that are decided later, once all paths have reached them.
     """
 
     step: fields.StepIndex  # the step that the first draft token is for
     path: fields.PathId
     draft_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_DRAFT]
     draft_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_DRAFT]
-    accepted: fields.Whole  # how many were accepted, from the first on
-    # How many were accepted or rejected. Tokens after the first rejection are discarded unverified,
-    # and so are those from a possible fork on.
+    accepted: fields.Whole  # how many were accepted, counted from the first
+    # How many were accepted or rejected. Tokens after the first rejection, or from a possible fork
+    # on, are discarded unverified.
     verified: fields.Whole
 
 
@@ -195,15 +195,15 @@ class TokensAppended:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A path ended in two or more children; the first token of each follows."""
+    """A path forked into two or more children; TokensAppended gives each its first token."""
 
     step: fields.StepIndex
     path: fields.PathId
-    # Ids of its children, in tree order
+    # Ids of the children, in tree order
     children: Annotated[tuple[fields.PathId, ...], fields.PER_STEP]
     weights: Annotated[tuple[fields.Weight, ...], fields.PER_STEP]
-    # The child that would have come without the fork; it keeps the path's random stream. -1 if it
-    # was pruned at birth.
+    # The child that would have followed without the fork; it keeps the path's random stream. -1 if
+    # it was pruned at birth.
     heir: fields.PathId
 
 
@@ -217,7 +217,7 @@ class LimitActed:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The path limit pruned a path; its private KV rows are free again."""
+    """The path limit pruned a path, and its private KV rows were freed."""
 
     step: fields.StepIndex
     path: fields.PathId
@@ -235,8 +235,8 @@ class Reweighted:
 
 @dataclass(frozen=True, slots=True)
 class PathFinished:
-    """A path is complete: it drew a stop token, its text has a stop string (both `stop`), or it
-    reached max_new_tokens.
+    """A path is complete: it drew a stop token, its text contains a stop string (both `stop`), or
+    it reached max_new_tokens (`length`).
     """
 
     step: fields.StepIndex
@@ -246,7 +246,7 @@ class PathFinished:
 
 @dataclass(frozen=True, slots=True)
 class RowsAllocated:
-    """The KV tensors grew, or their rows moved together, when the tensors may shrink."""
+    """The KV tensors grew, or their rows were compacted, which may shrink the tensors."""
 
     step: fields.StepIndex
     growth: Growth
@@ -262,7 +262,7 @@ class KvMeasured:
 
 @dataclass(frozen=True, slots=True)
 class StepTimed(Pause):
-    """One forward pass with the decisions that followed it. Times are zero in a what-if run."""
+    """One forward pass and the decisions after it, with their times (zero in a what-if run)."""
 
     # The first step that the pass served. With draft tokens a pass may serve several steps, or only
     # a part of one.
@@ -283,7 +283,7 @@ class RunEnded:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped early although nothing went wrong."""
+        """Whether the run was stopped early without an error."""
         return self.reason in ("stopped", "unwatched")
 
 

@@ -1,4 +1,4 @@
-"""Chats as OpenAI and transformers spell them: messages with a role and a content each."""
+"""Chats in the format of OpenAI and transformers: messages with a role and content each."""
 
 import json
 import re
@@ -21,11 +21,11 @@ def read_messages(given: object) -> tuple[Message, ...]:
     """The messages of a chat.
 
     Args:
-        given: A list of messages, or of objects with `role` and `content`: a text, or a list of
-            parts such as `{"type": "text", "text": "Hello"}`.
+        given: A list of messages, or of objects with `role` and `content`. The content is text or
+            a list of parts such as `{"type": "text", "text": "Hello"}`.
 
     Raises:
-        PromptError: It is none; the message has the index of the first bad one.
+        PromptError: `given` is not a chat; the error names the index of the first bad message.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
         raise PromptError(f"messages are {quoted(given)}; give a list such as {_EXAMPLE}")
@@ -71,7 +71,7 @@ def _message(name: str, given: object) -> Message:
 
 
 def _as_text(content: object) -> object:
-    """The text of a content that is given in parts, if all of them are text."""
+    """Join content that is given in parts, if all of them are text; leave other content as is."""
     if not isinstance(content, list | tuple) or not content:
         return content
     parts = [part if isinstance(part, Mapping) else {} for part in content]
@@ -81,7 +81,7 @@ def _as_text(content: object) -> object:
 
 
 def parse_messages(text: str) -> tuple[Message, ...]:
-    """The messages that a JSON text holds; PromptError if it holds none."""
+    """Parse the messages of a chat from JSON; PromptError if they are not valid."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -97,17 +97,17 @@ def as_json(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """What a chat is called: the last message of the user, or else the last one."""
+    """The title of a chat: its last user message, or its last message if no user wrote one."""
     users = [message.content for message in messages if message.role == "user"]
     return users[-1] if users else messages[-1].content
 
 
 def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, ...]]:
-    """A prompt and the messages in its place, of which one must be given; None is not given.
-    PromptError if both or none are given, or if the messages are wrong.
+    """Accept either a prompt or messages; None means that an argument is not given. PromptError if
+    both or neither are given, or if the messages are invalid.
 
     Returns:
-        The prompt, which is not checked yet, or the title of the messages; and the messages.
+        The prompt (not checked yet) or the title of the messages, and the messages.
     """
     if (prompt is None) == (messages is None):
         both = "a prompt and messages are given" if messages is not None else "there is no prompt"

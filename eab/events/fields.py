@@ -1,7 +1,7 @@
-"""The limits of the fields of events: the range of each number, the length of each text and list.
+"""Limits of event fields: the range of each number, the length of each text and list.
 
-Run files are untrusted: msgspec checks these limits on reading (eab.record.event_json). They are
-wider than what the engine makes.
+Run files are untrusted, so msgspec checks these limits when it reads one (eab.record.event_json).
+The limits are wider than anything that the engine produces.
 """
 
 from typing import Annotated, Final
@@ -17,7 +17,7 @@ MAX_CANDIDATES: Final = 16
 MAX_MESSAGES: Final = 256
 MAX_ROLE: Final = 32  # characters
 MAX_PROCESSORS: Final = 64
-MAX_LAYERS: Final = 1024  # of a model
+MAX_LAYERS: Final = 1024  # per model
 
 
 Whole = Annotated[int, Meta(ge=-MAX_SEED, le=MAX_SEED)]
@@ -25,9 +25,9 @@ PathId = Whole
 TokenId = Annotated[int, Meta(ge=0, le=2**40)]
 StepIndex = Annotated[int, Meta(ge=0, le=MAX_NEW_TOKENS)]
 Count = Annotated[int, Meta(ge=0, le=2**50)]  # of rows, bytes or tokens
-Size = Annotated[int, Meta(ge=1, le=2**40)]  # of a model
+Size = Annotated[int, Meta(ge=1, le=2**40)]  # a dimension of a model
 Nats = Annotated[float, Meta(ge=0.0, le=100.0)]
-LogProb = Annotated[float, Meta(ge=-1e6, le=1e-3)]  # nats; rounding may lift it slightly above 0
+LogProb = Annotated[float, Meta(ge=-1e6, le=1e-3)]  # nats; rounding may raise it slightly above 0
 Weight = Annotated[float, Meta(ge=0.0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.001)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
@@ -35,7 +35,7 @@ Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Role = Annotated[str, Meta(max_length=MAX_ROLE)]
 PromptText = Annotated[str, Meta(max_length=MAX_TEXT)]
 TokenText = Annotated[str, Meta(max_length=MAX_TOKEN_CHARACTERS)]
-ModelName = Annotated[str, Meta(max_length=4096)]  # it may be the path of a folder
+ModelName = Annotated[str, Meta(max_length=4096)]  # may be the path of a folder
 Word = Annotated[str, Meta(max_length=100)]  # a device, a number format, a model family
 Message = Annotated[str, Meta(max_length=10_000)]
 

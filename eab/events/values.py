@@ -1,4 +1,4 @@
-"""What events are made of: frozen, plain values."""
+"""The frozen, plain values that events consist of."""
 
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -14,7 +14,7 @@ class Message:
     """One message of a chat (see `eab.events.chat.read_messages`): `Message("user", "Hello")`.
 
     Attributes:
-        role: Who says it, such as `system`, `user` or `assistant`.
+        role: The speaker, such as `system`, `user` or `assistant`.
     """
 
     role: fields.Role
@@ -24,7 +24,7 @@ class Message:
 class Candidate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One of the most likely tokens of a prediction.
 
-    Most of the objects of a run are candidates: the garbage collector need not visit them.
+    Most objects of a run are candidates, so they are kept out of garbage collection for speed.
     """
 
     token: fields.TokenId
@@ -33,31 +33,31 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class EntropyBounds(NamedTuple):
-    """The least and the largest value, in nats, that an entropy can have."""
+    """The smallest and the largest value, in nats, that an entropy can have."""
 
     low: fields.Nats
     high: fields.Nats
 
 
 class PathPrediction(NamedTuple):
-    """What a decision saw of one path's next-token distribution."""
+    """One path's next-token distribution as a decision saw it: entropy and top candidates."""
 
     path: fields.PathId
     entropy: fields.Nats  # of the processed distribution, in nats
     # Its most likely tokens, most likely first
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
-    # Bounds of the entropy of the model's own distribution, before temperature and filters,
-    # where a server names only its most likely tokens; else None
+    # Bounds of the entropy of the model's own distribution, before temperature and filters, if a
+    # server reports only its most likely tokens; otherwise None
     whole: EntropyBounds | None = None
 
 
 class NewToken(NamedTuple):
-    """The token by which a path grew."""
+    """The token appended to a path."""
 
     path: fields.PathId
     token: fields.TokenId
-    # Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact (see
-    # eab.token_text)
+    # Its exact bytes, decoded as UTF-8 with `surrogateescape` so that a partial character stays
+    # exact (see eab.token_text)
     text: fields.TokenText
     log_prob: fields.LogProb  # in the processed distribution, in nats
     special: bool  # whether it is a control token, which is not part of the text
@@ -87,55 +87,55 @@ class PathRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One reallocation of a cache's tensors, or a move of its rows to other places in them."""
+    """One reallocation of a cache's tensors, or a move of rows within them."""
 
-    rows: fields.Count  # rows that the tensors hold after it
+    rows: fields.Count  # rows that the tensors hold afterwards
     rows_copied: fields.Count  # rows that had to be copied
     bytes_copied: fields.Count  # bytes of these rows
-    # The most bytes that old and new tensors have held together so far (measured)
+    # Peak bytes of old and new tensors together so far (measured)
     peak_bytes: fields.Count
-    # For how many decode steps the tensors grew; 0 for the prompt and for moved rows
+    # The number of decode steps that the added rows serve; 0 for the prompt and for moved rows
     r: fields.Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
     """The contents of a KV cache: distinct rows by use, their bytes, and totals since the run
-    began.
+    started.
 
     Shared, private and spare rows add up to all rows held.
     """
 
-    # Bytes of the tensors (measured; computed in a what-if run, and where a server holds them)
+    # Bytes of the tensors (measured; computed in a what-if run or if a server holds them)
     bytes_held: fields.Count
     rows_shared: fields.Count  # rows of tokens of two or more live paths
     rows_private: fields.Count  # rows of tokens of one live path
     rows_spare: fields.Count  # reserved rows: allocated, but without a token
-    # Tokens of all these paths, which is what separate caches would use (computed); see
-    # eab.analysis.separate_caches for what they would hold
+    # Tokens of all these paths: the rows that separate caches would use (computed); see
+    # eab.analysis.separate_caches for the rows that they would hold
     rows_independent: fields.Count
-    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]  # the share of each live path
-    bytes_copied: fields.Count = 0  # bytes that were stored before and moved again
-    allocations: fields.Count = 0  # tensors made
-    peak_bytes: fields.Count = 0  # the most bytes alive at once, temporary tensors included
-    block_size: fields.Count = 0  # rows of a block, where a server holds the rows in blocks; else 0
-    tokens_sent: fields.Count = 0  # tokens of all texts that were sent to the server
-    # How many of them it did not have to compute (measured by the server; 0 where it does not say)
+    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]  # the rows of each live path
+    bytes_copied: fields.Count = 0  # bytes copied after they were first stored
+    allocations: fields.Count = 0  # tensors allocated
+    peak_bytes: fields.Count = 0  # peak bytes, temporary tensors included
+    block_size: fields.Count = 0  # rows per block, if a server holds the rows in blocks; else 0
+    tokens_sent: fields.Count = 0  # tokens of all texts sent to the server
+    # How many of them the server did not compute (measured there; 0 if it does not report it)
     tokens_cached: fields.Count = 0
-    # Bytes of each live path beside rows, where the model keeps states, or all of its memory, in
-    # its own way: all of them are private
+    # Bytes of each live path other than KV rows, if the model keeps states, or all of its memory,
+    # in a form of its own. All of these bytes are private.
     own_bytes: Annotated[tuple[fields.Count, ...], fields.PER_STEP] = ()
     # Tokens of the prompt whose rows the run found in the prefix cache
     tokens_reused: fields.Count = 0
-    rows_reused: fields.Count = 0  # the rows, shared or private, that it reads where they are there
-    other_runs: fields.Count = 0  # that read some of these rows now
+    rows_reused: fields.Count = 0  # the rows, shared or private, that it reads in that cache
+    other_runs: fields.Count = 0  # other runs that read some of these rows now
 
     def bytes_alone(self, row_bytes: int) -> int:
-        """Bytes held without those in the prefix cache, which many runs may read."""
+        """Bytes held, excluding those in the prefix cache, which many runs may read."""
         return self.bytes_held - self.rows_reused * row_bytes
 
     def bytes_by_use(self, row_bytes: int) -> tuple[int, int, int]:
-        """Shared, private and spare bytes, with this many in a row."""
+        """Shared, private and spare bytes, given the bytes per row."""
         if self.own_bytes:
             shared = self.rows_shared * row_bytes
             private = self.rows_private * row_bytes + sum(self.own_bytes)
@@ -144,7 +144,7 @@ class KVUsage:
         return rows[0] * row_bytes, rows[1] * row_bytes, rows[2] * row_bytes
 
     def bytes_by_path(self, row_bytes: int) -> list[tuple[int, int, int]]:
-        """Each live path with its shared and private bytes."""
+        """The id, shared bytes and private bytes of each live path."""
         own = self.own_bytes or (0,) * len(self.paths)
         return [
             (path, shared * row_bytes, private * row_bytes + more)
@@ -153,7 +153,7 @@ class KVUsage:
 
 
 class LayerRow(NamedTuple):
-    """What one layer stores of a token."""
+    """What one layer stores for a token."""
 
     kv_heads: fields.Size
     key_dim: fields.Size
@@ -163,8 +163,8 @@ class LayerRow(NamedTuple):
 class WindowRows(NamedTuple):
     """Layers that read only the last tokens of a text."""
 
-    tokens: fields.Size  # how many
-    row_bytes: fields.Count  # what these layers store of a token, all together
+    tokens: fields.Size  # the size of the window
+    row_bytes: fields.Count  # bytes that these layers together store for a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,26 +181,26 @@ class ModelCard:
     device: fields.Word
     row_bytes: fields.Count  # K and V of one token in all layers; 0 if only states are kept
     weights: fields.Word = AS_LOADED  # their format (see eab.weight_formats)
-    layout: fields.Word = PLAIN  # of weights that are as loaded
-    # Of the files of its weights, one after the other; empty if they are on a server, were loaded
-    # by the caller, or are very large
+    layout: fields.Word = PLAIN  # layout of weights that are as loaded
+    # Hash of the weight files, one after the other; empty if the weights are on a server, were
+    # loaded by the caller, or are very large
     sha256: fields.Word = ""
-    # Of the layers that have K and V of their own, where these are not all as said above
+    # Sizes in each layer with K and V of its own, if they differ from those above
     layer_rows: Annotated[tuple[LayerRow, ...], fields.PER_MODEL] = ()
-    # What its paths share and what not, in a sentence, and the bytes that each takes whatever its
-    # length; empty and 0 if all memory is KV rows, which are shared
+    # A sentence on what paths share and do not share, and the bytes that each path takes regardless
+    # of its length; empty and 0 if all memory is KV rows, which paths share
     own_memory: fields.Message = ""
     state_bytes: fields.Count = 0
     shares_rows: bool = True  # whether paths share KV rows at all
-    # What its attention keeps and reads, in a sentence; empty if that is the usual
+    # A sentence on what its attention keeps and reads; empty for ordinary attention
     attention: fields.Message = ""
-    # The part of a row that is in layers with a window. Caches of one text need only the last rows
-    # there; those of this program keep all.
+    # The part of a row that is in sliding-window layers. A cache of one text needs only the last
+    # rows there; the caches of this program keep all.
     window_rows: Annotated[tuple[WindowRows, ...], fields.PER_MODEL] = ()
 
     @property
     def memory_words(self) -> str:
-        """What its memory is made of; empty if it is the usual."""
+        """Describes the model's memory; empty if it is the usual."""
         return self.own_memory or self.attention
 
     @property
