@@ -1,6 +1,6 @@
-"""From events to the state of a run: `fold(events) -> Run`. Replay needs no more than this.
+"""Fold events into the state of a run: `fold(events) -> RunState`. Replay needs only this.
 
-Every prefix of an event list folds, so a run that continues, was stopped or failed is only shorter.
+Every prefix of an event list folds, so a run that is live, was stopped or failed is just shorter.
 """
 
 from eab.run.folding import RunFold, fold, fold_prefix

@@ -1,4 +1,4 @@
-"""From events to the state of a run, which need not have started yet."""
+"""Fold events into the state of a run, which may not have started yet."""
 
 from collections.abc import Iterable
 
@@ -9,21 +9,21 @@ from eab.run.state import RunState, raise_if_failed
 
 
 class RunFold:
-    """The events of a run so far: it may still be probing its prompt, or has started."""
+    """The state of a run that may still be probing its prompt."""
 
     def __init__(self) -> None:
         self.probe: list[float] = []  # entropies (nats) of the greedy probe so far
-        self.run: RunState | None = None  # once it has started
-        self._ended: RunEnded | None = None  # while probing
+        self.run: RunState | None = None  # None until it has started
+        self._ended: RunEnded | None = None  # set if the run ended while probing
 
     @property
     def ended(self) -> RunEnded | None:
-        """The last event; None while there is more to come."""
+        """The final event; None until the run has ended."""
         return self._ended if self.run is None else self.run.ended
 
     @property
     def progress(self) -> Progressed:
-        """How far it has come, by its limit of steps."""
+        """Progress towards the limit on steps."""
         if self.run is None:
             return Progressed(0.0, f"Probing the prompt: step {len(self.probe)}")
         steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
@@ -31,7 +31,7 @@ class RunFold:
 
     @property
     def made(self) -> str:
-        """How many steps it has."""
+        """The number of steps so far, as text."""
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event) -> None:
@@ -52,7 +52,7 @@ class RunFold:
             )
 
     def started_run(self) -> RunState:
-        """The run; RecordError if it has not started, MemoryLimitError if it failed before."""
+        """The run; RecordError if it has not started, MemoryLimitError if it failed before that."""
         if self.run is not None:
             return self.run
         raise_if_failed(self._ended)
@@ -60,7 +60,7 @@ class RunFold:
 
 
 def fold_prefix(events: Iterable[Event]) -> RunFold:
-    """The state after these events, which need not reach the start of the run."""
+    """The state after these events, in which the run may not have started yet."""
     state = RunFold()
     for event in events:
         state.apply(event)

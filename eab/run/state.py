@@ -30,19 +30,19 @@ from eab.formatting import counted, quoted, shortened
 from eab.run.stop_strings import StopStrings
 from eab.run.tree import Path, Sample, Step, Token
 
-_MAX_PROMPT: Final = 40  # characters of it in a repr
+_MAX_PROMPT: Final = 40  # characters of the prompt in a repr
 
 
 class RunState:
     """The state of a run after its header, RunStarted, and any further events.
 
-    Grow it with `apply`; read it as if it were frozen.
+    Only `apply` changes it; otherwise treat it as frozen.
 
     Attributes:
         started: The header: prompt, model, settings.
         probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
-        ended: The last event; None while the run goes on.
-        events: All of them.
+        ended: The final event; None while the run continues.
+        events: All events so far.
         peaks: The tokens whose entropy was higher than that of all tokens before them.
     """
 
@@ -55,9 +55,9 @@ class RunState:
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
         self._predicted_step = -1
-        self._predicted: dict[int, PathPrediction] = {}  # of that step, by path
+        self._predicted: dict[int, PathPrediction] = {}  # predictions of that step, by path
         self._stop = StopStrings(started.config.stop)
-        self._tails = {0: (b"", 0)}  # of each path, as `StopStrings.search` gives them
+        self._tails = {0: (b"", 0)}  # by path, as returned by `StopStrings.search`
 
     def __repr__(self) -> str:
         prompt = shortened(self.started.prompt, _MAX_PROMPT)
@@ -129,11 +129,11 @@ class RunState:
         for seen in event.predictions:
             number = seen.path
             if number < 0 or paths[number].status != "live":
-                self._live(number, step)  # says what is wrong
+                self._live(number, step)  # raises the error
             paths[number].touched = step
             self._predicted[number] = seen
 
-    # Nearly all time of a fold is spent here, so it calls little.
+    # Nearly all the time of a fold is spent here, so this makes few calls.
     def _append(self, event: TokensAppended) -> None:
         step, paths = event.step, self.paths
         seen = self._predicted if step == self._predicted_step else {}
@@ -161,13 +161,13 @@ class RunState:
         )
 
     def _seen(self, path: int, step: int) -> PathPrediction:
-        """What the decision of this step saw of a path."""
+        """The prediction that the decision for a path saw at this step."""
         if step != self._predicted_step or path not in self._predicted:
             raise RecordError(f"path {path} continues at step {step} without a prediction")
         return self._predicted[path]
 
     def _cut(self, path: Path) -> None:
-        """Cut off the end of a path from its stop string on, if it has one."""
+        """Cut a path's text at its stop string, if it has one."""
         path.cut = left = self._tails[path.id][1] if self._stop else 0
         for token in reversed(path.tokens):
             if left <= 0:
@@ -229,7 +229,7 @@ class RunState:
         return self.steps[step]
 
     def raise_if_failed(self) -> None:
-        """MemoryLimitError if the run ended because its KV cache outgrew the limit."""
+        """Raise MemoryLimitError if the run ended because its KV cache outgrew the limit."""
         raise_if_failed(self.ended)
 
     def lineage(self, path: int) -> tuple[int, ...]:
@@ -251,8 +251,8 @@ class RunState:
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
 
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """Token ids that continue the prompt up to a token of the tree, or up to another candidate
-        there, for `generate(..., continued=...)`.
+        """Token ids that continue the prompt up to a token of the tree, or to another candidate in
+        its place, for `generate(..., continued=...)`.
 
         Raises:
             PromptError: The run has no such token.
@@ -271,8 +271,8 @@ class RunState:
         return (*self.started.continued_tokens, *before, forced)
 
     def text(self, path: int) -> str:
-        """The exact text from the root to the end of this path, without control tokens and before a
-        stop string.
+        """The exact text from the root to the end of this path, without control tokens and up to
+        any stop string.
         """
         whole = "".join(token.text for token in self.tokens(path) if not token.special)
         if not (cut := self.paths[path].cut):
@@ -281,7 +281,7 @@ class RunState:
         return token_text.from_bytes(raw[: len(raw) - cut])
 
     def sample(self, path: int) -> Sample:
-        """The leaf `path` as a text."""
+        """The leaf `path` as a sample."""
         leaf = self.paths[path]
         return Sample(
             text=token_text.join([self.text(path)]),
@@ -293,7 +293,7 @@ class RunState:
 
     @property
     def samples(self) -> list[Sample]:
-        """All leaves, the heaviest first."""
+        """All leaves as samples, heaviest first."""
         samples = [self.sample(leaf.id) for leaf in self.leaves()]
         return sorted(samples, key=lambda sample: -sample.weight)
 
@@ -307,7 +307,7 @@ class RunState:
         )
 
     def peak_step(self) -> int:
-        """The last step at which the most paths are alive: where a replay rests."""
+        """The last step with the most live paths, where a replay comes to rest."""
         live = [0 if step.kv is None else len(step.kv.paths) for step in self.steps]
         return max(range(len(live)), key=lambda step: (live[step], step), default=0)
 
@@ -317,12 +317,12 @@ class RunState:
 
     @property
     def forward_passes(self) -> int:
-        """Forward passes so far: one per step, except for prefill in chunks and speculation."""
+        """Forward passes so far: one per step, except with chunked prefill and speculation."""
         return sum(step.forward_passes for step in self.steps)
 
     @property
     def is_what_if(self) -> bool:
-        """Whether it was recomputed from another run; then it has no times, and computed bytes."""
+        """Whether it was recomputed from another run, so it has no times and computed bytes."""
         return self.started.what_if != ""
 
     def seconds(self) -> float | None:
@@ -337,16 +337,16 @@ class RunState:
 
     @property
     def tokens_reused(self) -> int:
-        """Tokens of the prompt that had been computed before, by other runs or its own probe."""
+        """Prompt tokens that other runs or this run's probe had already computed."""
         last = self.last_kv()
         return 0 if last is None else last.tokens_reused
 
     def tokens_needed(self) -> int:
-        """Tokens that would have gone through the model if none had been computed before."""
+        """Tokens that would have gone through the model without that reuse."""
         return self.tokens_through_model() + self.tokens_reused
 
 
 def raise_if_failed(ended: RunEnded | None) -> None:
-    """MemoryLimitError if a run ended because its KV cache outgrew the limit."""
+    """Raise MemoryLimitError if a run ended because its KV cache outgrew the limit."""
     if ended is not None and ended.reason == "failed":
         raise MemoryLimitError(ended.message)

@@ -1,7 +1,7 @@
 """Stop strings: a path ends when its text contains one of them.
 
-The search is in exact bytes (see eab.token_text), so a character that is split over tokens is
-found, and it needs no more of the text than its end.
+The search compares exact bytes (see eab.token_text), so it finds characters that are split across
+tokens. It needs only the end of the text.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class StopStrings:
         return bool(self._stop)
 
     def search(self, tail: bytes, text: str) -> tuple[bytes, int]:
-        """Look for a stop string in a text that grew by a token, after the previous `tail`.
+        """Look for a stop string in the previous `tail` of a text and the token added to it.
 
         Returns:
-            The tail for the next token, and how many bytes at the end are cut off: a stop string
-            and what follows it; 0 if there is none.
+            The tail for the next token, and how many bytes to cut off the end: a stop string and
+            what follows it; 0 if there is none.
         """
         window = tail + token_text.to_bytes(text)
         places = [place for stop in self._stop if (place := window.find(stop)) >= 0]

@@ -6,9 +6,9 @@ from typing import Final
 
 from eab.config import OF_DISTRIBUTION, BranchingConfig
 
-PROBE_STEPS: Final = 24  # they come before the first token of the run; more take longer
-PROBE_FLOOR: Final = 0.3  # nats; a confident prompt would fork at its own low quantile
-# What may change the entropies of the probe, and what it may use
+PROBE_STEPS: Final = 24  # they delay the first token of the run, so they are few
+PROBE_FLOOR: Final = 0.3  # nats; else a confident prompt would fork at its own low quantile
+# The settings that can change the probe's entropies, and those of its cache
 _OF_THE_PROBE: Final = (
     *OF_DISTRIBUTION,
     *("stop", "chat", "system", "chat_template_kwargs"),
@@ -17,7 +17,7 @@ _OF_THE_PROBE: Final = (
 
 
 def probe_config(config: BranchingConfig) -> BranchingConfig:
-    """The settings of the greedy probe: those that change its entropies, and nothing else."""
+    """The settings of the greedy probe: only those of the run that can affect the probe."""
     return BranchingConfig(
         policy="greedy",
         max_paths=1,
@@ -40,7 +40,7 @@ def threshold_in_nats(
 
 
 def quantile_in_nats(entropies: Sequence[float], share: float) -> float:
-    """A quantile of the probe's entropies (nats), linear between two, at least the floor."""
+    """A quantile of the probe's entropies (nats), linearly interpolated, at least the floor."""
     if not entropies:
         return PROBE_FLOOR
     ordered, place = sorted(entropies), share * (len(entropies) - 1)

@@ -1,4 +1,4 @@
-"""What a run is made of: tokens, paths, steps, and the samples that are read off the tree."""
+"""The parts of a run: tokens, paths, steps, and the samples that are read from the tree."""
 
 import math
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ class Token:
 
     @property
     def kept(self) -> str:
-        """Its text before a stop string."""
+        """Its text up to any stop string."""
         return self.text[: len(self.text) - self.cut]
 
     @property
     def shown(self) -> str:
-        """What it adds to the text of its path."""
+        """The text that it adds to its path."""
         return "" if self.special else self.kept
 
 
@@ -40,25 +40,25 @@ class Path:
 
     id: int  # paths are numbered in order of birth
     parent: int  # id of the path that forked into it; -1 for the first path
-    # (step, weight from that step on), its birth first; pruning other paths changes it
+    # (step, weight from that step on), from birth; pruning other paths changes the weight
     weights: list[tuple[int, float]]
-    heir: bool  # whether it would have come without the fork
+    heir: bool  # whether this child would have followed without the fork
     touched: int  # step of its last change
-    share: float = 1.0  # its part of the weight of all siblings at their birth
+    share: float = 1.0  # its share of its siblings' total weight at birth
     tokens: list[Token] = field(default_factory=list)
     children: tuple[int, ...] = ()
     status: PathStatus = "live"
     finish_reason: FinishReason | None = None
-    # Steps at which the path limit pruned children of it
+    # Steps at which the path limit pruned children of this path
     limited_steps: list[int] = field(default_factory=list)
     fork_entropy: float | None = None  # the entropy (nats) at which it forked
-    # How many bytes at the end of its text, with that of its ancestors, a stop string cut off.
-    # Tokens of its ancestors are shown nevertheless: other paths have them, too.
+    # How many bytes a stop string cut off the end of its text, ancestors included. The ancestors'
+    # tokens are shown nevertheless, because other paths share them.
     cut: int = 0
 
     @property
     def weight(self) -> float:
-        """Its current weight; of an ended path, the last one."""
+        """Its current weight, or its last weight if it has ended."""
         return self.weights[-1][1]
 
     @property
@@ -69,7 +69,7 @@ class Path:
 
 @dataclass(slots=True)
 class Step:
-    """What was measured in one decode step; None where its events have not come yet."""
+    """The measurements of one decode step; None where the events have not arrived yet."""
 
     step: int
     kv: KVUsage | None = None
@@ -78,7 +78,7 @@ class Step:
     forward_passes: int = 0
 
     def add_timing(self, timing: StepTimed) -> None:
-        """Add a forward pass: prefill in chunks, or waiting for all paths, takes several."""
+        """Add a forward pass; chunked prefill, or waiting for all paths, takes several."""
         self.forward_passes += 1
         if self.timing is not None:
             timing = StepTimed(
@@ -96,11 +96,11 @@ class Sample:
     """One leaf of the tree as a text.
 
     Attributes:
-        text: Without control tokens, before a stop string.
-        tokens: The generated tokens, with those of the stop string.
-        weight: What it counts in an estimate; the weights of all samples sum to 1.
-        finish_reason: `unfinished` while the run goes on or if it was stopped.
-        lineage: Ids of the paths that it runs through, first to last.
+        text: The text without control tokens, up to any stop string.
+        tokens: The generated tokens, including those of the stop string.
+        weight: Its weight in an estimate; the weights of all samples sum to 1.
+        finish_reason: `unfinished` while the run continues or if it was stopped.
+        lineage: Ids of its paths, from the root to the leaf.
     """
 
     text: str
