@@ -2,13 +2,13 @@
 
     what_if = resimulate(events, threshold_nats=1.2)
 
-The engine's own bookkeeping (`eab.engine.generation` and a tree cache) makes the run once more,
-with the recorded decisions instead of the model and tensors on PyTorch's `meta` device, which have
-a size and no content. Rows and bytes are always those of the tree cache.
+The engine's own bookkeeping (`eab.engine.generation` and a tree cache) repeats the run with the
+recorded decisions instead of a model. Its tensors are on PyTorch's `meta` device, so they have a
+size but no content. Rows and bytes are always those of the tree cache.
 
-While the path limit drops nothing and `min_fork_weight` is 0, the result is exact: the tree at a
-higher threshold is a sub-tree of the recorded one, because a draw depends on (seed, stream key,
-step) alone. Elsewhere the result has an Unknown for each decision that the events do not tell.
+As long as the path limit drops nothing and `min_fork_weight` is 0, the result is exact: the tree at
+a higher threshold is a sub-tree of the recorded one, because a draw depends only on (seed, stream
+key, step). Otherwise, the result has an Unknown for each decision that the events do not determine.
 """
 
 import math
@@ -54,7 +54,7 @@ class WhatIf:
     """A resimulated run."""
 
     events: tuple[Event, ...]
-    unknowns: tuple[Unknown, ...]  # where the engine may differ; none if exact
+    unknowns: tuple[Unknown, ...]  # where the engine may differ; empty if exact
 
 
 def resimulate(
@@ -110,7 +110,7 @@ def _started(
 
 
 class RecordedModel:
-    """What a Generation needs of a model (`eab.models.base`), from a trace; it cannot predict."""
+    """The parts of a model (`eab.models.base`) that a Generation needs; it cannot predict."""
 
     def __init__(self, trace: Trace) -> None:
         self.card = trace.started.model
@@ -125,7 +125,7 @@ class RecordedModel:
         raise NotImplementedError("a recorded run has no model")
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> NoReturn:
-        """Not possible: the recorded run has its prompt's tokens, and no tokenizer."""
+        """Not possible: a recorded run has the tokens of its prompt but no tokenizer."""
         raise NotImplementedError("a recorded run has no tokenizer")
 
     def text(self, token: int) -> str:
@@ -172,14 +172,14 @@ class _Resimulator:
         self.events: list[Event] = [*probe]
         self.unknowns: list[Unknown] = []
         self.recorded_path = {0: 0}  # path of the new tree -> the recorded path that it follows
-        self.same = True  # every step so far decided as the recorded run did
+        self.same = True  # whether all steps so far were decided as in the recorded run
         self.policy = make_policy(started.config, started.threshold_nats)
         model = RecordedModel(trace)
         cache = new_cache(model, started.config)
         self.generation = Generation(model, started, cache, self.policy)
 
     def run(self) -> WhatIf:
-        """Make all steps, as `eab.engine.loop.generate` does."""
+        """Run all steps, as `eab.engine.loop.generate` does."""
         try:
             ended = self._steps()
         except MemoryLimitError as error:
@@ -203,11 +203,11 @@ class _Resimulator:
         return RunEnded(generation.step, "finished")
 
     def _cut_short(self) -> RunEnded:
-        """End where the recorded run ended although its paths had not."""
+        """End where the recorded run ended with live paths."""
         ended = self.trace.ended
         if ended is not None and ended.reason == "failed":
             self.generation.prepare()
-        if ended is None or not ended.stopped:  # a run that is stopped at this step ends alike
+        if ended is None or not ended.stopped:  # a run stopped at this step ends the same way
             last = max(0, self.generation.step - 1)
             self.unknowns += [Unknown(last, leaf.path, "ended") for leaf in self.generation.live]
         return RunEnded(
@@ -271,7 +271,7 @@ class _Resimulator:
     def _recorded(
         self, leaf: Leaf, decisions: Mapping[int, Decision]
     ) -> tuple[Sequence[Member], Sequence[float | None]]:
-        """The recorded outcome, with what the path limit did; if the run was the same so far."""
+        """The recorded outcome, path limit included; valid if all steps so far were the same."""
         if leaf.finished:
             return [leaf], [
                 self.trace.weight_after(
@@ -289,7 +289,7 @@ class _Resimulator:
     def _derived(
         self, leaf: Leaf, decisions: Mapping[int, Decision]
     ) -> tuple[Sequence[Member], Sequence[float | None]]:
-        """What follows from the recorded decision for a path whose weight or past now differs."""
+        """The outcome of the recorded decision for a path whose weight or history now differs."""
         if leaf.finished:
             return [leaf], []
         decision = decisions[leaf.path]
@@ -311,7 +311,7 @@ class _Resimulator:
         return [self._unforked(leaf, decision)], []
 
     def _unforked(self, leaf: Leaf, decision: Decision) -> Child:
-        """Continue the path with the child that would have come without a fork."""
+        """Continue the path with the child that would have followed without a fork."""
         heir = decision.heir
         if heir is None:
             self._unknown(leaf, "heir")

@@ -28,12 +28,12 @@ class Decision:
 
     predicted: PathPrediction  # what the decision saw
     weight: float  # the path's weight before the step
-    # the tokens it continued with, one per child; one if it did not fork, none if the path limit
-    # dropped it
+    # the tokens that it continued with: one per child, one if it did not fork, none if the path
+    # limit dropped it
     tokens: list[NewToken] = field(default_factory=list)
     paths: tuple[int, ...] = ()  # the ids of the children, or the path's own id if it did not fork
     weights: tuple[float, ...] = ()  # their weights
-    # index of the child that would have come without a fork; None if the trace does not say
+    # index of the child that would have followed without a fork; None if the trace does not say
     heir: int | None = None
     dropped: tuple[int, ...] = ()  # the tokens of children that the path limit dropped at birth
 
@@ -43,23 +43,23 @@ Why = Literal["fork", "limit", "heir", "dropped", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A place of the resimulated run where only the model can say what comes."""
+    """A place in the resimulated run where only the model could say what happens next."""
 
     step: int  # the step of the run
     path: int  # the path in the resimulated run
-    # `fork`: the path would fork here, and in the recorded run it did not. `limit`: the path forks,
+    # `fork`: the path would fork here, but did not in the recorded run. `limit`: the path forks,
     # but the path limit dropped some of its children. `heir`: the path does not fork, and the trace
-    # does not say which child would have come then; the heaviest is shown. `dropped`: the path
-    # limit dropped this path in the recorded run; it stays as it was. `ended`: the recorded run
-    # ended here.
+    # does not say which child would have followed; the heaviest is shown. `dropped`: the path limit
+    # dropped this path in the recorded run; it stays as it was. `ended`: the recorded run ended
+    # here.
     why: Why
 
 
 class Trace:
-    """A recorded run that can be asked by step and path.
+    """A recorded run whose decisions can be looked up by step and path.
 
-    `texts` has the text of each token id, and whether it is a control token. RecordError if the run
-    has not started, or its events contradict each other.
+    `texts` maps each token id to its text and whether it is a control token. Raises RecordError if
+    the run has not started or its events contradict each other.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
