@@ -1,4 +1,4 @@
-"""Runs and reports in files, which are untrusted: every field is checked when they are read."""
+"""Run files and report files. They are untrusted, so every field is checked on reading."""
 
 from eab.record.growing_file import RunFile
 from eab.record.run_file import SUFFIX, VERSION, breaks_off, dumps, load, loads, save

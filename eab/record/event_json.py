@@ -1,4 +1,4 @@
-"""Events to and from JSON values; see `eab.record.typed_json`. Limits are in eab.events.fields."""
+"""Convert events to and from JSON values (see `eab.record.typed_json`, `eab.events.fields`)."""
 
 import math
 from typing import Any, Final, get_args
@@ -18,12 +18,12 @@ def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON values, with the name of its class as `event`."""
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
     if not made.get("logits_processors", True):
-        del made["logits_processors"]  # so that programs without them read the file
+        del made["logits_processors"]  # so that older versions of the program can read the file
     return made
 
 
 def from_json(value: Any) -> Event:
-    """The event that JSON values describe; RecordError says what is wrong."""
+    """The event described by JSON values; RecordError says what is wrong."""
     if type(value) is not dict:
         raise RecordError(f"expected an object, got {quoted(value)}")
     name = value.get("event")
@@ -39,7 +39,7 @@ def from_json(value: Any) -> Event:
 
 
 def _check_consistency(event: Event) -> None:
-    """ValueError for fields that contradict each other; readers of a loaded run rely on them."""
+    """Raise ValueError if fields contradict each other; readers of a loaded run rely on this."""
     match event:
         case RunStarted():
             for model in filter(None, (event.model, event.draft)):

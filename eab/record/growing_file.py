@@ -1,6 +1,6 @@
-"""Run files that are written while their run goes on: what a killed process had made can be opened.
+"""Run files that are written while the run continues, so they can be opened if it is killed.
 
-`run.eab` is `run.part.eab` until the run has ended, so that an older file stays until then.
+`run.eab` is called `run.part.eab` until the run has ended, so an older `run.eab` stays until then.
 """
 
 import math
@@ -17,30 +17,30 @@ from eab.events import Event, Pause
 from eab.record.run_file import LEVEL, RunLines, cannot_be_saved
 from eab.record.whole_file import write_whole
 
-PART: Final = ".part"  # what the name of an unfinished run ends in, before its suffix
+PART: Final = ".part"  # ends the file name of an unfinished run, before the suffix
 
 
 def part_of(path: Path) -> Path:
-    """The file of a run until it has ended."""
+    """The path of the run file until the run has ended."""
     return path.with_name(f"{path.stem}{PART}{path.suffix}")
 
 
 def is_part(file: Path) -> bool:
     """Whether the file has the name of an unfinished run."""
-    return file.stem.casefold().endswith(PART)  # as file systems that do not mind the case read it
+    return file.stem.casefold().endswith(PART)  # some file systems ignore case
 
 
 class GrowingFile:
-    """A file that a run is written into as it goes on, a whole step at a time.
+    """A file to which a run is written as it continues, a whole step at a time.
 
-    What goes wrong is kept in `problem`, as the run is worth more; the file then ends where it was.
-    Two processes that write a file of this name do not write into one file: the later one's stands.
+    An error is kept in `problem`, because losing the run would be worse; the file then ends there.
+    Two processes that use the same path write separate files, and the path keeps the later one.
 
     Args:
-        every: Seconds from one writing to the next, so that it costs little; 0 writes each step,
-            and infinity only at `write` and `end`.
-        guard: Called with the file before anything is in it, such as to lock it.
-        level: That of gzip.
+        every: Seconds between writes, which limits their cost; 0 writes each step, and infinity
+            writes only on `write` and `end`.
+        guard: Called with the file while it is empty, for example to lock it.
+        level: The gzip level.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class GrowingFile:
     ) -> None:
         self.problem: OSError | RecordError | None = None
         self._path, self._every, self._guard = path, every, guard
-        self._packed = BytesIO()  # what is not on the disk yet
+        self._packed = BytesIO()  # not on the disk yet
         self._lines = RunLines(self._packed, level)
-        self._file: BinaryIO | None = None  # a run that does not begin leaves no file
-        self._is_device = path.exists() and not path.is_file()  # or a pipe: it is written to once
+        self._file: BinaryIO | None = None  # a run that never starts leaves no file
+        self._is_device = path.exists() and not path.is_file()  # or a pipe; written only once
         self._due = 0.0 if every < math.inf else every
 
     def add(self, event: Event) -> None:
-        """Take one more event; after that of a step, it is time to write."""
+        """Add an event; one that ends a step triggers a write if it is due."""
         if self.problem is not None:
             return
         try:
@@ -70,7 +70,7 @@ class GrowingFile:
             self.problem = error
 
     def write(self) -> None:
-        """Write what has come since the last time."""
+        """Write the events added since the last write."""
         if self.problem is None:
             try:
                 self._lines.flush()
@@ -79,7 +79,7 @@ class GrowingFile:
                 self.problem = error
 
     def end(self) -> None:
-        """Write what is left; the file stays open."""
+        """Write the remaining events; the file stays open."""
         try:
             self._lines.close()
             if self.problem is None:
@@ -88,16 +88,16 @@ class GrowingFile:
             self.problem = error
 
     def abandon(self) -> None:
-        """Leave the file as it is on the disk."""
+        """Close the file as it is on the disk."""
         if self._file is not None:
-            with suppress(OSError):  # what a full disk did not take
+            with suppress(OSError):  # the disk may be full
                 self._file.close()
 
     def become(self, target: Path) -> None:
-        """Close the file and put it in the place of another one; OSError if that fails."""
+        """Close the file and move it to `target`; OSError if that fails."""
         assert self._file is not None
         is_own = self._is_device or _is_of(self._file, self._path)
-        if not is_own:  # another process has begun anew, in a file of its own
+        if not is_own:  # another process has put its own file at this path
             self._file.seek(0)
             write_whole(target, self._file.read())
         self._file.close()
@@ -130,9 +130,9 @@ class GrowingFile:
 
 
 class RunFile:
-    """A run file that is written while the run goes on.
+    """A run file that is written while the run continues.
 
-    What goes wrong is told at the end, as the run is worth more.
+    Errors are raised only at the end, because losing the run would be worse.
 
     Args:
         every: As in `GrowingFile`.
@@ -142,20 +142,20 @@ class RunFile:
         self._path, self._target = path, Path(os.path.realpath(path))
         is_device = self._target.exists() and not self._target.is_file()
         self._growing = GrowingFile(self._target if is_device else part_of(self._target), every)
-        self._added = 0  # events
+        self._added = 0  # number of events added
 
     def add(self, event: Event) -> None:
-        """Write one more event; after that of a step, all of them are on the disk, if it is due."""
+        """Add an event; after one that ends a step, all are written to the disk if that is due."""
         self._growing.add(event)
         self._added += 1
 
     def add_new(self, events: Sequence[Event]) -> None:
-        """Write what is new among all events of the run so far."""
+        """Add those of the run's events so far that are new."""
         for event in events[self._added :]:
             self.add(event)
 
     def close(self) -> None:
-        """Put the file in its place; RecordError if anything could not be written."""
+        """Move the file to its final path; RecordError if anything could not be written."""
         self._growing.end()
         try:
             if self._growing.problem is not None:
@@ -167,12 +167,12 @@ class RunFile:
             self._growing.abandon()
 
     def abandon(self) -> None:
-        """Leave what was written as an unfinished run."""
+        """Leave the file on the disk as an unfinished run."""
         self._growing.abandon()
 
 
 def _is_of(file: BinaryIO, path: Path) -> bool:
-    """Whether the open file is the one of this name."""
+    """Whether the open file is the one at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

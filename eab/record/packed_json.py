@@ -1,11 +1,11 @@
-"""Events as the JSON values of a run file, which repeat nothing.
+"""Events as the compact JSON values of a run file.
 
-Nearly all of a run are the predictions and tokens of its paths. They are arrays here; the text of a
-token is written where the token first appears; probabilities are millionths; and numbers that are
-exact in float32, as those of most models are, have no more digits than that needs.
+Nearly all of a run consists of the predictions and tokens of its paths. They are arrays here. A
+token's text is written only where the token first appears, probabilities are in millionths, and
+numbers that are exact in float32, as for most models, have only as many digits as float32 needs.
 
     Predicted:      [path, entropy, [token, probability, token, probability, ...]],
-                    then [low, high] where there are bounds
+                    then [low, high] if there are bounds
     TokensAppended: [path, token, log probability], then 1 for a control token
     LimitActed:     [path, token, token, ...]
 """
@@ -26,10 +26,10 @@ _SMALL: Final = [millionths / _MILLION for millionths in range(20_000)]
 
 
 class Packer:
-    """Writes the events of one run, one after the other."""
+    """Packs the events of one run, in order."""
 
     def __init__(self) -> None:
-        self._texts: dict[int, str] = {}  # of the tokens that were written
+        self._texts: dict[int, str] = {}  # the texts of tokens already written
 
     def pack(self, event: Event) -> dict[str, Any]:
         """The event as JSON values."""
@@ -78,19 +78,19 @@ class Packer:
 
 
 class Unpacker:
-    """Reads the events of one run, one after the other.
+    """Unpacks the events of one run, in order.
 
     Attributes:
-        characters: Of the texts of all tokens so far, each counted where it is used.
+        characters: Total characters of token texts so far, counted at each use of a token.
     """
 
     def __init__(self) -> None:
         self.characters = 0
         self._texts: dict[int, str] = {}
-        self._numbers: dict[int, int] = {}  # of tokens and paths, each once
+        self._numbers: dict[int, int] = {}  # one object for each token or path number
 
     def unpack(self, value: Any) -> list[Event]:
-        """The one event that these JSON values describe; RecordError says what is wrong."""
+        """The one event described by these JSON values; RecordError says what is wrong."""
         kind = value.get("event") if type(value) is dict else None
         unpack = self._unpackers.get(kind) if isinstance(kind, str) else None
         if unpack is None:
@@ -103,7 +103,7 @@ class Unpacker:
         return [from_json(value)]
 
     def rest(self) -> list[Event]:
-        """What is left at the end of the file: nothing, as each line is a whole event."""
+        """The events left at the end of the file: none, because each line is a whole event."""
         return []
 
     def _learn(self, texts: list[list[Any]]) -> None:
@@ -125,7 +125,7 @@ class Unpacker:
         rows = value["predictions"]
         entropies = _whole([row[1] for row in rows], single)
         paths = self._shared([row[0] for row in rows])
-        # of all candidates at once, as calls would cost more than the numbers
+        # one call for all candidates, because a call costs more than the work on a number
         tokens = self._shared([token for row in rows for token in row[2][::2]])
         shares = [share for row in rows for share in row[2][1::2]]
         candidates = zip(tokens, self._texts_of(tokens), map(_probability, shares), strict=True)
@@ -135,8 +135,8 @@ class Unpacker:
         ]
 
     def _shared(self, numbers: list[Any]) -> list[Any]:
-        """The same, with one object for equal numbers: they would be a fifth of a run's memory."""
-        if not {*map(type, numbers)} <= {int}:  # True and 1.0 would be found for 1
+        """Use one object for equal numbers, which would otherwise be a fifth of a run's memory."""
+        if not {*map(type, numbers)} <= {int}:  # True and 1.0 are equal to 1
             return numbers
         return [*map(self._numbers.setdefault, numbers, numbers)]
 
@@ -186,8 +186,8 @@ def _flat(candidates: Sequence[Candidate]) -> list[float]:
 
 
 def _short(numbers: list[float]) -> tuple[list[float], dict[str, bool]]:
-    """The numbers with as few digits as float32 needs, and the key that says so; if they are not
-    exact in float32, as they are.
+    """The numbers with only the digits that float32 needs, and the key that says so. If they are
+    not exact in float32, they are returned unchanged, without the key.
     """
     with np.errstate(over="ignore"):
         single = np.array(numbers, np.float32)
@@ -197,7 +197,7 @@ def _short(numbers: list[float]) -> tuple[list[float], dict[str, bool]]:
 
 
 def _whole(numbers: list[Any], single: bool) -> list[Any]:
-    """The numbers that `_short` has shortened; the reader of the event refuses what is none."""
+    """Undo `_short`; values that are not numbers are refused later, when the event is read."""
     if not single or any(type(number) is not float for number in numbers):
         return numbers
     with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
-"""Files of prompts: JSON lines with one object each, or .txt files with a prompt per line.
+"""Prompt files: JSON lines with one object each, or .txt files with one prompt per line.
 
-Empty lines count, but are no prompts.
+Empty lines are numbered but skipped.
 """
 
 import json
@@ -17,16 +17,16 @@ from eab.formatting import counted
 STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _EXAMPLE: Final = '{"prompt": "Hello"}'
-# A line: its number, and what parses it or says in a ConfigError what is wrong with it
+# A line: its number, and a function that parses it (ConfigError says what is wrong)
 Line: TypeAlias = tuple[int, Callable[[], dict[str, Any]]]
 
 
 class Named(Protocol):
-    """What is made of a line."""
+    """An item made from a line."""
 
     @property
     def id(self) -> str:
-        """Its name, which no other line has."""
+        """An id that no other line has."""
 
 
 Item = TypeVar("Item", bound=Named)
@@ -38,7 +38,7 @@ def read_text(name: str) -> str:
         return (
             sys.stdin.read()
             if name == STANDARD_STREAM
-            else Path(name).read_text(encoding="utf-8-sig")  # some editors begin with a mark
+            else Path(name).read_text(encoding="utf-8-sig")  # some editors write a BOM
         )
     except OSError as error:
         raise RecordError(f"{name} cannot be read: {error.strerror}") from error
@@ -49,7 +49,7 @@ def read_text(name: str) -> str:
 
 
 def lines_of(name: str) -> Iterator[Line]:
-    """The lines of JSON lines or of a .txt file, with their numbers from 1; see `read_text`."""
+    """The lines of a JSON lines or .txt file, numbered from 1; see `read_text`."""
     parse = _as_prompt if name.endswith(".txt") else _parsed_object
     lines = read_text(name).split("\n")  # not splitlines: JSON may hold other line separators
     for number, line in enumerate(lines, start=1):
@@ -60,7 +60,7 @@ def lines_of(name: str) -> Iterator[Line]:
 def items_of(
     name: str, lines: Iterable[Line], make: Callable[[int, dict[str, Any]], Item]
 ) -> list[Item]:
-    """What `make` gives for the number and fields of each line; ConfigError for all wrong ones."""
+    """Call `make` with the number and fields of each line; one ConfigError for all bad lines."""
     items: list[Item] = []
     numbers: dict[str, int] = {}
     problems: list[str] = []
@@ -97,7 +97,7 @@ def _parsed_object(text: str) -> dict[str, Any]:
 
 
 def checked_id(given: Any) -> str:
-    """The id of a line, as a text; ConfigError if it could not name a file."""
+    """The id of a line, as text; ConfigError if it cannot be part of a file name."""
     name = str(given) if isinstance(given, str | int) and not isinstance(given, bool) else ""
     if not _SAFE_ID.fullmatch(name):
         raise ConfigError(
@@ -108,18 +108,18 @@ def checked_id(given: Any) -> str:
 
 
 def default_id(number: int) -> str:
-    """The id of a line without one."""
+    """The id of a line that gives none."""
     return f"{number:05d}"
 
 
 def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
-    other = numbers.setdefault(id.casefold(), number)  # names of files may not differ by case alone
+    other = numbers.setdefault(id.casefold(), number)  # some file systems ignore case
     if other != number:
         raise ConfigError(f"line {other} has the id {id!r}, too; ids must differ, not only in case")
 
 
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
-    """Raise ConfigError with the reason for each wrong line of a file, if there are any."""
+    """Raise ConfigError with all problems of a file, if there are any."""
     if problems:
         found = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
         raise ConfigError("\n  ".join([found, *problems]))

@@ -1,4 +1,4 @@
-"""Reports: the results of a measurement, point by point, and their files."""
+"""Reports (the results of a measurement, point by point) and their files."""
 
 import json
 import zlib
@@ -19,7 +19,7 @@ from eab.record.typed_json import read
 class Began:
     """The start of a measurement."""
 
-    model: fields.ModelName  # name of the model, with its weight format where it is not as loaded
+    model: fields.ModelName  # model name, with the weight format if it is not as loaded
     dtype: fields.Word
     machine: fields.Message  # processor or GPU, threads, versions
 
@@ -27,16 +27,16 @@ class Began:
 Beginning = TypeVar("Beginning", bound=Began)
 Point = TypeVar("Point")
 _P = TypeVar("_P")
-MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
+MAX_BYTES: Final = 64 * 2**20  # of JSON in a file
 MAX_VALUES: Final = 2_000_000
-_GZIP: Final = b"\x1f\x8b"  # how its files begin
+_GZIP: Final = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
 class Report(Generic[Beginning, Point]):
-    """One measurement so far; only `apply` changes it. `began` is None before its start event."""
+    """A measurement so far; only `apply` changes it. `began` is None until the start event."""
 
-    beginning: type[Any]  # a subclass names its start event,
-    point = "measurement"  # and a point, in words
+    beginning: type[Any]  # the class of the start event, set by a subclass
+    point = "measurement"  # the word for a point in messages
 
     def __init__(self) -> None:
         self.began: Beginning | None = None
@@ -45,7 +45,7 @@ class Report(Generic[Beginning, Point]):
         self.points: list[Point] = []
 
     def apply(self, event: Any) -> None:
-        """Add one more event."""
+        """Apply an event."""
         if isinstance(event, Progressed):
             self.progress = event
         elif isinstance(event, RunEnded):
@@ -61,12 +61,12 @@ class Report(Generic[Beginning, Point]):
 
     @property
     def complete(self) -> bool:
-        """Whether it ran to its end."""
+        """Whether the measurement finished."""
         return self.ended is not None and self.ended.reason == "finished"
 
     @property
     def made(self) -> str:
-        """How many points it has, named as `point` says."""
+        """The number of points as text, with the word in `point`."""
         return counted(len(self.points), self.point)
 
 
@@ -75,13 +75,13 @@ _R = TypeVar("_R", bound=Report[Any, Any])
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat(Generic[_R]):
-    """The file of a kind of report: JSON, perhaps packed by gzip."""
+    """The file format of a kind of report: JSON, possibly compressed by gzip."""
 
-    report: type[_R]  # the kind
-    name: str  # what the file says it is
+    report: type[_R]  # the kind of report
+    name: str  # the format name in the file
     version: int  # the version that is read and written
     events: Any  # the union of its events
-    what: str = "report"  # in messages
+    what: str = "report"  # the word for it in messages
 
     def dumps(self, report: _R) -> str:
         """The report as JSON."""
@@ -92,11 +92,11 @@ class ReportFormat(Generic[_R]):
         return self.read(lambda: json.loads(unpacked(path.read_bytes())), str(path))
 
     def loads(self, data: bytes, name: str) -> _R:
-        """Read the bytes of the file of this name; RecordError says what is wrong."""
+        """Read a file's bytes; `name` is for the RecordError that says what is wrong."""
         return self.read(lambda: json.loads(unpacked(data)), name)
 
     def read(self, parse: Callable[[], Any], name: str) -> _R:
-        """Read the content that is parsed of the file of this name; RecordError if it is bad."""
+        """Read the content that `parse` returns for the file `name`; RecordError if it is bad."""
         head, report = self.head, self.report()
         try:
             content = parse()
@@ -121,11 +121,11 @@ class ReportFormat(Generic[_R]):
 
     @property
     def head(self) -> dict[str, Any]:
-        """What every file of this kind and version has."""
+        """The fields that all files of this kind and version have in common."""
         return {"format": self.name, "version": self.version}
 
     def content(self, report: _R) -> dict[str, Any]:
-        """What a file has, as plain values."""
+        """The content of a report's file, as plain values."""
         events = [report.began, *report.points, report.ended]
         lines = [
             {"event": _tag(type(event))} | msgspec.to_builtins(event)
@@ -135,18 +135,18 @@ class ReportFormat(Generic[_R]):
         return self.head | {"events": lines}
 
     def events_in(self, content: dict[str, Any]) -> Iterable[Any]:
-        """The events of such values."""
+        """The events in the content of a file."""
         kinds = {_tag(kind): kind for kind in get_args(self.events)}
         return [read(line, kinds[line.pop("event")]) for line in content["events"]]
 
 
 def _tag(kind: type) -> str:
-    """What files call an event of this kind."""
+    """The name of this kind of event in files."""
     return (Began if issubclass(kind, Began) else kind).__name__
 
 
 def unpacked(data: bytes) -> bytes:
-    """The JSON in a file, packed by gzip or not; RecordError if it is too much."""
+    """The JSON in a file, compressed by gzip or not; RecordError if it is too large."""
     if data.startswith(_GZIP):
         unpacking = zlib.decompressobj(wbits=31)  # gzip
         data = unpacking.decompress(data, MAX_BYTES)

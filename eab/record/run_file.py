@@ -1,8 +1,8 @@
-"""Save and load run files: gzip of JSON lines, first a header with the version, then the events.
+"""Save and load run files: gzipped JSON lines, a header with the version and then the events.
 
 A run file is untrusted: its size is limited in every way that costs time or memory, every field is
-checked (eab.record.event_json), and the events must fold. It is never unpickled. A file that breaks
-off, because its process was killed or a copy was not completed, opens up to its last complete step.
+checked (eab.record.event_json), and the events must fold. It is never unpickled. A truncated file,
+from a killed process or an incomplete copy, is read up to its last complete step.
 """
 
 import gzip
@@ -23,11 +23,11 @@ from eab.record.whole_file import write_whole
 from eab.run import RunFold, RunState
 
 SUFFIX: Final = ".eab"
-LEVEL: Final = 6  # of gzip
+LEVEL: Final = 6  # the gzip level
 VERSION: Final = 3
 MAX_HEADER_BYTES: Final = 1000
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
-_CHUNK: Final = 2**18  # bytes that are read and unpacked at a time
+_CHUNK: Final = 2**18  # bytes read and unpacked at a time
 
 
 def save(events: Iterable[Event], path: Path | str) -> None:
@@ -39,7 +39,7 @@ def save(events: Iterable[Event], path: Path | str) -> None:
 
 
 def cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
-    """What to raise if the file could not be written."""
+    """The error to raise if the file could not be written."""
     return RecordError(
         f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose another "
         "place"
@@ -56,7 +56,7 @@ def load(path: Path | str) -> list[Event]:
 
 
 def dumps(events: Iterable[Event]) -> bytes:
-    """A run file as bytes, the same for the same events; RecordError for too many or NaN."""
+    """A run file as bytes, the same for the same events; RecordError for NaN or too many events."""
     packed = BytesIO()
     lines = RunLines(packed)
     for event in events:
@@ -66,28 +66,28 @@ def dumps(events: Iterable[Event]) -> bytes:
 
 
 class RunLines:
-    """The packed lines of a run file; RecordError for too many or NaN."""
+    """Packs the lines of a run file; RecordError for NaN or too many events."""
 
     def __init__(self, file: BinaryIO, level: int = LEVEL) -> None:
         self._amounts, self._packer = Amounts("the run"), Packer()
         self._packed = gzip.GzipFile("", "wb", level, fileobj=file, mtime=0)
-        self._between = ""  # what ends the line before
+        self._between = ""  # the separator after the previous line
         self._add(_HEADER)
 
     def add(self, event: Event) -> None:
-        """Pack one more event."""
+        """Pack an event."""
         if isinstance(event, RunStarted):
             self._amounts.allow(event.config)
         self._add(self._packer.pack(event))
 
     def flush(self) -> None:
-        """End the line, and put all into the file."""
+        """End the line and write everything so far to the file."""
         self._packed.write(self._between.encode("ascii"))
         self._between = ""
         self._packed.flush()
 
     def close(self) -> None:
-        """Put the rest and the end into the file."""
+        """Write the rest and the end of the gzip stream to the file."""
         self._packed.close()
 
     def _add(self, value: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKENS) -> list[Event]:
-    """The events in a run file, of a run of at most `most_tokens`; RecordError if it is wrong."""
+    """The events of a run file with at most `most_tokens` tokens; RecordError if it is invalid."""
     return _read(BytesIO(data), name, most_tokens)
 
 
@@ -131,12 +131,12 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
 
 
 def breaks_off(events: Sequence[Event]) -> bool:
-    """Whether these events of a file have no end: its process was killed, or its copy is cut."""
+    """Whether a file's events lack an end: the process was killed or the copy is incomplete."""
     return not isinstance(events[-1], RunEnded)
 
 
 class _BreaksOffError(Exception):
-    """The packed file ends before its end."""
+    """The gzip stream is truncated."""
 
 
 def _apply(state: RunFold, event: Event, place: str) -> None:
@@ -147,7 +147,7 @@ def _apply(state: RunFold, event: Event, place: str) -> None:
 
 
 def _events(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[tuple[int, Event]]:
-    """The events of the file, as far as it goes, and the line that completes each."""
+    """The events of the file, each with the number of the line that completes it."""
     lines = _lines(file, name, amounts)
     amounts.add(header := next(lines))
     unpacker = _unpacker(header, name)
@@ -165,7 +165,7 @@ def _events(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[tuple[int, 
 
 
 def _lines(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[str]:
-    """The lines of the unpacked file, without more of it in memory than a line needs."""
+    """The lines of the unpacked file; memory holds no more of the file than a line needs."""
     read, pending = 0, ""
     for packed, text in _unpacked(file, name):
         read += packed
@@ -177,12 +177,12 @@ def _lines(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[str]:
 
 
 def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Parts of the unpacked file, each with the packed bytes that were read for it."""
+    """Parts of the unpacked file, each with the number of packed bytes read for it."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         while not unpacker.eof:
             packed = unpacker.unconsumed_tail or file.read(_CHUNK)
-            text = unpacker.decompress(packed, _CHUNK)  # it may hold some that did not fit before
+            text = unpacker.decompress(packed, _CHUNK)  # may include text that did not fit before
             if not (packed or text or unpacker.eof):
                 raise _BreaksOffError
             yield len(packed) - len(unpacker.unconsumed_tail), text.decode("ascii")
@@ -193,7 +193,7 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_run(run: RunState | None, amounts: Amounts) -> None:
-    """Limit what costs time and memory to show."""
+    """Limit how much text the tree has, because showing it costs time and memory."""
     if run is None:
         return
     own = [sum(_written_bytes(token.text) for token in path.tokens) for path in run.paths]
@@ -205,12 +205,12 @@ def _check_run(run: RunState | None, amounts: Amounts) -> None:
 
 
 def _written_bytes(text: str) -> int:
-    """About the bytes of a token in JSON; an empty one costs time, too."""
+    """The approximate bytes of a token in JSON; at least 1, because empty tokens also cost time."""
     return max(1, len(text)) if text.isascii() else 6 * len(text)
 
 
 def _unpacker(line: str, name: str) -> Unpacker | version_2.Version2Unpacker:
-    """What reads a file with this first line."""
+    """The unpacker for a file with this first line."""
     if len(line) > MAX_HEADER_BYTES:
         raise RecordError(
             f"{name} is not a run file of the EAB Explorer (its first line is too long)"

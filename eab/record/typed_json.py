@@ -1,8 +1,8 @@
-"""Values from JSON or TOML, as the dataclass that declares them.
+"""Read values from JSON or TOML into the dataclass that declares them.
 
-Nothing is converted: "3" is not 3, and True is not 1. The limits of numbers, texts and lists are
-declared with the fields (msgspec.Meta); the length of a list is checked before its elements, and
-reading stops at the first bad one, so that a hostile file costs little.
+Values are not coerced: "3" is not 3, and True is not 1. The limits of numbers, texts and lists are
+declared with the fields (msgspec.Meta). The length of a list is checked before its elements, and
+reading stops at the first bad element, so a hostile file costs little.
 """
 
 import json
@@ -23,15 +23,15 @@ _STEP_OF_PLACE: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 class NotDeclaredError(ValueError):
-    """A value is not what its field declares; the message says where, and what is expected."""
+    """A value does not match its field; the message says where, and what was expected."""
 
 
 def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T:
-    """An object of JSON, or a table of TOML, as this dataclass of plain values and dataclasses;
-    NotDeclaredError if it is not what the dataclass declares.
+    """Read a JSON object or TOML table into this dataclass of plain values and dataclasses;
+    NotDeclaredError if it does not match the dataclass.
 
     Args:
-        surrogates: Whether texts may hold lone surrogates that stand for bytes (see
+        surrogates: Whether texts may contain lone surrogates that stand for bytes (see
             `eab.token_text`).
     """
     try:
@@ -46,7 +46,7 @@ def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T
 
 
 def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
-    if isinstance(error.__cause__, EabError):  # of a dataclass that checks itself
+    if isinstance(error.__cause__, EabError):  # raised by a dataclass that checks itself
         return str(error.__cause__)
     words, _, place = str(error).replace("`", "").partition(" - at $")
     steps = _STEP_OF_PLACE.findall(place)
@@ -64,7 +64,7 @@ def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
 
 
 def _inner(kind: Any, name: str) -> Any:
-    """The declared type of a field, or of the elements if there is no name."""
+    """The declared type of a field, or of a tuple's elements if `name` is empty."""
     if name:
         owner = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))
         return get_type_hints(owner)[name]
@@ -72,14 +72,14 @@ def _inner(kind: Any, name: str) -> Any:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The words that a type allows, as TOML and JSON write them."""
+    """The words that a type allows, as written in TOML and JSON."""
     if get_origin(kind) is Literal:
         return [json.dumps(word) for word in get_args(kind)]
     return [word for part in get_args(kind) for word in _choices(part)]
 
 
 def _check_names(given: Any, made: Any) -> None:
-    """Refuse a key that is no field, which msgspec skips."""
+    """Refuse keys that are not fields, because msgspec ignores them."""
     if not is_dataclass(made):
         return
     if unknown := given.keys() - _names(made.__class__):

@@ -1,4 +1,4 @@
-"""Run files of version 2: an event per path where there is one per step now."""
+"""Run files of version 2, which have one event per path where there is now one per step."""
 
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ from eab.record.event_json import from_json
 
 VERSION: Final = 2
 
-# Of each kind of event that stood for one path: the event and the list that its rows go to now, and
-# its fields in their order there
+# For each kind of event that was per path: the event and list that now hold its rows, and its
+# fields in the order of such a row
 _ROWS: Final = {
     "Predicted": ("Predicted", "predictions", ("path", "entropy", "candidates")),
     "LimitActed": ("LimitActed", "dropped", ("path", "dropped")),
@@ -28,10 +28,10 @@ _ORDER: Final = (
 
 
 class Version2Unpacker:
-    """Reads the events of one run, one after the other, and joins those of each step.
+    """Unpacks the events of one run, in order, and merges those of each step.
 
     Attributes:
-        characters: Of texts that are not counted yet: none, each is written where it is used.
+        characters: Always 0: texts are written where they are used, so the file's size counts them.
     """
 
     characters: Final = 0
@@ -41,7 +41,7 @@ class Version2Unpacker:
         self._gathered: list[dict[str, Any]] = []
 
     def unpack(self, value: Any) -> list[Event]:
-        """The events that are complete with these JSON values; RecordError says what is wrong."""
+        """The events that these JSON values complete; RecordError says what is wrong."""
         event = value.get("event") if type(value) is dict else None
         if not isinstance(event, str) or (event not in _ROWS and event not in _ORDER):
             return [*self.rest(), from_json(value)]

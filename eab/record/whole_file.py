@@ -1,4 +1,4 @@
-"""Atomic file writes: a file is complete or not there. Also tables, and the folder for them."""
+"""Atomic file writes, so a file is complete or absent; also tables and the folders for them."""
 
 import os
 from contextlib import suppress
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path | str, data: bytes) -> None:
-    """Write a file, replacing an older one only at the end; on OSError it is as it was.
+    """Write a file, replacing an older one only at the end; OSError leaves the older file intact.
 
-    A device or a pipe, such as /dev/stdout, is written to as it is.
+    A device or a pipe, such as /dev/stdout, is written to directly.
     """
-    target = Path(os.path.realpath(path))  # what a link names, not the link, is replaced
+    target = Path(os.path.realpath(path))  # replaces the target of a link, not the link
     if os.path.exists(target) and not os.path.isfile(target):
         target.write_bytes(data)
         return
@@ -25,7 +25,7 @@ def write_whole(path: Path | str, data: bytes) -> None:
         scratch.write_bytes(data)
         os.replace(scratch, target)
     except OSError:
-        with suppress(OSError):  # on a read-only disk this fails, too
+        with suppress(OSError):  # this also fails on a read-only disk
             scratch.unlink(missing_ok=True)
         raise
 
@@ -51,7 +51,7 @@ def write_table(path: Path, table: "pd.DataFrame") -> None:
             f"the table cannot be saved as {path}: {error.strerror}. Free some space or choose "
             "another place"
         ) from error
-    except ImportError as error:  # pyarrow tells pip nothing of numpy, but refuses it when imported
+    except ImportError as error:  # pyarrow declares no numpy version, but refuses some on import
         raise RecordError(
             f"the table cannot be saved as {path}: pyarrow cannot be used. With numpy before 2, "
             'it must be older than 26: pip install "pyarrow<26"'
