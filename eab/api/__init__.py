@@ -1,1 +1,1 @@
-"""The library: what `import eab` offers. Each name is explained where it is defined."""
+"""The library: the names that `import eab` offers. Each is documented where it is defined."""

@@ -1,4 +1,4 @@
-"""Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
+"""Entropy-adaptive branching as a library: one object that returns samples, runs or events."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from eab.settings import Real
 from eab.weight_formats import AS_LOADED, AUTO
 
 _LOGGER: Final = logging.getLogger("eab")
-_LOW_THRESHOLD: Final = 0.1  # nats; whoever asks for less may mean another unit
+_LOW_THRESHOLD: Final = 0.1  # nats; a lower threshold may be meant in another unit
 _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
     "messages": "give the messages in the place of the prompt",
@@ -38,35 +38,35 @@ _ELSEWHERE: Final = {
 
 
 class EntropyAdaptiveBranching:
-    """Generates several continuations of a prompt at once; it forks where the entropy is high.
+    """Generates several continuations of a prompt together, forking where the entropy is high.
 
         explorer = EntropyAdaptiveBranching("smollm2", preset="balanced")
         for sample in explorer.generate("Why is the sky blue?"):
             print(f"{sample.weight:.0%} {sample.text}")
 
     Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
-    "user", "content": "Hello"}]`, as OpenAI and transformers spell it; a last message of the
-    assistant is continued), or token ids. A model with a chat template begins with
-    `preset="balanced"`, temperature 0.5 and top-p 0.9, as the page does, where none of it and no
-    `policy` is given.
+    "user", "content": "Hello"}]`, in the format of OpenAI and transformers; a final assistant
+    message is continued), or token ids. For a model with a chat template, `preset="balanced"`,
+    temperature 0.5 and top-p 0.9 are the defaults, as on the page, unless one of these settings or
+    a `policy` is given.
 
     Args:
-        model: A name (see `load_model`), a loaded `(model, tokenizer)` pair of transformers, also
-            with a PeftModel, or any `eab.models.base.LanguageModel`.
+        model: A name (see `load_model`), a loaded transformers pair `(model, tokenizer)`, where the
+            model may be a PeftModel, or any `eab.models.base.LanguageModel`.
         entropy_threshold: A path forks at or above this entropy, in nats unless `threshold_unit`
             says otherwise.
         branch_factor: Children per fork.
-        max_paths: The most live and finished paths.
-        tokenizer: The tokenizer, if `model` is a model of transformers alone.
+        max_paths: The maximum number of live and finished paths.
+        tokenizer: The tokenizer, if `model` is a transformers model without one.
         device, dtype, weights, layout: How to load a model that is given by name.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
-        prefix_cache_mib: How much memory K and V of texts may take, in MiB, so that calls do not
-            compute again what earlier ones that begin alike have computed; 0 for nothing. Weights
-            and adapters must stay as they are. By default only the runs of one `generate_batch`
-            share, so that a call does not depend on earlier ones.
+        prefix_cache_mib: MiB of K and V to keep, so that calls do not recompute a prefix that they
+            share with an earlier call; 0 keeps nothing. The model's weights and adapters must not
+            change. By default, only the runs of one `generate_batch` share prefixes, so a call does
+            not depend on earlier ones.
         settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
-            or a policy of your own; `logits_processor` is for those of transformers.
+            or a policy of your own; `logits_processor` takes those of transformers.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -100,7 +100,7 @@ class EntropyAdaptiveBranching:
         self._is_chat = getattr(self.model, "has_chat_template", False)
         self._prefix_mib = PREFIX_CACHE_MIB if prefix_cache_mib is None else prefix_cache_mib
         Real(0, 2**40).check("prefix_cache_mib", self._prefix_mib)
-        # By default a call does not depend on earlier ones, not even in the last digits.
+        # By default, a call does not depend on earlier ones, not even in the last digits.
         keeps = prefix_cache_mib is not None
         self._prefixes = prefix_cache(self.model.kv_shape, self._prefix_mib) if keeps else None
         by_name = loading if isinstance(draft, str | Path) else {}
@@ -113,17 +113,17 @@ class EntropyAdaptiveBranching:
     def generate(
         self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]
     ) -> list[Sample]:
-        """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
+        """Generate the samples: all leaves of the tree, heaviest first; their weights sum to 1.
 
             best = explorer.generate("The cat", max_new_tokens=12)[0].text
 
         Args:
             prompt: The text to continue, a chat, or token ids.
-            continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.
-            settings: Settings for this call alone, or a `preset`.
+            continued: Token ids to append to the prompt, as `Run.continuation` returns them.
+            settings: Settings for this call only, or a `preset`.
 
         Raises:
-            PromptError: The prompt is empty, too long, or no prompt.
+            PromptError: The prompt is empty, too long, or of another type.
             ConfigError: A setting is out of range.
             ModelError: The draft model cannot be used.
             MemoryLimitError: The KV cache exceeded its limit.
@@ -146,8 +146,8 @@ class EntropyAdaptiveBranching:
             probabilities = run.logits[0, 2].softmax(dim=-1)  # of path 0 at its third new token
 
         Args:
-            keep_logits: Steps, from 0, whose logits `run.logits` keeps: of each path that chose a
-                token there, as the model gave them, on the CPU; at most 1 GiB.
+            keep_logits: Steps, from 0, whose logits `run.logits` keeps: the model's own, on the
+                CPU, for each path that chose a token there; at most 1 GiB.
         """
         request = request_of(prompt, self._asked(settings), continued)
         kept = KeptLogits(keep_logits, self.model, request)
@@ -162,8 +162,8 @@ class EntropyAdaptiveBranching:
         """Generate the events of a run as they happen. To stop, stop iterating; `Run(events)` is
         the run so far.
 
-        Arguments and errors are those of `generate`, and errors come with the call. A run that
-        exceeds its memory limit ends with RunEnded("failed") instead.
+        Arguments and errors are those of `generate`; errors are raised by the call itself. But a
+        run that exceeds its memory limit ends with RunEnded("failed").
         """
         events = self._events(request_of(prompt, self._asked(settings), continued))
         return _and_then(next(events), events)
@@ -173,9 +173,9 @@ class EntropyAdaptiveBranching:
         return event_stream(self.model, request, draft, prefixes=self._prefixes)
 
     def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
-        """Generate a run of each prompt, several in each forward pass (continuous batching).
+        """Generate a run for each prompt, several in each forward pass (continuous batching).
 
-        The runs are those of `run`, up to rounding. Raises as `generate`.
+        The runs equal those of `run`, up to rounding. Raises the errors of `generate`.
         """
         requests = requests_of(prompts, self._asked(settings))
         draft = self._draft_for(requests)
@@ -191,7 +191,7 @@ class EntropyAdaptiveBranching:
         return self._draft() if needed else None
 
     def _asked(self, settings: Mapping[str, Any]) -> Request:
-        """What these settings and those of the object ask for, or ConfigError."""
+        """The request for these settings and those of the object; ConfigError if one is wrong."""
         given = overridden(self._settings, settings)
         known = with_preset(with_chat_defaults(given) if self._is_chat else given)
         for name in known.keys() & _ELSEWHERE:

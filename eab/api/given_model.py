@@ -1,4 +1,4 @@
-"""A model in any form that callers have it in."""
+"""Models in any form that callers may have."""
 
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -32,12 +32,12 @@ def load_model(
         model = load_model("smollm2", weights="int8")
 
     Args:
-        name: `embedded`, `smollm2`, a folder, a GGUF file, a Hub id, or `vllm:` or `llama.cpp:` and
-            the name of a model on a server.
-        device: A device of PyTorch; `auto` takes CUDA where there is a GPU.
-        dtype: `float32` or another number format, or that of torch; `auto` is float32 on a CPU.
-        weights: The format of the weights, such as `int8`, which changes the texts a little.
-        layout: The layout of weights that are as loaded; `auto` chooses the fastest.
+        name: `embedded`, `smollm2`, a folder, a GGUF file, a Hub id, or `vllm:` or `llama.cpp:`
+            followed by the name of a model on a server.
+        device: A PyTorch device; `auto` uses CUDA if there is a GPU.
+        dtype: A number format such as `float32`, or a torch dtype; `auto` is float32 on a CPU.
+        weights: The format of the weights, such as `int8`, which changes the texts slightly.
+        layout: The layout of weights that are kept as loaded; `auto` chooses the fastest.
 
     Raises:
         ModelError: Says what is missing.
@@ -51,12 +51,12 @@ def load_model(
 
 
 def language_model(model: Any, tokenizer: Any = None, **loading: Any) -> LanguageModel:
-    """What the engine drives.
+    """The LanguageModel for the engine.
 
     Args:
-        model: A name or folder (see `load_model`), a model of transformers with its tokenizer, a
-            PeftModel (its adapters stay in use), or a LanguageModel.
-        tokenizer: The tokenizer, where `model` is a model of transformers alone.
+        model: A name or folder (see `load_model`), a transformers model with its tokenizer, a
+            PeftModel (its adapters stay active), or a LanguageModel.
+        tokenizer: The tokenizer, if `model` is a transformers model without one.
         loading: Arguments of `load_model`, for a model that is given by name.
 
     Raises:
@@ -84,7 +84,7 @@ def language_model(model: Any, tokenizer: Any = None, **loading: Any) -> Languag
 
 
 def _plain(model: Any) -> Any:
-    """The model of transformers inside a PeftModel, which has the adapters in its layers."""
+    """The transformers model inside a PeftModel, whose layers contain the adapters."""
     forward = vars(model).get("forward") if hasattr(model, "__dict__") else None
     if hasattr(model, "_orig_mod") or hasattr(forward, "_torchdynamo_orig_callable"):
         raise ModelError(

@@ -1,4 +1,4 @@
-"""A prompt in any form that callers have it in, and the request that settings make of it."""
+"""Prompts in any form that callers may have, and the requests made from them and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +16,8 @@ Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequ
 
 
 def without_prompt(settings: Mapping[str, Any]) -> Request:
-    """A request with these settings, a `policy` and a `logits_processor` that a program gives among
-    them, and no prompt yet.
+    """A request with these settings but no prompt yet. `policy` and `logits_processor` may be the
+    caller's own objects.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -33,11 +33,11 @@ def without_prompt(settings: Mapping[str, Any]) -> Request:
 
 
 def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Request:
-    """The request for text, for the messages of a chat, or for token ids, with the settings of
+    """The request for a prompt (text, chat messages or token ids) with the settings of
     `asked`.
 
     Raises:
-        PromptError: It is none of these.
+        PromptError: The prompt is none of these.
     """
     more = _ids(continued)
     if more is None:
@@ -62,7 +62,7 @@ def requests_of(prompts: Any, asked: Request) -> list[Request]:
 
 
 def _ids(given: Any) -> tuple[int, ...] | None:
-    """Token ids, also of an array or a tensor of one row; None if they are something else."""
+    """Token ids from a sequence, or from an array or tensor of one row; None if not token ids."""
     values = given.tolist() if hasattr(given, "tolist") else given
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Sequence):
         return None

@@ -1,4 +1,4 @@
-"""The logits of chosen steps of a run, for who wants more than the recorded candidates."""
+"""The logits of chosen steps of a run, for callers who need more than the recorded candidates."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 10**6  # steps; far more than a run can have
 
 
 class KeptLogits:
-    """Keeps the logits of these steps, counted from 0, while a run is made.
+    """Keeps the logits of these steps, counted from 0, during a run.
 
     Raises:
         ConfigError: `steps` is invalid, names no step of the run, or could take more than 1 GiB.
@@ -50,7 +50,7 @@ class KeptLogits:
             )
 
     def added_to(self, request: Request) -> Request:
-        """The request for a run whose logits are kept here."""
+        """The request, changed so that the logits of its run are kept here."""
         return replace(request, logits_reader=self._keep) if self._steps else request
 
     def _keep(self, path: int, step: int, logits: Tensor) -> None:
@@ -58,7 +58,7 @@ class KeptLogits:
             self._rows[path, step] = logits.to("cpu", copy=True)
 
     def of(self, events: Iterable[Event]) -> dict[tuple[int, int], Tensor]:
-        """Those of the steps that the run decided, (V,) each, by path and step."""
+        """The logits of the steps that the run decided, (V,) each, by path and step."""
         decided = [
             (seen.path, event.step)
             for event in events

@@ -1,4 +1,4 @@
-"""Many runs of one model: served at once, or every setting of a grid on every prompt."""
+"""Many runs of one model: served together, or every setting of a grid on every prompt."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,24 +33,24 @@ def serve(
     kv_limit_mib: float = KV_LIMIT_MIB,
     prefix_cache_mib: float = PREFIX_CACHE_MIB,
 ) -> list[Handle]:
-    """Continue many prompts at once, several in each forward pass (continuous batching).
+    """Run many requests together, several in each forward pass (continuous batching).
 
         for handle in eab.serve("embedded", [Request("Once upon a time", config)]):
             print(Run(handle).samples[0].text)
 
     Args:
-        requests: What to run, in this order, each with settings of its own.
-        max_running: How many runs are served at the same time.
-        kv_limit_mib: KV memory of all runs; newer ones wait or pause while there is no more.
-        prefix_cache_mib: How much of it may hold texts for later runs that begin alike; 0: none.
+        requests: The requests to run, in this order, each with its own settings.
+        max_running: The maximum number of runs served at the same time.
+        kv_limit_mib: KV memory for all runs; when it is full, newer runs wait or are preempted.
+        prefix_cache_mib: How much of it may keep prefixes for later runs that share them; 0: none.
 
     Returns:
-        A handle for each request. Iterating it gives the events of its run, and serves the other
-        runs too. An error ends only the run that causes it: iterating its handle raises the error.
+        A handle for each request. Iterating it yields the events of its run and also advances the
+        other runs. An error ends only the run that causes it: iterating its handle raises it.
 
     Raises:
         ModelError: The model cannot be used.
-        PromptError: `requests` has something else in it.
+        PromptError: `requests` contains something other than requests.
         ConfigError: A limit is out of range.
     """
     Whole(1, 10_000).check("max_running", max_running)
@@ -85,23 +85,23 @@ def sweep(
     measurement: "Measurement | None" = None,
     draft: Model | None = None,
 ) -> Generator[sweeping.SweepStep]:
-    """Make all cells of a grid, several in each forward pass; yields its progress.
+    """Run all cells of a grid, several in each forward pass; yields the progress.
 
         grid = eab.Grid({"entropy_threshold": [0.3, 1.2]}, seeds=range(8))
         for step in eab.sweep("embedded", ["Once upon a time"], grid):
             print(step.done, step.total, step.cells)
 
     Args:
-        prompts: Texts, chats or token ids, what `read_prompts` gives, or the name of a set or file
-            of prompts.
-        folder: Where finished cells are kept, so that the same sweep goes on there.
-        measurement: What is measured of each run; by default its texts and their answers.
+        prompts: Texts, chats or token ids, the result of `read_prompts`, or the name of a prompt
+            set or file.
+        folder: Where finished cells are kept, so that the same sweep can be resumed.
+        measurement: What to measure in each run; by default its texts and their answers.
         draft: The draft model for the drafter `model`.
 
     Raises:
         ModelError: The model cannot be used.
         ConfigError: There are no prompts, or values of a combination contradict each other.
-        RecordError: The folder cannot be used, or has the cells of another model.
+        RecordError: The folder cannot be used, or holds the cells of another model.
     """
     if not isinstance(grid, Grid):
         raise ConfigError(f"the grid is a {type(grid).__name__}; give an eab.Grid")

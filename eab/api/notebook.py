@@ -1,7 +1,7 @@
 """The explorer in a notebook.
 
-`eab.show(run)` replays a run; `eab.explore(model, prompt)` makes one and shows it live;
-`eab.show_lesson("forks")` teaches.
+`eab.show(run)` replays a run, `eab.explore(model, prompt)` starts one and shows it live, and
+`eab.show_lesson("forks")` shows a lesson.
 """
 
 import threading
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show(run: RunLike) -> "BoardWidget":
-    """A widget that replays a run, its events, or a run file.
+    """A widget that replays a run, given as a Run, as events or as a run file.
 
         eab.show("coin.eab")
 
@@ -37,12 +37,12 @@ def show(run: RunLike) -> "BoardWidget":
 
 
 def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "LiveWidget[Run]":
-    """Start a run, and show it while it is made, with a button to stop it.
+    """Start a run and show it live, with a button to stop it.
 
         eab.explore("embedded", "Once upon a time", max_new_tokens=12)
 
-    A loaded model (`eab.load_model("embedded")`) starts at once. The widget's `.wait()` returns the
-    finished `Run`.
+    With a loaded model (`eab.load_model("embedded")`), the run starts immediately. The widget's
+    `.wait()` returns the finished `Run`.
 
     Args:
         model, prompt, settings: As for `EntropyAdaptiveBranching` and its `generate`.
@@ -60,11 +60,11 @@ def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "Live
 
 
 def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget":
-    """A lesson of the page Learn, by its name or the path of a lesson file.
+    """A lesson of the page Learn, given by its name or the path of a lesson file.
 
         eab.show_lesson("forks")
 
-    With a finished run of your own, the lesson shows that instead of its recorded one.
+    If you pass a finished run of your own, the lesson shows it instead of the recorded one.
 
     Raises:
         NotebookError: Packages of the extra `notebook` are not installed.

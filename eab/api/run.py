@@ -1,4 +1,4 @@
-"""A run as a value: its events and its tree, and all that can be made of them without the model."""
+"""A run as a value: its events, its tree, and all that can be derived without the model."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -34,19 +34,19 @@ class Run(RunState):
             print(f"{sample.weight:.0%} {sample.text}")
         run.what_if(threshold=1.2).save("fewer.eab")
 
-    Any prefix of the events is a run, too: one that was stopped there.
+    Any prefix of the events is also a run: one that was stopped there.
 
     Args:
-        events: From RunStarted on, or from the probe before it, as
-            `EntropyAdaptiveBranching.stream` gives them; or another run, which is copied.
+        events: The events from RunStarted on, or from the probe before it, as
+            `EntropyAdaptiveBranching.stream` yields them; or another run, which is copied.
 
     Attributes:
-        logits: Those of the model that `EntropyAdaptiveBranching.run` was asked to keep, (V,) by
+        logits: The model's logits that `EntropyAdaptiveBranching.run` was asked to keep, (V,) by
             path and step. They are not saved.
 
     Raises:
         RecordError: The events are not those of one run.
-        MemoryLimitError: It failed before its start.
+        MemoryLimitError: The run failed before it started.
     """
 
     logits: "Mapping[tuple[int, int], Tensor]"
@@ -69,19 +69,19 @@ class Run(RunState):
 
     @classmethod
     def load(cls, path: Path | str) -> "Run":
-        """Read a run file; RecordError says why if it cannot be read."""
+        """Read a run file; RecordError says why it cannot be read."""
         return cls(record.load(_path(path)))
 
     def save(self, path: Path | str) -> None:
-        """Write a run file (`.eab`); RecordError if that is not possible."""
+        """Write a run file (`.eab`); RecordError if that fails."""
         record.save(self.events, _path(path))
 
     def what_if(self, threshold: float | None = None, *, r: AllocationStep | None = None) -> "Run":
-        """The run as it would have been, computed without the model (see `eab.what_if`).
+        """The run at other settings, computed without the model (see `eab.what_if`).
 
         Args:
-            threshold: Another entropy threshold, in nats.
-            r: Another growth step of the KV cache.
+            threshold: The new entropy threshold, in nats.
+            r: The new growth step of the KV cache.
 
         Raises:
             ConfigError: A value is out of range, or the policy allows no other threshold.
@@ -96,12 +96,12 @@ class Run(RunState):
         return Run(resimulate(self.events, threshold, r).events)
 
     def answers(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
-        """The texts grouped by the answer that they give (see `eab.analysis.answers`).
+        """The texts, grouped by their answer (see `eab.analysis.answers`).
 
         Args:
-            part: What of a text is its answer: `text`, `sentence`, `after-thinking`, or a pattern
-                with one group, such as `re.compile("answer is (.)")`.
-            same: Says of a question and two texts whether they are the same answer.
+            part: The part of a text that is its answer: `text`, `sentence`, `after-thinking`, or a
+                pattern with one group, such as `re.compile("answer is (.)")`.
+            same: A function of a question and two texts that says whether they are the same answer.
 
         Raises:
             ConfigError: There is no such part.
@@ -118,7 +118,7 @@ class Run(RunState):
         return uncertainty(self, self.answers(part, same))
 
     def to_pandas(self) -> "DataFrame":
-        """A row per text, the heaviest first; `log_prob` and `mean_entropy` in nats."""
+        """One row per text, heaviest first; `log_prob` and `mean_entropy` in nats."""
         from eab.figures.tables import samples_table
 
         return samples_table(self)
@@ -155,10 +155,10 @@ RunLike: TypeAlias = RunState | Iterable[Event] | Path | str
 
 
 def as_run(given: RunLike) -> Run:
-    """A run from what stands for one: itself, its events, or the path of its file.
+    """The run for a run, its events, or the path of its file.
 
     Raises:
-        RecordError: It is none of these, or the file cannot be read.
+        RecordError: `given` is none of these, or the file cannot be read.
     """
     if isinstance(given, Run):
         return given
@@ -174,15 +174,15 @@ def as_run(given: RunLike) -> Run:
 
 
 def load(path: Path | str) -> Run:
-    """Read a run file, as `Run.load`: `run = eab.load("coin.eab")`."""
+    """Read a run file, like `Run.load`: `run = eab.load("coin.eab")`."""
     return Run.load(path)
 
 
 def save(run: RunLike, path: Path | str) -> None:
-    """Write a run file, of a run or of its events: `eab.save(run, "coin.eab")`.
+    """Write a run or its events to a run file: `eab.save(run, "coin.eab")`.
 
     Raises:
-        RecordError: That is not possible.
+        RecordError: The file cannot be written.
     """
     as_run(run).save(path)
 
@@ -191,7 +191,7 @@ def save_html(run: RunLike, path: Path | str) -> None:
     """Write a page that replays the run in any browser: `eab.save_html(run, "coin.html")`.
 
     Raises:
-        RecordError: That is not possible.
+        RecordError: The page cannot be written.
     """
     from eab.share.html_page import save_html
 
