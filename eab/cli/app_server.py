@@ -1,4 +1,4 @@
-"""The command `eab app`: the server of the page, in place of this process."""
+"""The command `eab app`: replaces this process by the server of the page."""
 
 import os
 import subprocess
@@ -49,8 +49,8 @@ def open_app(
         os.environ["EAB_RULES"] = _absolute(str(rules))
     if public:
         os.environ["EAB_PUBLIC"] = "1"
-    # -P: modules come from the environment, never from the folder that the user is in. The folder
-    # of `app/` comes first, so that another project's `app` is not taken for ours.
+    # -P: import modules from the environment, never from the user's current folder. The folder of
+    # `app/` comes first, so that another project's `app` is not imported instead of ours.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
@@ -63,9 +63,9 @@ def _absolute(file: str) -> str:
 
 
 def _become(command: list[str]) -> NoReturn:
-    """Replace this process by the command; on Windows, wait for it and end as it ends.
+    """Replace this process by the command; on Windows, wait for it and return its exit code.
 
-    Windows has no exec: its `os.execv` starts a second process and gives the terminal back.
+    Windows has no exec: `os.execv` there starts a second process and returns to the terminal.
     """
     if sys.platform != "win32":
         os.execv(command[0], command)
@@ -73,5 +73,5 @@ def _become(command: list[str]) -> NoReturn:
         while True:
             try:
                 sys.exit(child.wait())
-            except KeyboardInterrupt:  # Ctrl-C reaches the child, too, which then ends
+            except KeyboardInterrupt:  # Ctrl-C also reaches the child, which then exits
                 continue

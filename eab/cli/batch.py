@@ -39,9 +39,9 @@ def batch(
     draft: options.Draft = "embedded-draft",
     prefix_cache: options.PrefixCache = True,
 ) -> None:
-    """Generate from many prompts at once. The same command again makes only what is missing.
+    """Generate from many prompts together. Repeating the command makes only the missing runs.
 
-    The settings below are those of all lines that do not set them.
+    The settings below apply to all lines that do not set them.
     """
     from eab.engine.many_runs import ManyRuns
 
@@ -63,15 +63,15 @@ def batch(
 
 @dataclass(slots=True)
 class _BatchProgress:
-    there: int  # runs that had been made before
+    there: int  # runs that were already finished before this command
     left: int  # runs that were not
-    finished: int = 0  # how many of these are now
-    # the others that came to an end, with the reason
+    finished: int = 0  # how many of `left` have finished since
+    # the runs of `left` that failed, with the reason
     failures: list[str] = field(default_factory=list)
 
     @property
     def stopped(self) -> int:
-        """Runs that were not finished because of Ctrl-C."""
+        """The number of runs left unfinished by Ctrl-C."""
         return self.left - self.finished - len(self.failures)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def _make(
     made: _BatchProgress,
     folder: BatchFolder,
 ) -> None:
-    """Make these runs, several at a time; each is saved when it has finished. Ctrl-C ends it."""
+    """Make these runs, several at a time, and save each when it has finished; Ctrl-C stops."""
     steps_ended = 0
     for line in lines:
         runs.add(line, line.request)
@@ -123,7 +123,7 @@ def _finish(run: "ActiveRun[BatchLine]", made: _BatchProgress, folder: BatchFold
 
 
 def _report(folder: BatchFolder, made: _BatchProgress) -> None:
-    """Write the table and say what was made; RunsError for failures, Exit after Ctrl-C."""
+    """Write the table and report the runs; RunsError for failures, Exit after Ctrl-C."""
     if made.finished or made.there:
         samples = folder.save_table()
         before = f" ({made.there:,} of them earlier)" if made.there else ""

@@ -1,7 +1,7 @@
-"""The folder that a batch writes: a run file per finished run, and a table of all samples.
+"""The output folder of a batch: a run file per finished run, and a table of all samples.
 
-A run file appears as a whole when its run has finished, so the folder says what is left to do.
-Until then the run is in `NAME.part.eab`, which stays if the process is killed.
+A complete run file appears when its run has finished, so the folder shows which runs are left.
+Until then the run is in `NAME.part.eab`, which remains if the process is killed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,24 +19,24 @@ from eab.record.whole_file import make_folder, write_table
 from eab.run import RunState, fold
 
 TABLE: Final = "samples.parquet"
-_EVERY: Final = 1.0  # seconds from one writing of a run that goes on to the next
+_EVERY: Final = 1.0  # seconds between two writes of an unfinished run
 
 
 class BatchFolder:
     """The run files and the table of a batch."""
 
     def __init__(self, path: Path) -> None:
-        """Make the folder; RecordError if that fails, or nothing can be written into it."""
+        """Make the folder; RecordError if that fails or it is not writable."""
         self.path = path
         self._growing: dict[str, record.RunFile] = {}
         make_folder(path)
 
     def run_file(self, line: BatchLine) -> Path:
-        """Where the run of a line is saved."""
+        """The file to which the run of a line is saved."""
         return self.path / f"{line.id}{record.SUFFIX}"
 
     def note(self, line: BatchLine, events: Sequence[Event]) -> None:
-        """Write what is new of a run that goes on."""
+        """Write the new events of a run that continues."""
         if line.id not in self._growing:
             self._growing[line.id] = record.RunFile(self.run_file(line), _EVERY)
         self._growing[line.id].add_new(events)
@@ -46,16 +46,16 @@ class BatchFolder:
         self.note(line, events)
         try:
             self._growing.pop(line.id).close()
-        except RecordError:  # the disk was full, and may have room now
+        except RecordError:  # the disk was full but may have room now
             record.save(events, self.run_file(line))
 
     def leave(self, line: BatchLine) -> None:
-        """Leave what was written of a run that will not finish."""
+        """Keep the partial file of a run that will not finish."""
         if line.id in self._growing:
             self._growing.pop(line.id).abandon()
 
     def close(self) -> None:
-        """Leave what was written of all runs that go on."""
+        """Keep the partial files of all runs that have not finished."""
         for file in self._growing.values():
             file.abandon()
         self._growing.clear()
@@ -63,7 +63,7 @@ class BatchFolder:
     def unfinished(
         self, lines: Iterable[BatchLine], model: ModelCard
     ) -> tuple[list[BatchLine], list[str]]:
-        """The lines without a finished run, and what is wrong with the files of others."""
+        """The lines without a finished run, and the problems with the files of other lines."""
         left: list[BatchLine] = []
         problems: list[str] = []
         for line in lines:
@@ -88,7 +88,7 @@ class BatchFolder:
         return run.ended is not None and run.ended.reason == "finished"
 
     def save_table(self) -> int:
-        """Write the samples of all runs, in the order of their names; returns how many."""
+        """Write the samples of all runs, in order of file name, and return how many there are."""
         from eab.figures.tables import samples_of_runs_table
 
         table = samples_of_runs_table(self._runs())

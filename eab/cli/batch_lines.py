@@ -1,7 +1,7 @@
-"""The lines of a file of prompts: each is a run, with an id, a prompt and settings.
+"""The lines of a prompt file: each is a run, with an id, a prompt and settings.
 
-An object of JSON lines has `prompt` or `messages`, optionally `id`, a `preset`, and any settings by
-their names in Python.
+Each JSON object has `prompt` or `messages` and optionally `id`, a `preset`, and any settings under
+their Python names.
 """
 
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 class BatchLine:
     """One run of a batch."""
 
-    number: int  # the number of its line, from 1
+    number: int  # its line number, from 1
     id: str  # names its run file
     request: Request
 
@@ -32,7 +32,7 @@ class BatchLine:
 
 
 def read_lines(name: str, defaults: BranchingConfig) -> list[BatchLine]:
-    """The runs that a file, or `-`, asks for; ConfigError has the reason for each wrong line."""
+    """Read the runs from a file or `-`; ConfigError has the reason for each wrong line."""
     return items_of(name, lines_of(name), partial(_line, defaults))
 
 
@@ -46,7 +46,7 @@ def _line(defaults: BranchingConfig, number: int, given: dict[str, Any]) -> Batc
 
 
 def _run_id(given: Any) -> str:
-    """The id of a line, which no unfinished run has; ConfigError if it is not allowed."""
+    """The id of a line; ConfigError if it is not allowed or names an unfinished run's file."""
     id = checked_id(given)
     if is_part(Path(f"{id}{SUFFIX}")):
         raise ConfigError(

@@ -62,7 +62,7 @@ def top_level(
         ),
     ] = False,
 ) -> None:
-    """What comes before a command."""
+    """The options before a command."""
 
 
 @app.command()
@@ -82,14 +82,14 @@ def run(
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
-    same = _rule(answers, same_answer)  # before the work
+    same = _rule(answers, same_answer)  # fails before the run, not after it
     request = _request(prompt, messages, config)
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     progress.advise(language_model, config)
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        # Only the probe of a quantile computes the prompt, too.
+        # Only the probe for a quantile threshold computes the prompt a second time.
         twice = prefix_cache and config.threshold_unit == "quantile"
         prefixes = progress.prefixes_of(language_model, twice)
         state = progress.generate_run(language_model, request, drafting, note, prefixes)
@@ -146,7 +146,7 @@ def what_if(
     answers: options.AnswerPart = "",
     same_answer: options.SameAnswer = "exact",
 ) -> None:
-    """Show a recorded run at another threshold or r, as far as it is known; needs no model."""
+    """Show a recorded run at another threshold or r, where that is known; needs no model."""
     from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
     from eab.what_if.resimulate import resimulate
 
@@ -174,7 +174,7 @@ def export(
         typer.Option(help="HTML file to write. It replays the run offline and without Python."),
     ],
 ) -> None:
-    """Turn a recorded run into a page for people without this program; needs no model."""
+    """Export a recorded run as a page for people without this program; needs no model."""
     save_html(record.load(file), html)
     size = human_bytes(html.stat().st_size)
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without a network.")
@@ -212,7 +212,7 @@ def evaluate(
         str, typer.Option("--rows", help="Write one row per question as Parquet.")
     ] = "",
 ) -> None:
-    """Measure whether the scores of uncertainty tell wrong answers from right ones."""
+    """Measure how well uncertainty scores tell wrong answers from right ones."""
     from eab.cli import evaluation
     from eab.labs.tuning.answering import Answering
     from eab.labs.tuning.evaluation import report
@@ -300,10 +300,10 @@ def _exit_like(ended: RunEnded | None) -> None:
 
 
 def main() -> None:
-    """Run the command line: an error of this project is one line on stderr and exit code 1."""
+    """Run the command line; print errors of this project on stderr and exit with code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may not know all signs
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack characters
     try:
         app()
     except (EabError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The command `eab evaluate`: progress, the table in the terminal, and files."""
+"""The command `eab evaluate`: its progress bar, its table in the terminal, and its files."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,7 +26,7 @@ from eab.record.whole_file import write_table
 
 
 def answer_all(answering: Answering, questions: Sequence[Question]) -> list[SamplingResults]:
-    """Every way of sampling over all questions, with a progress bar on stderr."""
+    """Answer all questions with every sampling method, with a progress bar on stderr."""
     console = bar_console()
     steps = track(
         answering.ways(questions),
@@ -43,7 +43,7 @@ def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Samp
 
 
 def report_table(found: EvaluationReport) -> RenderableType:
-    """The report for a terminal; intervals hold 95 % of the bootstrap resamples."""
+    """The report for a terminal; intervals contain 95 % of the bootstrap resamples."""
     parts: list[RenderableType] = []
     if found.rows:
         parts += [
@@ -80,7 +80,7 @@ def report_json(found: EvaluationReport, answering: Answering) -> dict[str, Any]
 def write_readings(
     questions: Sequence[Question], ways: Sequence[SamplingResults], file: Path
 ) -> None:
-    """Write a row per question and way of sampling as Parquet."""
+    """Write one row per question and sampling method as Parquet."""
     rows = [
         {
             "sampling": way.name,

@@ -1,4 +1,4 @@
-"""What the commands write: run files and JSON, checked before the work and written after it."""
+"""The output files of commands: run files and JSON, checked before the work, written after it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from eab.record.whole_file import write_whole
 
 
 def check_writable(json_file: str, record_file: str = "") -> None:
-    """Check before the work that its results can be written, or raise RecordError."""
+    """Check, before the work, that its results can be written; RecordError if not."""
     if record_file == STANDARD_STREAM:
         raise RecordError("--record needs a file name; only --json can write to standard output")
     for name in (json_file, record_file):
@@ -31,7 +31,7 @@ def check_writable(json_file: str, record_file: str = "") -> None:
 
 @contextmanager
 def recorded(record_file: str) -> Iterator[record.RunFile | None]:
-    """A run file to write while a run goes on, if one is asked for; it stays if the run breaks."""
+    """A run file to write during a run, or None without a name; it remains if the run breaks."""
     file = record.RunFile(record_file) if record_file else None
     try:
         yield file
@@ -41,7 +41,7 @@ def recorded(record_file: str) -> Iterator[record.RunFile | None]:
 
 
 def save(value: dict[str, Any], json_file: str, run_file: record.RunFile | None) -> None:
-    """Complete the run file and write JSON, if asked; both are tried before a RecordError."""
+    """Complete the run file and write JSON, if requested; RecordError only after trying both."""
     problems: list[str] = []
     if run_file is not None:
         with _collecting(problems):

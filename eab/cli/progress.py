@@ -1,4 +1,4 @@
-"""Generating with a progress bar on stderr; Ctrl-C stops after the step and keeps what there is."""
+"""Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
 def load(source: ModelOptions) -> "LanguageModel":
-    """Load a model, and say so while it takes."""
+    """Load a model and show a message meanwhile."""
     with Console(stderr=True).status(f"Loading {source.model} ..."):
         from eab.remote.loading import load_model
 
@@ -36,7 +36,7 @@ def load(source: ModelOptions) -> "LanguageModel":
 
 
 def advise(model: "LanguageModel", config: BranchingConfig) -> None:
-    """Say what the model recommends, if the settings leave that open."""
+    """Print the model's recommended settings if the given settings leave them open."""
     from eab.models.recommended import advice
 
     if words := advice(model, config):
@@ -44,14 +44,14 @@ def advise(model: "LanguageModel", config: BranchingConfig) -> None:
 
 
 def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":
-    """An empty prefix cache for a command, if one is wanted."""
+    """A new prefix cache for a command, if wanted."""
     from eab.caches.prefixed_tree import prefix_cache
 
     return prefix_cache(model.kv_shape) if wanted else None
 
 
 def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
-    """Load a draft model in the same way as the model that it drafts for."""
+    """Load a draft model with the options of the model that it drafts for."""
     return load(replace(source, model=name))
 
 
@@ -62,7 +62,7 @@ def generate_run(
     note: Callable[[Event], None] | None,
     prefixes: "PrefixCache | None",
 ) -> RunFold:
-    """What the events of a run fold to; `note` gets each as it comes."""
+    """Generate a run and fold its events; `note` gets each event as it happens."""
     from eab.engine.loop import event_stream
 
     state = RunFold()
@@ -81,7 +81,7 @@ def generate_run(
 def compare_caches(
     model: "LanguageModel", prompt: str, config: BranchingConfig, repeats: int
 ) -> VariantRuns:
-    """The same run once with each cache, then as many repeats, in turn, for the times."""
+    """The same run once with each cache, then alternating repeats to measure times."""
     from eab.engine.loop import stop_when
     from eab.labs.variants.measure import run_variants
 
@@ -100,7 +100,7 @@ def compare_caches(
 
 
 def end_with(failures: str, stopped: str) -> None:
-    """Say after Ctrl-C what is left, and exit; otherwise raise what failed, if anything did."""
+    """After Ctrl-C, print what is left and exit; otherwise raise RunsError if anything failed."""
     if stopped:
         text = f"{failures}\n{stopped}" if failures else stopped
         Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
@@ -127,7 +127,7 @@ def interrupt_flag() -> Iterator[Flag]:
 
 
 def progress_bar(unit: str = "step") -> Progress:
-    """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
+    """A bar on stderr that disappears when done; none if stderr is not a terminal."""
     console = bar_console()
     columns = (
         TextColumn("{task.description}"),
@@ -144,8 +144,8 @@ def progress_bar(unit: str = "step") -> Progress:
 
 
 def bar_console() -> Console:
-    """Stderr for a progress bar, silent where it is no terminal: disabled bars of rich before 14.3
-    still print an empty line."""
+    """Stderr for a progress bar, silent if it is not a terminal, because disabled bars of rich
+    before 14.3 still print an empty line."""
     console = Console(stderr=True)
     console.quiet = not console.is_terminal
     return console

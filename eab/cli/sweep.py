@@ -1,4 +1,4 @@
-"""The command `eab sweep`: many settings on many prompts, and a table of what each gave."""
+"""The command `eab sweep`: many settings on many prompts, and a table of the results."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ from eab.labs.tuning.work_items import Executor
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_ROWS: Final = 60  # of the table in the terminal
-MEASURES: Final = (  # columns of cells, with their heading and format
+MAX_ROWS: Final = 60  # in the terminal's table
+MEASURES: Final = (  # columns of the table of cells, with heading and format
     ("tokens", "tokens", "{:.1f}"),
     ("seconds", "seconds", "{:.3f}"),
     ("paths", "texts", "{:.1f}"),
@@ -77,9 +77,9 @@ def sweep(
         typer.Option(min=1, help=("With --ray: number of workers, each of which loads the model.")),
     ] = 2,
 ) -> None:
-    """Try many settings on many prompts. The same command again makes only what is missing.
+    """Try many settings on many prompts. Repeating the command makes only the missing cells.
 
-    A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are made.
+    A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are run.
     """
     asked = read_prompts(prompts)[::every]
     measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
@@ -96,11 +96,11 @@ def sweep(
 class _SweepProgress:
     cells: list[Cell] = field(default_factory=list)
     before: int | None = None
-    problems: list[str] = field(default_factory=list)  # what could not be made, with the reason
+    problems: list[str] = field(default_factory=list)  # the cells that failed, with the reason
     last: SweepStep | None = None
 
     def take(self, step: SweepStep) -> None:
-        """Note a step."""
+        """Add the results of a step."""
         self.cells += step.cells
         self.problems += step.failures
         self.before = len(step.cells) if self.before is None else self.before
@@ -133,7 +133,7 @@ def _make(
     measurement: Measurement,
     made: _SweepProgress,
 ) -> bool:
-    """Make the cells; returns whether Ctrl-C ended it."""
+    """Make the cells and return whether Ctrl-C stopped that."""
     steps = sweep_with(executor, prompts, grid, out, measurement)
     with progress.interrupt_flag() as interrupted, progress.progress_bar("cell") as bar:
         task = bar.add_task("starting", total=None)
@@ -153,7 +153,7 @@ def _left(step: SweepStep) -> str:
 
 
 def _report(out: Path, made: _SweepProgress, stopped: bool) -> None:
-    """Say what was made; RunsError if cells failed, Exit after Ctrl-C."""
+    """Report the cells; RunsError if some failed, Exit after Ctrl-C."""
     last = made.last
     assert last is not None  # a sweep has at least one step
     if made.cells:
@@ -170,7 +170,7 @@ def _report(out: Path, made: _SweepProgress, stopped: bool) -> None:
 
 
 def summary(cells: Sequence[Cell]) -> RenderableType:
-    """A row per setting: means over its prompts and seeds."""
+    """One row per combination of settings: means over its prompts and seeds."""
     table, names = cells_table(cells), varying(cell.config for cell in cells)
     shown = [each for each in MEASURES if table[each[0]].notna().any()]
     headings = [SETTINGS[name].option or name.replace("_", " ") for name in names]

@@ -1,4 +1,4 @@
-"""A run as text, tables and JSON values, for the command line and for scripts."""
+"""Runs as text, tables and JSON values, for the command line and for scripts."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -28,10 +28,10 @@ from eab.labs.variants.costs import (
 from eab.labs.variants.results import VariantRuns, cost_values
 from eab.run import Path, RunState, Sample
 
-Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none
-WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
+Place: TypeAlias = tuple[int, int]  # id of a path, index of its token; -1 if it has none
+WIDE: Final = 100  # terminals with fewer columns get narrower tables
 UNKNOWN: Final = "◇"
-MAX_ROWS: Final = 2000  # of the tree, and of the table of texts
+MAX_ROWS: Final = 2000  # in the tree, and in the table of texts
 _ENDS: Final = {"stop": "■", "length": "→", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
     "Before a branch: its share at the fork (◆). After a text: its weight.\n"
@@ -69,7 +69,7 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 
 def answers_as_json(run: RunState, answers: Answers) -> dict[str, Any]:
-    """Answers with bounds, scores of uncertainty and forks as JSON values; entropies in nats."""
+    """Answers with bounds, uncertainty scores and forks as JSON values; entropies in nats."""
     forks = attribute_to_forks(run, answers)
     return {
         "ranked": [asdict(answer) | {"leaves": list(answer.leaves)} for answer in answers.ranked],
@@ -83,11 +83,11 @@ def answers_as_json(run: RunState, answers: Answers) -> dict[str, Any]:
 
 
 def kv_bytes(run: RunState) -> dict[str, int]:
-    """Bytes of the KV cache, by the names in KV_NAMES; all 0 if nothing was measured.
+    """Bytes of the KV cache, under the names in KV_NAMES; all 0 if nothing was measured.
 
     At the step with the most distinct rows, `bytes_held` is the sum of shared, private and spare
     bytes, and `bytes_independent` is computed for separate caches. `bytes_copied`, `allocations`
-    and `peak_bytes` are of the whole run.
+    and `peak_bytes` refer to the whole run.
     """
     kv, last = run.peak_kv(), run.last_kv()
     if kv is None or last is None:
@@ -130,7 +130,7 @@ def summary(
 
 
 def variants_json(compared: VariantRuns) -> dict[str, Any]:
-    """What each variant took, and whether all gave the same tokens, as plain JSON values."""
+    """The costs of each variant, and whether all gave the same tokens, as plain JSON values."""
     costs = compared.costs()
     started = compared.runs[0].started if compared.runs else None
     varied = {name for settings in compared.variants.values() for name in settings}
@@ -149,9 +149,9 @@ def variants_json(compared: VariantRuns) -> dict[str, Any]:
 
 
 def variants_summary(compared: VariantRuns) -> RenderableType:
-    """What the variants took, side by side, for a terminal."""
+    """The costs of the variants side by side, for a terminal."""
     names = (name for name, _ in compared.pairs)
-    # Five columns of figures in 80 characters
+    # The padding fits five columns of numbers into 80 characters
     table = Table("", *names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for row in variant_rows(compared):
         table.add_row(row.measure, *row.cells)
@@ -195,7 +195,7 @@ def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
 
 
 def _path_label(path: Path, unknown: Collection[Place]) -> Text:
-    """The path's share at the fork that it comes from, its text, and what becomes of it."""
+    """The path's share at the fork that created it, its text, and how it ended."""
     label = Text()
     if path.parent >= 0:
         label.append(f"{path.share:6.1%} ", "cyan")
@@ -216,7 +216,7 @@ def _fork_mark(path: Path) -> Text:
 
 
 def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
-    """The texts of the path's tokens without control tokens, UNKNOWN after those at such places."""
+    """The texts of the path's tokens, without control tokens; UNKNOWN follows unknown places."""
     texts = [UNKNOWN] if (path.id, -1) in unknown else []
     for number, token in enumerate(path.tokens):
         mark = UNKNOWN if (path.id, number) in unknown else ""
