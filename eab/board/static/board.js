@@ -1,10 +1,10 @@
-// The board: one run as tree, entropy chart and KV chart, with one cursor (a step) over the three.
+// The board: one run as tree, entropy chart and KV chart, with one cursor (a step) for all three.
 //
-// `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does
-// not know who brings them: streamlit.js, widget.js and page.js do.
+// `update(message)` takes the messages of eab/board/messages.py, which may arrive twice. The board
+// does not know who delivers them: streamlit.js, widget.js or page.js.
 //
-// A view is made with what it needs: the store of the run, the state of the view, which it reads, and
-// `send`, by which it says what the user did. Only the board draws, after each change.
+// Each view is given the store of the run and the view state, both of which it only reads, and
+// `send`, by which it reports what the user did. Only the board draws, after each change.
 
 /** @import { Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { Commands } from "./commands.js";
@@ -35,17 +35,17 @@ import { TreeView } from "./tree.js";
 import { ViewState } from "./view_state.js";
 import { GrowthSelect } from "./what_if.js";
 
-const EASE = 0.28; // the part of its way that a box goes in a frame
-const PHONE = { width: 640, height: 480 }; // px; narrower boards and lower windows show an outline
+const EASE = 0.28; // the fraction of its remaining way that a box moves per frame
+const PHONE = { width: 640, height: 480 }; // px; at or below either, an outline is shown
 
 export class Board {
-  // What a host may set; the user can ask only for what the messages offer.
+  // Handlers that a host may set; the user can request only what the messages offer.
 
   /** Records from this step on are missing: send them. @type {((since: number) => void) | null} */
   onMissed = null;
   /** The user wants a new run from this token. @type {((address: TokenAddress) => void) | null} */
   onGrow = null;
-  /** What if the run had had these? @type {((request: WhatIfRequest) => void) | null} */
+  /** The user wants a what-if run with these. @type {((request: WhatIfRequest) => void) | null} */
   onWhatIf = null;
   /** The user wants a run at this threshold. @type {((threshold: number) => void) | null} */
   onRunAt = null;
@@ -126,7 +126,7 @@ export class Board {
   }
 
   /**
-   * Keys pressed where nothing on the page has the focus are for the board, too.
+   * Handle keys pressed while nothing on the page has the focus, too.
    * @param {Document} page
    */
   takeKeysOf(page) {
@@ -141,7 +141,7 @@ export class Board {
     this.replay.touch();
   }
 
-  /** Nothing runs on; the host makes a new board if it needs one again. */
+  /** Stop everything; the host creates a new board if it needs one again. */
   close() {
     cancelAnimationFrame(this.frame);
     this.closing.abort();
@@ -173,7 +173,7 @@ export class Board {
     this.render();
   }
 
-  /** Say what kind of run it is, for the style. */
+  /** Set the classes by which CSS styles the kind of run. */
   mark() {
     const { isGraft, sides, unknowns } = this.store;
     this.root.classList.toggle("has-unknowns", unknowns.size > 0);
@@ -182,7 +182,7 @@ export class Board {
     this.root.classList.toggle("movable", this.store.canMoveThreshold);
   }
 
-  /** The same run with other settings: other paths, but the same scales and the same step. */
+  /** Clear the paths for the same run at other settings, but keep the scales and the step. */
   clearForWhatIf() {
     const { cursor, follow } = this.view;
     const { highestEntropy, highestBytes } = this.store;
@@ -232,7 +232,7 @@ export class Board {
     this.root.classList.toggle("dark", red + green + blue > 384);
   }
 
-  /** Sizes or colours have changed. */
+  /** Redraw after sizes or colours have changed. */
   redraw() {
     if (this.store.version < 0) return;
     this.applyTheme();
@@ -240,7 +240,7 @@ export class Board {
     this.render();
   }
 
-  /** A chart that makes room for a longer sentence leaves the boxes where they are. @param {Element[]} changed */
+  /** Rearrange boxes only if board or tree changed size, not a chart. @param {Element[]} changed */
   resized(changed) {
     if (changed.some((one) => one === this.root || one === this.tree.svg)) this.redraw();
     else if (this.store.version >= 0) this.render();

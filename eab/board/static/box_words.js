@@ -1,4 +1,4 @@
-// What a box says of its path beside the text, in the tree and in the outline.
+// What a box shows about its path besides the text, in the tree and in the outline.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Status } from "./types.d.ts" */
@@ -7,7 +7,7 @@ import { percent } from "./format.js";
 import { textsAt, weightAt } from "./path_state.js";
 
 /**
- * The class of an entropy: how unsure the model was.
+ * The CSS class of an entropy: how unsure the model was.
  * @param {number} entropy @param {number} threshold
  */
 export function entropyClass(entropy, threshold) {
@@ -22,7 +22,7 @@ export function markOf({ finishReason }, status) {
 }
 
 /**
- * The weight of a path; of two runs, what each that has it gives it.
+ * The weight of a path; for two runs, its weight in each run that contains it.
  * @param {RunStore} store @param {Path} path @param {number} step
  * @returns {string[]} one or two
  */
@@ -35,10 +35,10 @@ export function weightWords({ isGraft, sides, weightsInB }, path, step) {
 }
 
 /**
- * For those who hear the box.
+ * The name of a box for screen readers.
  * @param {Path} path @param {Status} status @param {string} text
  * @param {string[]} weights in words
- * @param {string} texts that it stands for, in words; "" if it is one
+ * @param {string} texts that it stands for, in words; "" if only one
  */
 export function nameOf(path, status, text, weights, texts) {
   const name = texts || `path ${path.id}`;
@@ -46,7 +46,7 @@ export function nameOf(path, status, text, weights, texts) {
 }
 
 /**
- * What is not drawn after a fork.
+ * Describes the branches that are not drawn after a fork.
  * @param {ViewState} view
  * @param {number} fork path that forks
  * @returns {{ words: string, help: string }} empty words if all is drawn
@@ -59,7 +59,7 @@ export function foldedWords(view, fork) {
 }
 
 /**
- * What a box of several texts stands for.
+ * Describes the texts that a box of several texts stands for.
  * @param {ViewState} view @param {Path} box
  * @returns {{ words: string, help: string, name: string }} empty while it is one text
  */

@@ -1,13 +1,13 @@
-// Which branches are drawn. Those that are too small to read are folded: a mark at their fork stands
-// for them until it is clicked. Texts with the same answer can be joined to one box. The user can hide
-// others.
+// Which branches are drawn. Branches that are too small to read are folded: a mark at their fork
+// stands for them until it is clicked. Texts with the same answer can be joined into one box. The
+// user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
 
-const LIGHT = 0.01; // of all probability
+const LIGHT = 0.01; // of the total probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
 
 export class Branches {
@@ -99,14 +99,14 @@ export class Branches {
     return !this.hidden.size && !this.folded.size;
   }
 
-  /** All paths in view, also those that are folded or joined, until `update`. */
+  /** All paths in view, including folded and joined ones; cached until `update`. */
   inView() {
     const { paths } = this.store;
     this.lookedAt ??= [...paths.values()].filter(({ id }) => this.view.isLookedAt(id));
     return this.lookedAt;
   }
 
-  /** The paths that have a box, as it shows them, until `update`. */
+  /** The paths that have a box, as the box shows them; cached until `update`. */
   drawn() {
     this.drawnBoxes ??= this.inView()
       .filter(({ id }) => !this.folded.has(id))
@@ -131,7 +131,7 @@ export class Branches {
   }
 
   /**
-   * How many branches are folded at the fork of this path; those that have not begun do not count.
+   * How many branches are folded at the fork of this path, not counting those that start later.
    * @param {number} id
    */
   foldedAt(id) {
@@ -139,7 +139,7 @@ export class Branches {
     return (this.byFork.get(id) ?? []).filter(begun).length;
   }
 
-  /** Neither fold, join nor hide any. */
+  /** Draw all branches: fold, join and hide none. */
   showAll() {
     this.hidden.clear();
     this.opened.clear();

@@ -2,7 +2,7 @@
 
 import { element, shape } from "./elements.js";
 
-// Drawn in a square of 16, in the colour of the text; emoji have colours and sizes of their own.
+// Drawn in a 16-unit square in the text colour; emoji would have their own colours and sizes.
 const ICONS = {
   first: "M3 3h2v10H3zM13 3v10L6 8z",
   back: "M10 2l1.5 1.5L7 8l4.5 4.5L10 14 4 8z",
@@ -28,7 +28,7 @@ export function icon(name) {
 }
 
 /**
- * A button with words; its name for screen readers begins with them.
+ * A button with words; its name for screen readers starts with them.
  * @param {string} words @param {string} help @param {() => void} action
  */
 export function wordButton(words, help, action) {
@@ -51,7 +51,7 @@ export function button(content, title, label, action) {
 }
 
 /**
- * Whether a button that switches something shows it as switched on.
+ * Set whether a toggle button appears switched on.
  * @param {HTMLButtonElement} node @param {boolean} pressed
  */
 export function setPressed(node, pressed) {

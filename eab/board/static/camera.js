@@ -8,11 +8,11 @@ import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
 const READABLE = 0.85; // scale; texts are shortened before they are drawn smaller (fitting.js)
-export const SMALLEST_WHOLE = 0.02; // scale; branches that are too small have one box there
+export const SMALLEST_WHOLE = 0.02; // scale; there, branches that are too small share one box
 const LARGEST = 1.3;
-const LARGEST_PRESENTED = 1.2; // times what is readable
-const PRESENTED = 0.7; // times what is readable, at least, where a whole tree is presented
-export const TINY = 0.45; // below this scale boxes show their entropies only
+const LARGEST_PRESENTED = 1.2; // times the readable scale
+const PRESENTED = 0.7; // least multiple of the readable scale at which a whole tree is presented
+export const TINY = 0.45; // below this scale, boxes show only their entropies
 
 export class Camera {
   /** @param {TreeView} tree */
@@ -20,13 +20,13 @@ export class Camera {
     this.tree = tree;
     this.store = tree.store;
     this.view = tree.view;
-    /** Where the camera is, and where it is going. k: scale */
+    /** The camera's position; `goal` is where it is going. k: scale */
     this.at = { x: 0, y: 0, k: 1 };
     this.goal = this.at;
     this.movedByUser = false;
-    /** Whether the user wants all of the tree, however small. @type {boolean | null} */
+    /** The user's choice to show the whole tree or not; null: none. @type {boolean | null} */
     this.wantsWhole = null;
-    this.placed = false; // whether it has had a goal; before, it jumps there
+    this.placed = false; // whether it has had a goal; it jumps to the first one
   }
 
   reset() {
@@ -34,22 +34,22 @@ export class Camera {
     this.wantsWhole = null;
   }
 
-  /** Show what `showsWhole` says again. */
+  /** Follow `showsWhole` again, after the user moved the camera. */
   release() {
     this.movedByUser = false;
   }
 
-  /** All of the tree; if not, readable texts, and what grows stays in view. */
+  /** Whether to show the whole tree; if not, texts are readable and growing paths stay in view. */
   get showsWhole() {
     return this.wantsWhole ?? (!this.view.presents || this.rowsFit());
   }
 
-  /** Whether no part of the tree is out of the picture. */
+  /** Whether the whole tree is in the picture. */
   get holdsAll() {
     return this.showsWhole && !this.movedByUser;
   }
 
-  /** Whether a line of each text fits in large letters. */
+  /** Whether one line per text fits in large letters. */
   rowsFit() {
     const drawn = this.view.branches.drawn();
     const texts = drawn.filter(({ status }) => status !== "forked").length;
@@ -63,7 +63,7 @@ export class Camera {
 
   /** @param {number} factor */
   zoom(factor) {
-    if (this.view.aligned) return; // there, x belongs to the steps
+    if (this.view.aligned) return; // then x is fixed by the steps
     const { x, y } = this.at;
     const k = Math.min(3, Math.max(SMALLEST_WHOLE, this.at.k * factor));
     const { width, height } = this.size();
@@ -86,8 +86,8 @@ export class Camera {
   }
 
   /**
-   * Go where a branch fills the picture, if it can be read there.
-   * @param {{ x: number, y: number }} place the left end of its middle
+   * Move to a branch until it fills the picture or can be read.
+   * @param {{ x: number, y: number }} place the left end of its middle line
    * @param {number} height of the branch
    */
   approach({ x, y }, height) {
@@ -128,7 +128,7 @@ export class Camera {
     return presents ? textSize / FONT_SIZE : READABLE;
   }
 
-  /** All of the tree, or what grows in it. */
+  /** Aim at the whole tree, or at the growing paths. */
   aim() {
     if (this.movedByUser) return;
     const { aligned } = this.view;
@@ -149,11 +149,11 @@ export class Camera {
   }
 
   /**
-   * What it follows: the selected path, or the middle of those that grow at the cursor; where nothing
-   * would be in sight there, the path that is nearest to it.
+   * The place to follow: the selected path, or the mean of the paths that grow at the cursor. If
+   * the path nearest to that mean would not be visible there, that path.
    * @param {number} scale
-   * @returns {{ left: number, right: number, y: number }} with the beginning of the path in the
-   *   middle, if all of it fits
+   * @returns {{ left: number, right: number, y: number }} left: the start of the middle path, if
+   *   all of that path fits
    */
   centre(scale) {
     const { layout } = this.view;
@@ -174,7 +174,7 @@ export class Camera {
     return { left: fits ? middle.x : right, right, y };
   }
 
-  /** The selected path, or those that grow at the cursor, or all that have ended. @returns {Path[]} */
+  /** The selected path, or the paths that grow at the cursor, or all leaves. @returns {Path[]} */
   followed() {
     const { box, cursor } = this.view;
     const shown = this.view.shownPaths();
@@ -192,9 +192,9 @@ export class Camera {
   }
 
   /**
-   * One frame.
-   * @param {number} ease the part of the way that is gone in a frame
-   * @returns {boolean} whether it still moves
+   * Move by one frame.
+   * @param {number} ease the fraction of the remaining way to move
+   * @returns {boolean} whether the camera still moves
    */
   tick(ease) {
     const { x, y, k } = this.goal;
@@ -207,7 +207,7 @@ export class Camera {
 }
 
 /**
- * How far the camera goes along a side that does not fit.
+ * How far the camera moves along a side that does not fit.
  * @param {number} most @param {number} wanted
  */
 function follow(most, wanted) {

@@ -1,4 +1,4 @@
-// The most likely tokens at a place, each with a bar of its probability.
+// The most likely tokens at a place, each with a bar for its probability.
 
 /** @import { Token } from "./types.d.ts" */
 import { element } from "./elements.js";
@@ -6,7 +6,7 @@ import { percent } from "./format.js";
 
 /**
  * @param {Token} token @param {number} most
- * @param {(text: string, index: number) => Element} [nameOf] what shows the text of a candidate
+ * @param {(text: string, index: number) => Element} [nameOf] makes a candidate's text
  */
 export function candidateBars(token, most, nameOf = plainName) {
   return token.candidates.slice(0, most).map(({ text, probability }, index) => {

@@ -1,5 +1,5 @@
-// What the two charts have in common: margins and axes. Charts are small: each change redraws them.
-// Presented, they are magnified as a whole: their units are then larger than CSS pixels.
+// The margins and axes that both charts share. Charts are small, so each change redraws them. When
+// presented, a chart is magnified as a whole, and its units are larger than CSS pixels.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Attributes } from "./types.d.ts" */
@@ -8,12 +8,12 @@ import { set, shape } from "./elements.js";
 
 export const LEFT = 52;
 export const RIGHT = 20;
-export const TOP = 20; // the title of the vertical axis stands there
+export const TOP = 20; // room for the title of the vertical axis
 const BOTTOM = 34;
-const BOTTOM_OF_LOW = 18; // without the title of the axis
-const LOW = 120; // px; a lower chart has no title at its axis
+const BOTTOM_OF_LOW = 18; // without the axis title
+const LOW = 120; // px; a lower chart has no axis title
 
-/** The room of a chart, in its units. @param {ViewState} view @param {SVGSVGElement} svg */
+/** The dimensions of a chart, in its units. @param {ViewState} view @param {SVGSVGElement} svg */
 export function frameOf(view, svg) {
   const { chartScale } = view;
   const size = view.sizes.of(svg);
@@ -25,7 +25,7 @@ export function frameOf(view, svg) {
 }
 
 /**
- * The last step on the axis: while a run is live, the last that it can have.
+ * The last step on the axis; for a live run, the last step that it can reach.
  * @param {RunStore} store
  */
 export function lastStepOf({ run, lastStep }) {
@@ -33,7 +33,7 @@ export function lastStepOf({ run, lastStep }) {
 }
 
 /**
- * The middle of a step's band, in the units of the chart; the tree by step uses it, too.
+ * The middle of a step's band, in the units of the chart; the tree by step also uses it.
  * @param {RunStore} store @param {ViewState} view @param {SVGSVGElement} svg @param {number} step
  */
 export function stepX(store, view, svg, step) {
@@ -42,7 +42,7 @@ export function stepX(store, view, svg, step) {
 }
 
 /**
- * Magnify the chart as far as it is presented.
+ * Magnify the chart by the factor for presenting.
  * @param {ViewState} view @param {SVGSVGElement} svg
  */
 export function fitUnits(view, svg) {
@@ -51,7 +51,7 @@ export function fitUnits(view, svg) {
 }
 
 /**
- * Where the pointer is, in the units of the chart.
+ * The pointer's position, in the units of the chart.
  * @param {ViewState} view @param {SVGSVGElement} svg @param {MouseEvent} event
  */
 export function pointIn(view, svg, event) {
@@ -66,7 +66,7 @@ export function axisTitle(text, attributes) {
 }
 
 /**
- * A horizontal line with its number at the left.
+ * A horizontal line with its number on the left.
  * @param {string} text @param {number} y @param {number} left @param {number} right
  */
 export function gridLine(text, y, left, right) {

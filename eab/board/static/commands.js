@@ -1,5 +1,5 @@
-// What a view can send to the board, and what comes of it: `send("goTo", 3)`. Only this module and the
-// hosts are handed the whole board.
+// The commands that a view can send to the board, such as `send("goTo", 3)`. Only this module and
+// the hosts have access to the whole board.
 
 /** @import { Board } from "./board.js" */
 /** @import { PageName } from "./drawer.js" */
@@ -21,20 +21,20 @@ export class Commands {
     this.board.render();
   }
 
-  /** Which boxes are drawn has changed. */
+  /** Arrange again after a change in which boxes are drawn. */
   rearrange() {
     this.board.arrange();
     this.board.tree.camera.release();
     this.render();
   }
 
-  /** The tree is seen as it is at first. */
+  /** Show the tree as at the start. */
   refit() {
     this.board.tree.camera.reset();
     this.rearrange();
   }
 
-  /** Something moves until it is at its place. */
+  /** Draw frames until everything is at its place. */
   animate() {
     this.board.requestFrame();
   }
@@ -61,7 +61,7 @@ export class Commands {
   }
 
   /**
-   * What a presenter's remote goes through: the beginning, every fork, the end.
+   * Step as a presenter's remote does: through the start, every fork and the end.
    * @param {-1 | 1} direction
    */
   present(direction) {
@@ -106,7 +106,7 @@ export class Commands {
     this.render();
   }
 
-  /** The user moved the cursor: the selection goes with it along its text. */
+  /** Move the selection along its text to the cursor that the user moved. */
   followCursor() {
     const path = this.store.paths.get(this.view.selection.path ?? -1);
     if (!path) return this.render();
@@ -114,7 +114,7 @@ export class Commands {
     this.select(place.path, place.token);
   }
 
-  /** Select this token, whatever hides it now. @param {TokenPlace} place */
+  /** Select this token and show it if it is hidden. @param {TokenPlace} place */
   reveal({ path, token }) {
     const record = this.store.paths.get(path);
     const step = (record?.born ?? 0) + token;
@@ -126,7 +126,7 @@ export class Commands {
 
   /**
    * Select the last token of the path above or below.
-   * @param {-1 | 0 | 1} direction 0: of the selected path itself
+   * @param {-1 | 0 | 1} direction 0 keeps the selected path
    */
   selectNeighbour(direction) {
     const { layout, outlined } = this.view;
@@ -189,7 +189,7 @@ export class Commands {
     this.rearrange();
   }
 
-  // ---- ways to look at it
+  // ---- display modes
 
   toggleAligned() {
     this.view.aligned = !this.view.aligned;
@@ -236,7 +236,7 @@ export class Commands {
     this.render();
   }
 
-  /** What the path limit does to the weights. */
+  /** Open the help on what the path limit does to the weights. */
   explainLimit() {
     this.view.drawer = "help";
     this.render();
@@ -250,7 +250,7 @@ export class Commands {
     this.takeFocus();
   }
 
-  /** The keys come to the board. */
+  /** Move the keyboard focus to the board. */
   takeFocus() {
     this.board.root.focus({ preventScroll: true });
   }
@@ -263,33 +263,33 @@ export class Commands {
     this.deselect();
   }
 
-  // ---- what the host is asked for
+  // ---- requests to the host
 
-  /** A new run from this token. @param {TokenAddress} address */
+  /** Request a new run from this token. @param {TokenAddress} address */
   grow(address) {
     this.board.onGrow?.(address);
   }
 
-  /** What if the run had had these? @param {WhatIfRequest} request */
+  /** Request a what-if run with these settings. @param {WhatIfRequest} request */
   askWhatIf(request) {
     this.board.onWhatIf?.(request);
   }
 
-  /** What if it had had this threshold? @param {number} threshold nats */
+  /** Request a what-if run at this threshold. @param {number} threshold nats */
   tryThreshold(threshold) {
-    this.goToEnd(); // the tree, its sentence and the chart then tell of the same step
+    this.goToEnd(); // so tree, sentence and chart show the same step
     this.store.notes = { entropy: "Recomputing …" };
     this.render();
     this.askWhatIf({ threshold, r: this.store.run.r });
   }
 
-  /** A run of the model at the threshold that the board shows. */
+  /** Request a run of the model at the threshold that the board shows. */
   runHere() {
     const { key, threshold } = this.store.run;
     if (key !== null) this.board.onRunAt?.(threshold);
   }
 
-  /** The run in the tree that it was grown from, or alone. */
+  /** Show the run in the tree that it was grown from, or alone. */
   toggleGraft() {
     this.board.onGraft?.();
   }

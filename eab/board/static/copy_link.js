@@ -1,4 +1,4 @@
-// Copies a link to the run, which opens at the step of the cursor.
+// Copies a link that opens the run at the step of the cursor.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { ViewState } from "./view_state.js" */
@@ -50,8 +50,8 @@ export class CopyLink {
 }
 
 /**
- * Whether the text is on the clipboard. Browsers offer the clipboard to secure pages only; others
- * can copy what is selected.
+ * Copy the text, and return whether that worked. Browsers offer the clipboard only to secure pages;
+ * other pages can copy a selection.
  * @param {string} text
  */
 async function copied(text) {

@@ -1,5 +1,5 @@
-// Which boxes an edge of the picture cuts: large letters in a part of the tree would be cut in two, and
-// half a word says nothing.
+// Finds the boxes that an edge of the picture cuts: if only a part of the tree is shown in large
+// letters, half a word tells the viewer nothing.
 
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path, Point, Size } from "./types.d.ts" */
@@ -15,7 +15,7 @@ function onScreen({ left, right, top, bottom }, { x, y, k }) {
 }
 
 /**
- * Where a box is not wholly in the picture; "" if it is.
+ * The edge of the picture that cuts a box; "" if none does.
  * @param {Edges} edges @param {Size} size of the picture
  * @returns {"top" | "bottom" | "left" | "right" | ""}
  */
@@ -29,7 +29,7 @@ function cutAt({ left, right, top, bottom }, { width, height }) {
 /** @param {string} cut */
 const isCut = (cut) => cut !== "";
 
-/** Whether lines are cut in two, and not only words. @param {string} cut */
+/** Whether lines, and not only words, are cut in two. @param {string} cut */
 const isCutAcross = (cut) => cut === "top" || cut === "bottom";
 
 export class CutBoxes {
@@ -42,7 +42,7 @@ export class CutBoxes {
     this.areHidden = false;
   }
 
-  /** Hide them, where only a part of the tree is presented. */
+  /** Hide cut boxes if only a part of the tree is presented. */
   hide() {
     const { tree, view } = this;
     const { camera } = tree;
@@ -60,7 +60,7 @@ export class CutBoxes {
       const edges = tree.boxes.get(path.id)?.edges() ?? this.edgesOf(path);
       return isPart ? cutAt(onScreen(edges, camera.at), size) : "";
     });
-    // Where all lines are longer than the picture is wide, parts of them say more than nothing.
+    // If all lines are wider than the picture, parts of them are better than nothing.
     const hasWhole = cuts.includes("");
     const isHidden = hasWhole ? isCut : isCutAcross;
     const counts = { top: 0, bottom: 0, left: 0, right: 0, "": 0 };
@@ -68,13 +68,13 @@ export class CutBoxes {
       tree.boxes.get(path.id)?.group.classList.toggle("cut", isHidden(cuts[index]));
       if (statusAt(path, view.cursor) !== "forked") counts[cuts[index]] += 1;
     }
-    // Over lines from edge to edge there is no room for a word.
+    // There is no room for a word over lines that reach from edge to edge.
     this.above.textContent = counts.top && hasWhole ? `▲ ${counts.top} more` : "";
     this.below.textContent = counts.bottom && hasWhole ? `▼ ${counts.bottom} more` : "";
     set(this.below, { y: size.height - 6 });
   }
 
-  /** Of a box that is not in sight, with what stands after it. @param {Path} path @returns {Edges} */
+  /** The edges of an undrawn box with the marks after it. @param {Path} path @returns {Edges} */
   edgesOf(path) {
     const { x, y, width } = this.tree.placeOf(path);
     const half = (this.view.layout.boxHeights[path.id] ?? BOX) / 2;

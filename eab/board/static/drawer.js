@@ -1,4 +1,4 @@
-// The drawer over the charts: one thing at a time that the user asked for, always in sight.
+// The drawer over the charts, always visible: shows one page at a time that the user opened.
 
 /** @import { Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -37,7 +37,7 @@ export class Drawer {
     this.body.scrollTop = 0;
   }
 
-  /** Bring the part of the open page with this class to the top. @param {string} name */
+  /** Scroll the part of the open page with this class to the top. @param {string} name */
   scrollTo(name) {
     const part = /** @type {HTMLElement | null} */ (this.body.querySelector(`.${name}`));
     if (part) this.body.scrollTop = part.offsetTop - this.body.offsetTop;

@@ -1,4 +1,4 @@
-// HTML and SVG elements are created, never parsed from text, so model output stays text.
+// Creates HTML and SVG elements instead of parsing text, so model output stays text.
 
 /** @import { Attributes } from "./types.d.ts" */
 
@@ -28,7 +28,7 @@ export function shape(name, attributes = {}, ...content) {
   return made;
 }
 
-/** Set those attributes that differ. @param {Element} node @param {Attributes} attributes */
+/** Set the attributes that differ. @param {Element} node @param {Attributes} attributes */
 export function set(node, attributes) {
   for (const [key, value] of Object.entries(attributes)) {
     const wanted = String(value);

@@ -1,6 +1,6 @@
-// Entropy against step: one line per path or a band of many, the threshold, and the cursor. Where a
-// server named only the most likely tokens, a band for each path shows what is certain of the entropy
-// of all tokens.
+// Entropy by step: one line per path or a band for many paths, the threshold, and the cursor. If a
+// server reported only the most likely tokens, a band per path shows the bounds of the entropy of
+// all tokens.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Send } from "./types.d.ts" */
@@ -35,7 +35,7 @@ function isGrip(event) {
 }
 
 export class EntropyChart {
-  // The scales, as they were drawn.
+  // The scales as last drawn.
   band = 1; // px, of a step
   innerHeight = 1; // px
   top = 1; // nats
@@ -58,7 +58,7 @@ export class EntropyChart {
     this.cursor = shape("line", { class: "cursor" });
     const { axes, soFar, lines, limit, cursor } = this;
     this.svg.append(axes, soFar, lines.dots, lines.missed, limit, cursor);
-    this.drawnWith = ""; // what the parts that do not move with the cursor show
+    this.drawnWith = ""; // the inputs of the parts that do not move with the cursor
     this.limitDrawnWith = "";
     this.forkMarks = this.unknownMarks = new Marks([]);
     this.drag = new ThresholdDrag(this, store, view, send);
@@ -73,7 +73,7 @@ export class EntropyChart {
   // ---- pointer
 
   listen() {
-    // Otherwise a finger on the line scrolls the page: Chromium ignores touch-action on a shape.
+    // Else a finger on the line scrolls the page, because Chromium ignores touch-action on a shape.
     const keepPage = (/** @type {TouchEvent} */ event) => {
       if (event.cancelable && event.touches.length === 1 && isGrip(event)) event.preventDefault();
     };
@@ -150,7 +150,7 @@ export class EntropyChart {
     this.bar.place(this.y(store.run.threshold) * view.chartScale, bottom * view.chartScale);
   }
 
-  /** What does not move with the cursor. */
+  /** Draw the parts that do not move with the cursor. */
   drawAll() {
     const { innerWidth, innerHeight } = frameOf(this.view, this.svg);
     this.band = innerWidth / (lastStepOf(this.store) + 1);
@@ -194,7 +194,7 @@ export class EntropyChart {
     else if (!shape.parentNode) this.limit.before(shape);
   }
 
-  /** The band of many paths, once there are many. */
+  /** Draw the band of all paths, once there are many. */
   drawSpread() {
     const isDrawn = this.spread.childElementCount > 0;
     const isWanted = isSpread(this.store, this.view);
@@ -225,7 +225,7 @@ export class EntropyChart {
     return shape("rect", { class: "grip", ...place }, help);
   }
 
-  /** A mark where paths forked. */
+  /** A mark for each fork. */
   marksOfForks() {
     const { paths } = this.store;
     const first = this.view.branches
@@ -234,7 +234,7 @@ export class EntropyChart {
     return new Marks(first.map(({ born, tokens: [{ entropy }] }) => this.markAt(born, entropy)));
   }
 
-  /** A mark where only a run could tell what would happen. */
+  /** A mark wherever only a run of the model could tell what would happen. */
   marksOfUnknowns() {
     const { unknowns } = this.store;
     const marks = !unknowns.size

@@ -1,6 +1,6 @@
-// The lines of the entropy chart: of each path that has one a line, a band of what is certain where a
-// server named only some tokens, and circles where it was unsure and did not fork. They are drawn once
-// for the whole run; the chart hides what comes after the cursor.
+// The lines of the entropy chart. Each path has a line, a band of bounds if a server reported only
+// some tokens, and circles where the model was unsure and the path did not fork. They are drawn
+// once for the whole run; the chart hides the part after the cursor.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */
 /** @import { Path, Token } from "./types.d.ts" */
@@ -30,7 +30,7 @@ export class EntropyLines {
     this.lines = new Map();
   }
 
-  /** The scales or the paths are others. */
+  /** Remove all lines, because the scales or paths have changed. */
   clear() {
     this.lines.clear();
   }
@@ -59,7 +59,7 @@ export class EntropyLines {
       });
       if (band) set(band, { class: `band${highlight}` });
       if (start && tokenCountAt(path, cursor) === 1) {
-        // A line of one point cannot be seen.
+        // A line with one point would be invisible.
         dots.push(
           shape("circle", { class: `trace-dot${highlight}`, cx: start.x, cy: start.y, r: 2 }),
         );
@@ -111,7 +111,7 @@ export class EntropyLines {
   }
 
   /**
-   * Steps and tokens of a path, from the last token of its parent on.
+   * The steps and tokens of a path, preceded by the last token of its parent.
    * @param {Path} path @returns {[step: number, token: Token][]}
    */
   points(path) {

@@ -1,5 +1,5 @@
-// With many paths or steps, lines would hide one another. Then a band shows between which entropies they
-// lie, and only one text has a line: the chosen one, or the one that weighs most.
+// With many paths or steps, lines would hide one another. Then a band shows the range of the
+// entropies, and only one text has a line: the selected one, or the heaviest.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
@@ -10,7 +10,7 @@ import { weightAt } from "./path_state.js";
 import { binned, pointList } from "./so_far.js";
 
 const MOST_LINES = 8;
-const MOST_STEPS = 1000; // of several lines; more would have less than half a pixel each
+const MOST_STEPS = 1000; // with several lines; more steps get under half a pixel each
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
@@ -36,7 +36,7 @@ export function pathsWithLines(store, view) {
 }
 
 /**
- * The band of all paths, and of the middle half of them, at all steps.
+ * The band of all paths and the band of their middle half, at all steps.
  * @param {ViewState} view @param {Scale} x @param {Scale} y
  */
 export function spreadBands(view, x, y) {
@@ -53,7 +53,7 @@ export function spreadBands(view, x, y) {
 }
 
 /**
- * The entropies of all paths at each step, in order; a step without paths has none.
+ * The sorted entropies of all paths at each step; empty for a step without paths.
  * @param {ViewState} view
  */
 function entropiesByStep(view) {

@@ -1,5 +1,5 @@
-// The entropies of a box that is too small on the screen for words: all its tokens side by side, each as
-// wide as the others. They are drawn once, and shown up to the cursor.
+// The entropies of a box that is too small on the screen for words: all its tokens side by side,
+// with equal widths. They are drawn once and shown up to the cursor.
 
 /** @import { PathBox } from "./path_box.js" */
 /** @import { Path, Token } from "./types.d.ts" */
@@ -39,7 +39,7 @@ export class FarStrip {
     return shown + INSET;
   }
 
-  /** Tokens of one colour that stand side by side are one. @param {Path} path @param {number} selected */
+  /** Adjacent tokens of the same colour share a shape. @param {Path} path @param {number} selected */
   ticks({ tokens }, selected) {
     const { target } = this.box;
     const each = (target.width - 2 * INSET) / Math.max(1, tokens.length);

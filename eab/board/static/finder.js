@@ -1,4 +1,4 @@
-// Find words in the texts of the tree, also where they go over a fork.
+// Finds words in the texts of the tree, even across forks.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Send, TokenPlace } from "./types.d.ts" */
@@ -29,7 +29,7 @@ export class Finder {
     );
     this.input.addEventListener("input", () => this.find());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    /** Where the words end. @type {TokenPlace[]} */
+    /** The tokens where the matches end. @type {TokenPlace[]} */
     this.places = [];
     this.current = -1;
   }
@@ -75,7 +75,7 @@ export class Finder {
   }
 
   /**
-   * The places that end in this path; they may begin in its ancestors.
+   * The matches that end in this path; they may start in its ancestors.
    * @param {Path} path @param {string} wanted
    */
   placesIn(path, wanted) {
@@ -118,7 +118,7 @@ export class Finder {
 }
 
 /**
- * The token that holds the last of these first characters.
+ * The token that contains the last of the first `length` characters.
  * @param {string[]} pieces @param {number} length
  */
 function tokenAt(pieces, length) {

@@ -1,6 +1,6 @@
-// How much text each box of the tree holds. A box with branches is as narrow as the height of what
-// grew from it allows; the last boxes reach the right edge. Before a tree is drawn smaller than can
-// be read, texts are shortened, the longest first.
+// How much text each box of the tree holds. A box with branches is as narrow as possible without
+// being higher than its descendants; leaves reach the right edge. Texts are shortened, the longest
+// first, before a tree is drawn too small to read.
 
 /** @import { Camera } from "./camera.js" */
 /** @import { RunStore } from "./run_store.js" */
@@ -25,13 +25,13 @@ import { characterWidth } from "./text.js";
 
 const STUB_LINE = 14; // characters of a pruned path
 const MOST_LINES = 40;
-const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // that are tried
-// Characters; before leaves get less than is wanted, the boxes on their left get narrower.
+const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // values to try
+// Characters; the boxes on their left are narrowed before leaves get less than `wanted`.
 const LEAF_LINE = { wanted: 22, shortest: 10 };
 const UNEVEN = 1.15; // whole words do not fill their lines
-const NARROWER = 0.85; // a step towards lines that fit
-const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
-// Shares of the scale that is easy to read, and from which share of left out characters they serve.
+const NARROWER = 0.85; // factor per attempt, until the lines fit
+const NARROWEST = 5; // characters; at worst, only longer words get wider boxes than this
+// Shares of the readable scale, and the share of omitted characters from which each may be used.
 const SMALLER = [
   { share: 0.93, from: 0.06 },
   { share: 0.82, from: 0.3 },
@@ -43,7 +43,7 @@ const SMALLER_PRESENTED = [
 ];
 
 /**
- * What grew from each path, and the lengths of the words of its text, by the path's id.
+ * The children of each path, and the lengths of the words of its text, by the path's id.
  * @typedef {{ kept: Path[], prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
  */
 
@@ -55,7 +55,7 @@ export function arrange({ paths, run }, { aligned, branches }, camera) {
 }
 
 /**
- * The arrangement that leaves out the fewest characters; of those, the largest.
+ * The arrangement that omits the fewest characters; if several do, the one at the largest scale.
  * @param {Path[]} kept parents before their children
  * @param {string} prompt @param {Camera} camera @param {boolean} aligned @returns {Arrangement}
  */
@@ -68,14 +68,14 @@ function fittest(kept, prompt, camera, aligned) {
   const { readable } = camera;
   const largest = Math.max(1, readable);
   const room = roomAt(camera, texts, largest);
-  if (aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
+  if (aligned) return at({ ...room, height: 0 }, 1); // one line each, over the steps
   let best = at(room, LINES_OF_A_LEAF[0]);
-  // No words can be read there: how long the lines are does not matter, and trying takes seconds.
+  // No words are readable at that size, so line lengths do not matter, and trying takes seconds.
   if (camera.showsWhole && camera.room().height < TINY * best.height) return best;
   let highest = room.height;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
   for (const { share, from } of scalesOf(camera, largest)) {
-    // One that is too high is drawn smaller anyway, and then has more room for its texts.
+    // A tree that is too high is drawn smaller anyway, which leaves more room for its texts.
     if (best.leftOut < from * all && best.height <= highest) break;
     const scale = share * readable;
     const room = roomAt(camera, texts, scale);
@@ -90,8 +90,8 @@ function fittest(kept, prompt, camera, aligned) {
 }
 
 /**
- * Shares of the scale that is easy to read, the largest first. What is not shown whole is drawn at that
- * scale.
+ * The shares of the readable scale to try, largest first. A tree that is not shown whole is not
+ * drawn below the readable scale.
  * @param {Camera} camera @param {number} largest
  */
 function scalesOf({ readable, showsWhole, view }, largest) {
@@ -102,7 +102,7 @@ function scalesOf({ readable, showsWhole, view }, largest) {
 
 /**
  * @param {Arrangement} next @param {Arrangement} best
- * @param {number} highest that fits, px
+ * @param {number} highest px that fit
  */
 function isBetter(next, best, highest) {
   const [over, before] = [next, best].map(({ height }) => Math.max(0, height - highest));
@@ -121,8 +121,8 @@ function textsOf(kept, prompt) {
 }
 
 /**
- * The room for the tree in its own pixels. One that is too high even with a line for each text is
- * drawn smaller as a whole, so that it may be wider.
+ * The room for the tree in its own pixels. A tree that is too high even with one line per text is
+ * drawn smaller as a whole, so it may be wider.
  * @param {Camera} camera @param {Texts} texts @param {number} scale @returns {Size}
  */
 function roomAt(camera, { kept, children }, scale) {
@@ -136,7 +136,7 @@ function roomAt(camera, { kept, children }, scale) {
 }
 
 /**
- * How much each box holds, if leaves count for so many lines where boxes on their left are narrowed.
+ * How much each box holds if boxes are narrowed as if the leaves on their right had so many lines.
  * @param {Texts} texts @param {Size} room @param {number} lines
  * @returns {{ sizes: BoxSizes, longest: number }}
  */
@@ -153,8 +153,8 @@ function fitted(texts, room, lines) {
 }
 
 /**
- * Characters in a line with which a box is no higher than what grew from it; those of leaves have so
- * many lines.
+ * The least characters per line with which a box is no higher than its descendants, if leaves have
+ * this many lines.
  * @param {Texts} texts @param {number} lines
  */
 function narrowestLines({ kept, children, words }, lines) {
@@ -176,7 +176,7 @@ function narrowestLines({ kept, children, words }, lines) {
 }
 
 /**
- * Characters in a line with which these words fit into so many lines, about.
+ * About how many characters per line these words need to fit into this many lines.
  * @param {number[]} words their lengths
  * @param {number} lines
  */
@@ -197,8 +197,8 @@ function longestWord(words) {
 }
 
 /**
- * Characters in a line of each box, where those with branches have at most `longest`, and the right
- * edge of the tree if leaves get no more than they must have.
+ * Characters per line of each box, at most `longest` for boxes with branches, and the right edge of
+ * the tree if leaves get no more than they need.
  * @param {Texts} texts
  * @param {number[]} narrowest characters, by the path's id
  * @param {{ longest: number, ofLeaves: number }} limits characters
@@ -228,7 +228,7 @@ function linesUpTo({ kept, prompt, children, words }, narrowest, { longest, ofLe
   return { perLine, right };
 }
 
-/** @param {number} characters in a line */
+/** @param {number} characters per line */
 function widthOf(characters) {
   return characters * characterWidth() + PADDING;
 }
@@ -236,8 +236,8 @@ function widthOf(characters) {
 // ---- heights
 
 /**
- * Lines of each box, so that the tree is not higher than this: as many as their texts have, or as
- * the same limit for all allows; then single lines where most is left out.
+ * Lines of each box that keep the tree within a height: all lines of the text, or the same limit
+ * for all boxes; what is left of the height goes, line by line, to the texts that lose most.
  * @param {Texts} texts
  * @param {number[]} perLine characters, by the path's id
  * @param {number} highest px
@@ -273,7 +273,7 @@ function linesWithin(texts, perLine, highest) {
 }
 
 /**
- * Lines of each box: what its text has, up to its limit or to the height of what grew from it.
+ * Lines of each box: those of its text, up to its limit or the height of its descendants.
  * @param {Texts} texts
  * @param {number[]} full lines of each text, by the path's id
  * @param {number[]} limits

@@ -1,5 +1,5 @@
-// The mark of what is not drawn: after a fork how many small branches, after a box how many texts with
-// the same answer. A click draws them.
+// The mark for what is not drawn: the number of small branches after a fork, or of texts with the
+// same answer after a box. A click draws them.
 
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -19,7 +19,7 @@ export class FoldMark {
     this.node = shape("text", { class: "fold", "data-fork": fork }, this.words, this.help);
   }
 
-  /** @param {number | null} right edge of the box that forks; null where it has not forked */
+  /** @param {number | null} right edge of the box that forks; null if it has not forked */
   place(right) {
     const { words, help } = foldedWords(this.view, this.fork);
     this.words.data = right === null ? "" : words;
@@ -30,7 +30,7 @@ export class FoldMark {
   /**
    * @param {Path} box of several texts
    * @param {number} x
-   * @returns {string} what the box stands for; "" while it is one text
+   * @returns {string} what the box stands for; "" if it is one text
    */
   count(box, x) {
     const { words, help, name } = joinedWords(this.view, box);

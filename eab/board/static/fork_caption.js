@@ -1,4 +1,4 @@
-// What happened at the newest fork, in a sentence: it stands over the tree while the run is played.
+// A sentence on what happened at the newest fork, shown above the tree while the run plays.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
@@ -6,12 +6,12 @@
 import { THRESHOLD_POLICIES } from "./fork_reasons.js";
 import { percent } from "./format.js";
 
-const NEW = 3; // steps for which a fork is news
+const NEW = 3; // steps during which a fork counts as new
 const MOST_WORDS = 3; // branches to name
 
 /**
  * @param {RunStore} store @param {ViewState} view
- * @returns {string} empty if there is no new fork, or if nothing moves
+ * @returns {string} empty if there is no new fork or nothing moves
  */
 export function forkCaption(store, view) {
   const { run } = store;

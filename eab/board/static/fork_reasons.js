@@ -1,4 +1,4 @@
-// Why a path forked at a token, or why it did not.
+// Explains why a path forked at a token, or why it did not.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
@@ -8,7 +8,7 @@ import { placeIn } from "./same_answer.js";
 /** The policies that fork where the entropy reaches the threshold. */
 export const THRESHOLD_POLICIES = ["fair", "original"];
 
-/** Why the policies that do not look at the threshold fork. @type {Record<string, string>} */
+/** Why policies without a threshold fork. @type {Record<string, string>} */
 const FORKS_WITHOUT_THRESHOLD = {
   arithmetic: "The codes of this path chose different tokens here.",
   "stochastic-beam":
@@ -16,7 +16,7 @@ const FORKS_WITHOUT_THRESHOLD = {
 };
 
 /**
- * Whether the model was unsure here, and the path did not fork.
+ * Whether the model was unsure at this token but the path did not fork.
  * @param {RunStore} store @param {Path} path
  * @param {number} index of a token of the path
  */
@@ -30,11 +30,11 @@ export function missedFork({ run, sides }, path, index) {
   );
 }
 
-/** What was found of each box, and what it was found with. */
+/** The cached result of `hasMissed` for each box, with the inputs it was found for. */
 const found = /** @type {WeakMap<Path, { key: string, missed: boolean }>} */ (new WeakMap());
 
 /**
- * Whether the model was unsure anywhere in a box without a fork there.
+ * Whether the model was unsure at any token of a box where the path did not fork.
  * @param {RunStore} store @param {Path} box
  */
 export function hasMissed(store, box) {
@@ -51,7 +51,7 @@ export function hasMissed(store, box) {
 }
 
 /**
- * Why there is a fork at this token, or none, and what the fork decides, in a few sentences.
+ * A few sentences on why the path forked at this token or not, and what the fork decides.
  * @param {RunStore} store @param {Path} path @param {number} index
  */
 export function forkWords(store, path, index) {
@@ -59,7 +59,7 @@ export function forkWords(store, path, index) {
 }
 
 /**
- * Why there is a fork at this token, or none, in a sentence or two.
+ * A sentence or two on why the path forked at this token or not.
  * @param {RunStore} store @param {Path} path @param {number} index
  */
 function forkReason(store, path, index) {
@@ -90,7 +90,7 @@ function forkReason(store, path, index) {
 }
 
 /**
- * What kept a path from forking at a step at which it was unsure.
+ * The reason why a path did not fork at a step where the model was unsure.
  * @param {RunStore} store @param {Path} path @param {number} step
  */
 function obstacle({ run }, path, step) {
@@ -103,7 +103,7 @@ function obstacle({ run }, path, step) {
 }
 
 /**
- * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
+ * Describes what a child stands for: under `fair`, the last is drawn from all less likely tokens.
  * @param {RunStore} store @param {Path} path @param {Token} token
  */
 function branchWeight({ run }, path, token) {
@@ -116,7 +116,7 @@ function branchWeight({ run }, path, token) {
 }
 
 /**
- * What the fork before or after a token decides, in a sentence; "" if there is none.
+ * A sentence on what the fork before or after a token decides; "" if there is no fork.
  * @param {RunStore} store @param {Path} path
  * @param {number} index of a token of the path
  */

@@ -1,4 +1,4 @@
-// Numbers as words.
+// Numbers as text.
 
 /** @param {number} count */
 export function bytes(count) {

@@ -1,4 +1,4 @@
-// Where a lesson or a lecturer leads the board: once, then the user is free to move on.
+// Moves the board to where a lesson or lecturer points, once; then the user is free to move on.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Guide, Lead, Send } from "./types.d.ts" */
@@ -12,7 +12,7 @@ export class Guidance {
     this.send = send;
     /** The guide that was followed last. */
     this.id = "";
-    /** Where a lecturer led it last. */
+    /** The lecturer's lead that was followed last. */
     this.leadId = "";
   }
 
@@ -28,11 +28,11 @@ export class Guidance {
     }
   }
 
-  /** Stand where the lecturer's board stands. @param {Lead} lead */
+  /** Go to the place that the lecturer's board shows. @param {Lead} lead */
   lead(lead) {
     const { run, paths, lastStep } = this.store;
     if (lead.id === this.leadId || lead.run !== run.key) return;
-    if (lead.token !== null && !paths.has(lead.token[0])) return; // it has not come yet
+    if (lead.token !== null && !paths.has(lead.token[0])) return; // not received yet
     this.leadId = lead.id;
     this.send("goTo", lead.cursor ?? lastStep);
     if (lead.token === null) this.send("deselect");

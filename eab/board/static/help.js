@@ -1,4 +1,4 @@
-// What the pictures show, and what each key does.
+// The help: what the pictures show, and what each key does.
 
 import { element } from "./elements.js";
 

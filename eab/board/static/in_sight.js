@@ -1,5 +1,5 @@
-// Which boxes of the tree are drawn: those in the picture, so that a tree of any size has few elements.
-// Where a branch has no room for a line of each of its texts, one box stands for all of them
+// Finds the boxes of the tree to draw: those in the picture, so a tree of any size has few
+// elements. If a branch has no room for one line per text, one box stands for the branch
 // (summary_box.js) until the camera comes near.
 
 /** @import { Edges } from "./cut_boxes.js" */
@@ -7,13 +7,13 @@
 /** @import { TreeView } from "./tree.js" */
 import { BOX, MARKS_DRAWN } from "./layout.js";
 
-const FEW = 48; // boxes; all of them are drawn wherever they are
-const MARGIN = 60; // px around the picture, so that boxes are there when they come in
-const FAR = 6; // px from text to text on the screen; nearer ones cannot be told apart
-const LOWEST = 24; // px; then a branch that is lower on the screen has one box
+const FEW = 48; // boxes; up to this many, all are drawn wherever they are
+const MARGIN = 60; // px around the picture, so boxes exist before they scroll in
+const FAR = 6; // px between texts on the screen; closer ones cannot be told apart
+const LOWEST = 24; // px; a branch that is lower on the screen then shares one box
 
 /**
- * The room of a branch: of the box that it begins with and of all that grew from it.
+ * The extent of a branch: its first box and all that grew from it.
  * @typedef {{ low: number, high: number, right: number, texts: number }} Room px of the layout
  */
 
@@ -22,19 +22,19 @@ export class InSight {
   constructor(tree) {
     this.tree = tree;
     this.view = tree.view;
-    /** Boxes that are drawn, once their paths begin. @type {Path[]} */
+    /** Boxes to draw, once their paths start. @type {Path[]} */
     this.boxes = [];
-    /** Branches that one box stands for, by what they begin with. @type {Path[]} */
+    /** The first paths of branches that share one box. @type {Path[]} */
     this.branches = [];
-    /** By the path's id. @type {Map<number, Room>} */
+    /** Extents of branches, by the path's id. @type {Map<number, Room>} */
     this.rooms = new Map();
     /** @type {Map<number, Path[]>} */
     this.children = new Map();
-    this.changes = -1; // of the branches, when the rooms were measured
+    this.changes = -1; // `branches.changes` when the rooms were measured
     this.areFew = true;
   }
 
-  /** Look again: the tree, the camera or the selection may have changed. */
+  /** Find the boxes again after the tree, the camera or the selection may have changed. */
   update() {
     const drawn = this.view.branches.drawn();
     this.measure(drawn);
@@ -45,7 +45,7 @@ export class InSight {
     else this.walk();
   }
 
-  /** Note how much room each branch has. @param {Path[]} drawn */
+  /** Measure the extent of each branch. @param {Path[]} drawn */
   measure(drawn) {
     const { branches, layout } = this.view;
     if (this.changes === branches.changes) return;
@@ -75,7 +75,7 @@ export class InSight {
     }
   }
 
-  /** From the left to the right, leaving out what is beside the picture. */
+  /** Walk the tree from left to right, skipping what is outside the picture. */
   walk() {
     const frame = this.frame();
     const selected = this.view.box;
@@ -95,7 +95,7 @@ export class InSight {
     }
   }
 
-  /** The picture with its margin, in the tree. @returns {Edges} */
+  /** The picture with its margin, in the tree's units. @returns {Edges} */
   frame() {
     const { width, height } = this.tree.camera.size();
     const { x, y, k } = this.tree.camera.at;
@@ -104,7 +104,7 @@ export class InSight {
   }
 
   /**
-   * Whether a box with its edge is in the picture, or anything of its branch.
+   * Whether a box with its edge, or any part of its branch if `room` is given, is in the picture.
    * @param {Edges} frame @param {Path} box @param {Room} [room] of the branch
    */
   touches({ left, right, top, bottom }, box, room) {
@@ -127,7 +127,7 @@ export class InSight {
   }
 
   /**
-   * All that grew from a path, also what is folded or joined, with itself.
+   * A path and all that grew from it, including folded and joined paths.
    * @param {Path} path
    */
   allFrom({ id }) {

@@ -1,6 +1,6 @@
-// The selected token: what it was drawn from, why its path forked there or did not, and which paths
-// read its KV row. Where the host makes runs (`offers.grow`), a new run can grow from it, with
-// another token in its place if the user wants.
+// The selected token: which distribution it was drawn from, why its path forked there or not, and
+// which paths read its KV row. If the host makes runs (`offers.grow`), a new run can grow from the
+// token, or from another token in its place.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Send, Token } from "./types.d.ts" */
@@ -43,7 +43,7 @@ export class Inspector {
     const hide = wordButton("Hide this branch", why, () => send("hideBranch"));
     this.hideBar = element("p", { class: "grow" }, hide);
     this.forced = -1; // index of the candidate to force
-    this.shown = ""; // names the token that the list of candidates is of
+    this.shown = ""; // identifies the token whose candidates are listed
   }
 
   render() {
@@ -112,7 +112,7 @@ export class Inspector {
 
   // ---- sentences
 
-  /** Where the token's KV row is, and who reads it. @param {Path} path @param {number} index */
+  /** The token's KV row and the paths that read it. @param {Path} path @param {number} index */
   row(path, index) {
     const { cursor } = this.view;
     const { run } = this.store;
@@ -137,7 +137,7 @@ export class Inspector {
     this.list.querySelectorAll("button").forEach((choice, index) => {
       choice.setAttribute("aria-pressed", String(index === this.forced));
     });
-    // Nothing can follow the end of a text; another token in its place can.
+    // Nothing can follow a text's last token, but another token can replace it.
     const isEnd = path.finishReason === "stop" && index === path.tokens.length - 1;
     this.growButton.disabled = isEnd && this.forced === token.taken;
     const words = `Grow from here with “${token.candidates[this.forced]?.text ?? token.text}”`;
@@ -150,7 +150,7 @@ export class Inspector {
     this.existing.setAttribute("aria-label", there);
   }
 
-  /** The branch at this fork that begins with the token to force, if there is one. */
+  /** The branch at this fork that starts with the token to force, if there is one. */
   existingBranch() {
     const path = this.store.paths.get(this.view.selection.path ?? -1);
     const token = path?.tokens[this.view.selection.token];

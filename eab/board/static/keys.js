@@ -4,7 +4,7 @@
 /** @import { ViewState } from "./view_state.js" */
 
 /**
- * Do what the key stands for, unless it is meant for the control that has the focus.
+ * Perform the key's action, unless the key is meant for the focused control.
  * @param {ViewState} view @param {Send} send @param {KeyboardEvent} event
  */
 export function onKey(view, send, event) {
@@ -13,12 +13,12 @@ export function onKey(view, send, event) {
   const action = actionOf(send, key, event.shiftKey, view.presents);
   if (!action) return;
   event.preventDefault();
-  event.stopPropagation(); // the page around the board may have keys of its own
+  event.stopPropagation(); // the surrounding page may have its own keys
   action();
 }
 
 /**
- * A presenter's remote sends Page Down and Page Up, wherever the focus is.
+ * Whether a presenter's remote sent the key: Page Down or Page Up, wherever the focus is.
  * @param {KeyboardEvent} event
  */
 function isRemote({ key, ctrlKey, metaKey, altKey }) {

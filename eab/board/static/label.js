@@ -1,4 +1,4 @@
-// The words in a box: broken into lines, with the middle left out if they are too long.
+// The words in a box: broken into lines, with the middle left out if the text is too long.
 
 /** @import { Cell, Label } from "./types.d.ts" */
 import { textWidth } from "./text.js";
@@ -6,18 +6,18 @@ import { textWidth } from "./text.js";
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;
 const LINE_BREAK = "↵"; // as the text of a token shows it
-const SHORTEST_END = 4; // characters; less of the end of a text says nothing
+const SHORTEST_END = 4; // characters; a shorter end of a text is useless
 export const LONGEST_WORD = 24; // characters; a longer one may be cut
 
 /** Characters that are left out. @typedef {{ from: number, to: number }} Gap */
 
 /**
- * A character that is shown, or the ellipsis of those that are left out.
+ * A character that is shown, or the ellipsis for those that are left out.
  * @typedef {{ text: string, from: number, to: number }} Glyph
  */
 
 /**
- * The tokens as lines of whole words. Those behind an ellipsis share its width.
+ * The tokens as lines of whole words. Tokens behind an ellipsis share its width.
  * @param {string[]} pieces one per token
  * @param {number} perLine characters of a line
  * @param {number} most lines
@@ -48,10 +48,10 @@ export function wrapTokens(pieces, perLine, most, shown = -1) {
 }
 
 /**
- * The characters of a long text, without the middle, which is not shown.
+ * The characters of a long text without the middle, which is not shown anyway.
  * @param {string[]} pieces
  * @param {number} length of the text, in characters
- * @param {number} seen half characters at either end: some are two of a string
+ * @param {number} seen UTF-16 units at either end; some characters have two
  */
 function bothEnds(pieces, length, seen) {
   const [head, tail] = [[...startOf(pieces, seen)], [...endOfPieces(pieces, seen)]];
@@ -66,13 +66,13 @@ function charactersIn(piece) {
   let count = piece.length;
   for (let at = 0; at < piece.length; at += 1) {
     const code = piece.charCodeAt(at);
-    if (code >= 0xd800 && code < 0xdc00) count -= 1; // the first half of a character
+    if (code >= 0xd800 && code < 0xdc00) count -= 1; // the first of a character's two units
   }
   return count;
 }
 
 /**
- * The room that `wrapTokens` needs, without looking at all of a long text.
+ * The size of the result of `wrapTokens`, found without reading all of a long text.
  * @param {string[]} pieces one per token
  * @param {number} perLine characters of a line
  * @param {number} most lines
@@ -97,20 +97,20 @@ export function wrappedSize(pieces, perLine, most) {
 }
 
 /**
- * The lengths of the words of a text, in characters; a line may also end after a line break.
+ * The word lengths of a text, in characters; a line break also ends a word.
  * @param {string} text
  */
 export function wordLengths(text) {
   return text
     .replace(/^ /, "")
-    .replace(/↵(?=[^↵ ])/g, "↵ ") // older browsers know no lookbehind
+    .replace(/↵(?=[^↵ ])/g, "↵ ") // older browsers lack lookbehind
     .split(" ")
     .map((word) => [...word].length);
 }
 
 /**
- * What `wrapTokens` makes of a text that is not shortened: how many lines, and the characters of the
- * longest.
+ * The number of lines that `wrapTokens` gives for a text that is not shortened, and the characters
+ * of the longest line.
  * @param {number[]} words lengths of its words
  * @param {number} perLine characters of a line
  */
@@ -141,7 +141,7 @@ export function endOf(text, longest) {
 }
 
 /**
- * Characters at most, as each line may begin with a space that is not drawn.
+ * The maximum number of characters; each line may also begin with a space that is not drawn.
  * @param {number} perLine characters of a line
  * @param {number} most lines
  */
@@ -150,10 +150,10 @@ function longestText(perLine, most) {
 }
 
 /**
- * As many characters as these lines hold.
+ * As many characters of the text as fit into these lines.
  * @param {number} perLine characters of a line
  * @param {number} most lines
- * @param {(longest: number) => Glyph[]} shorten the text with at most so many characters
+ * @param {(longest: number) => Glyph[]} shorten gives the text with at most this many characters
  */
 function fitLines(perLine, most, shorten) {
   let longest = longestText(perLine, most);
@@ -163,7 +163,7 @@ function fitLines(perLine, most, shorten) {
     lines = breakLines(shorten(longest), perLine);
   }
   if (lines.length <= most) return lines;
-  return breakLines(shorten(longest), perLine + ELLIPSIS_LENGTH); // a word and the ellipsis
+  return breakLines(shorten(longest), perLine + ELLIPSIS_LENGTH); // of a word and the ellipsis
 }
 
 /**
@@ -188,7 +188,7 @@ function endOfPieces(pieces, length) {
 }
 
 /**
- * How many characters of the beginning and of the end are kept of a text that is too long.
+ * How many characters of a text that is too long are kept at its start and at its end.
  * @param {number} longest characters
  */
 function keptEnds(longest) {
@@ -203,7 +203,7 @@ function lastOf(characters, count) {
 }
 
 /**
- * Where the last whole word ends that so many characters hold, or else the first word.
+ * The end of the last whole word within `count` characters, or else of the first word.
  * @param {string[]} all characters
  * @param {number} count
  */
@@ -215,7 +215,7 @@ function endOfWords(all, count) {
   return end <= LONGEST_WORD ? end : count;
 }
 
-/** Without the part of a word at the beginning. @param {string[]} characters */
+/** The characters after a partial word at the start. @param {string[]} characters */
 function wordsAfter(characters) {
   const space = characters.indexOf(" ");
   return space >= 0 ? characters.slice(space + 1) : [];
@@ -223,7 +223,7 @@ function wordsAfter(characters) {
 
 /**
  * @param {string[]} all characters
- * @param {Gap[]} gaps what is left out of them
+ * @param {Gap[]} gaps those that are left out
  */
 function glyphsOf(all, gaps) {
   /** @type {Glyph[]} */
@@ -264,7 +264,7 @@ function withoutSpace([first, ...others]) {
 }
 
 /**
- * Where the first line of these ends.
+ * The index at which the first line of these glyphs ends.
  * @param {Glyph[]} glyphs
  * @param {number} perLine characters
  */
@@ -291,8 +291,8 @@ function widthOf(glyphs) {
 }
 
 /**
- * Line, left and right edge of each character that is shown, and of each ellipsis at the first of
- * those that it stands for, in pixels.
+ * The line and the left and right edges (pixels) of each character that is shown, and of each
+ * ellipsis under the first character that it replaces.
  * @param {Glyph[][]} lines
  */
 function placesOf(lines) {
@@ -310,7 +310,7 @@ function placesOf(lines) {
 }
 
 /**
- * Where a token stands that is left out; null if some of it is shown. A long text has thousands.
+ * The place of a token that is left out entirely, else null. A long text has thousands of these.
  * @param {Map<number, Cell>} places @param {Gap[]} gaps
  * @param {number} first index of its first character
  * @param {number} length @returns {Cell | null}
@@ -327,7 +327,7 @@ function hiddenCell(places, gaps, first, length) {
 }
 
 /**
- * Where a character stands: one that is left out has its part of the ellipsis.
+ * The place of a character; one that is left out has its share of the ellipsis.
  * @param {Map<number, Cell>} places @param {Gap[]} gaps @param {number} index
  */
 function placeOf(places, gaps, index) {
@@ -340,8 +340,8 @@ function placeOf(places, gaps, index) {
 }
 
 /**
- * Where a token stands. One that is cut in two has its place on its first line, where its word
- * begins: the space before it may belong to the line above.
+ * The place of a token. If the token spans two lines, its place is on the first line of its word,
+ * because the space before the word may belong to the line above.
  * @param {string[]} all @param {Map<number, Cell>} places @param {Gap[]} gaps
  * @param {number} first index of its first character
  * @param {number} length @returns {Cell}
@@ -364,9 +364,9 @@ function cellOf(all, places, gaps, first, length) {
 }
 
 /**
- * Which characters are left out: the middle, or what is around the token that must be shown.
+ * The characters to leave out: the middle, or those around the token that must be shown.
  * @param {number[]} lengths of the tokens, in characters
- * @param {string[]} all the same in one list
+ * @param {string[]} all characters of all tokens
  * @param {number} longest characters
  * @param {number} shown index of a token, or -1
  * @returns {Gap[]}

@@ -1,5 +1,5 @@
-// Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of their
-// children. How much text each box holds is found in fitting.js. Units are CSS pixels at scale 1.
+// The places of the boxes of the tree: left to right, one row per leaf, parents centred on their
+// children. fitting.js finds how much text each box holds. Units are CSS pixels at scale 1.
 
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -8,14 +8,14 @@ import { endOf, wordLengths, wrappedSize, wrapTokens } from "./label.js";
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
 const STUB_BOX = 17; // of a pruned path
-const ROW_GAP = 4; // between a box and the one below
+const ROW_GAP = 4; // between a box and the next one below
 const ROW_GAP_OF_LINES = 10; // if it has several lines
-const GAP = { widest: 50, narrowest: 34 }; // between a box and its children; the share stands there
-const GAP_OF_ONE = 24; // before an only child; there is no share
-const SHALLOW = 2; // forks one after the other
+const GAP = { widest: 50, narrowest: 34 }; // from a box to its children, for the share
+const GAP_OF_ONE = 24; // before an only child, which shows no share
+const SHALLOW = 2; // successive forks
 export const PADDING = 20; // in a box, left and right together
 export const MARKS = 74; // after a box: its mark and its weight
-export const MARKS_DRAWN = 66; // as much of it as they take
+export const MARKS_DRAWN = 66; // the part of it that they take
 const PROMPT_LINES = 6; // it is alone in its column
 const PROMPT_LINE = { shortest: 12, longest: 24 }; // characters
 export const BOX_LINE = { shortest: 10, longest: 60 };
@@ -41,8 +41,7 @@ export const EMPTY_LAYOUT = {
 };
 
 /**
- * The words in the box of a path once `count` of its tokens are there, in as many lines as the whole
- * text has.
+ * The words in a path's box at `count` tokens, in as many lines as the whole text may have.
  * @param {ViewState} view @param {Path} path @param {number} count
  */
 export function labelOf(view, path, count) {
@@ -54,7 +53,7 @@ export function labelOf(view, path, count) {
 }
 
 /**
- * Characters in a line of the prompt. It is alone in its column, so it may have several.
+ * Characters per line of the prompt, which may have several lines, as it is alone in its column.
  * @param {number[]} words lengths of its words
  * @param {number} longest line of the boxes, characters
  */
@@ -107,7 +106,7 @@ export function boxHeight(path, lines) {
   return path.status === "pruned" ? STUB_BOX : heightOf(lines);
 }
 
-/** The lines of a box that is no higher than this room. @param {number} room px, with a gap */
+/** The number of lines in a box that fits this room. @param {number} room px, with a gap */
 export function linesFitting(room) {
   return 1 + Math.max(0, Math.floor((room - ROW_GAP_OF_LINES - BOX) / LINE));
 }
@@ -123,7 +122,7 @@ function linesIn(height) {
 }
 
 /**
- * The place of each path, by its id: parents before their children, siblings in order of birth.
+ * The rank of each path, by its id: parents before their children, siblings in order of birth.
  * @param {Path[]} paths
  */
 export function treeOrder(paths) {
@@ -153,7 +152,7 @@ export function childrenOf(paths) {
 }
 
 /**
- * The gap between a box and its children: in a deep tree it is narrow, since texts need the room.
+ * The gap between a box and its children: narrow in a deep tree, because texts need the room.
  * @param {Path[]} kept parents before their children
  */
 function gapOf(kept) {
@@ -164,7 +163,7 @@ function gapOf(kept) {
 }
 
 /**
- * Left edges.
+ * The left edges of the boxes.
  * @param {Path[]} kept parents before their children
  * @param {Map<number, Path[]>} children @param {number[]} boxWidths @param {number} promptWidth
  */
@@ -182,7 +181,7 @@ export function columns(kept, children, boxWidths, promptWidth) {
 }
 
 /**
- * The height of each path together with what grew from it, and of all.
+ * The height of each path together with all that grew from it, and the total height.
  * @param {Path[]} kept parents before their children
  * @param {Map<number, Path[]>} children
  * @param {(path: Path, roomOfChildren: number) => number} heightOfBox px; asked for children first
@@ -202,8 +201,8 @@ export function roomsOf(kept, children, heightOfBox) {
 }
 
 /**
- * Middle lines. Leaves stand one under another, a parent in the middle of its children; one that is
- * higher than they are gets more room.
+ * The middle lines of the boxes. Leaves are stacked, and a parent is centred on its children; a
+ * parent that is higher than its children gets more room.
  * @param {Path[]} kept parents before their children
  * @param {Map<number, Path[]>} children @param {number[]} boxHeights @param {number} promptHeight
  */
@@ -239,7 +238,7 @@ function rows(kept, children, boxHeights, promptHeight) {
 }
 
 /**
- * The wanted place, or as near to it as the room allows.
+ * The wanted place, or the nearest place that the room allows.
  * @param {number} middle of the room
  * @param {number} wanted
  * @param {number} most distance from the middle

@@ -1,5 +1,5 @@
-// The KV cache in bytes. At the cursor: of all paths together, beside separate caches, and of each
-// live path. Under that: of all paths together at every step.
+// The KV cache in bytes. At the cursor: all paths together, next to separate caches, and each live
+// path. Below: all paths together at every step.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { PathRows, Send, Step } from "./types.d.ts" */
@@ -21,15 +21,15 @@ import { bytes } from "./format.js";
 import { tokenCountAt } from "./path_state.js";
 import { binned, pointList } from "./so_far.js";
 
-const GAP = 56; // between the two parts; the numbers of the second axis are there
-const DIGIT = 7; // px; where a number of the longest path has no room, bars have no numbers below
-const NARROWEST_NAMED = 48; // px of a bar; beside narrower ones "separate caches" has no room
+const GAP = 56; // between the two parts, for the numbers of the second axis
+const DIGIT = 7; // px; bars have no path numbers if the longest number has no room
+const NARROWEST_NAMED = 48; // px of a bar; narrower bars have no room for "separate caches"
 const KIB = 2 ** 10;
-const LINES_SHARE = 0.28; // of the height, for the lines over the steps
+const LINES_SHARE = 0.28; // of the height, for the lines by step
 const LOWEST_WITH_LINES = 150; // px; a lower chart has only the bars
-const LINES_GAP = 26; // px over them; the numbers of the bars are there
-const NUMBERS = 20; // px under the bars, where nothing is below them
-const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy chart
+const LINES_GAP = 26; // px above the lines, for the numbers of the bars
+const NUMBERS = 20; // px below the bars if there are no lines
+const LINES_BOTTOM = 16; // px below the lines; their step numbers are below the entropy chart
 
 /** @typedef {{ shared: number, private: number, state: number, spare: number }} Parts in bytes */
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
@@ -43,9 +43,9 @@ export class MemoryChart {
     this.store = store;
     this.view = view;
     this.send = send;
-    // url() takes the first element of this name in the document, and there it is another board's.
+    // url() finds the first element with this id in the document, which may be another board's.
     this.hatchName = `eab-hatch-${Math.random().toString(36).slice(2)}`;
-    this.axes = shape("g"); // with the lines: what does not move with the cursor
+    this.axes = shape("g"); // and lines: the parts that do not move with the cursor
     this.totals = [...KINDS, "independent", "reused"].map((kind) => shape("rect", { class: kind }));
     this.each = shape("g");
     this.help = shape("title");
@@ -76,7 +76,7 @@ export class MemoryChart {
     });
   }
 
-  /** Of the path whose bar is under the pointer. @param {MouseEvent} event */
+  /** The rows of the path whose bar is under the pointer. @param {MouseEvent} event */
   rowsUnder(event) {
     const { left, slot, rows } = this.shown;
     const { x } = pointIn(this.view, this.svg, event);
@@ -113,7 +113,7 @@ export class MemoryChart {
     set(this.cursor, { x1: x, x2: x, y1: top, y2: height - LINES_BOTTOM });
   }
 
-  /** The pattern of private rows: they can be told apart without colours. */
+  /** The pattern of private rows, which distinguishes them without colours. */
   hatch() {
     const size = { width: 5, height: 5 };
     const turned = { patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
@@ -138,7 +138,7 @@ export class MemoryChart {
     return frameOf(this.view, this.svg).height >= LOWEST_WITH_LINES;
   }
 
-  /** Where the bars stand. */
+  /** The base line of the bars. */
   bottom() {
     const { height } = frameOf(this.view, this.svg);
     if (!this.hasLines()) return height - NUMBERS;
@@ -150,7 +150,7 @@ export class MemoryChart {
     return stepX(this.store, this.view, this.svg, step);
   }
 
-  /** What all paths held at every step, and what separate caches would have held. */
+  /** Lines of the bytes that all paths, or separate caches, held at every step. */
   lines() {
     const { width, height } = frameOf(this.view, this.svg);
     const [top, bottom] = [this.bottom() + LINES_GAP, height - LINES_BOTTOM];
@@ -185,7 +185,7 @@ export class MemoryChart {
 
   // ---- all paths together
 
-  /** The axis of their bars and what these are. @param {Area} area */
+  /** The axis of the bars of all paths, and the bars' names. @param {Area} area */
   namesOf(area) {
     const { left, right } = area;
     const numberY = this.bottom() + 15;
@@ -219,7 +219,7 @@ export class MemoryChart {
   }
 
   /**
-   * Shared and private rows, states, and reserved rows on top of each other.
+   * Stack shared rows, private rows, states and reserved rows.
    * @param {Parts} parts @param {number} scale
    */
   stack(parts, scale) {
@@ -239,7 +239,7 @@ export class MemoryChart {
     const rows = [...step.paths].sort((a, b) => rank[a.path] - rank[b.path]);
     const spare = step.spare / Math.max(1, rows.length);
     const sums = rows.map((path) => path.shared + path.private + spare);
-    const longest = Math.max(0, ...sums) || KIB; // without a cache there is nothing to scale by
+    const longest = Math.max(0, ...sums) || KIB; // without a cache, nothing sets the scale
     const area = this.area(longest * 1.08, left, right);
     const slot = (right - left) / Math.max(1, rows.length);
     this.shown = { left, slot, rows, spare };
@@ -261,7 +261,7 @@ export class MemoryChart {
     this.bars.replaceChildren(this.help, ...this.shapesOf(area.scale));
   }
 
-  /** One shape for all that look the same: there may be hundreds of paths. @param {number} scale */
+  /** One shape per look, because there may be hundreds of paths. @param {number} scale */
   shapesOf(scale) {
     const { left, slot, rows, spare } = this.shown;
     const width = Math.max(2, Math.min(34, slot - 3));
@@ -281,7 +281,7 @@ export class MemoryChart {
   }
 }
 
-/** What a bar shows. @param {PathRows} rows @param {number} spare */
+/** Describes a bar. @param {PathRows} rows @param {number} spare */
 function wordsOf({ path, shared, private: own, state }, spare) {
   return [
     `path ${path}: shared ${bytes(shared)}`,

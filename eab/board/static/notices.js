@@ -1,4 +1,4 @@
-// What the board says next to its pictures.
+// The messages that the board shows next to its pictures.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { RunInfo, Send } from "./types.d.ts" */
@@ -9,9 +9,9 @@ const SILENCE_MS = 8000;
 const SILENCE_WORDS =
   `No news for ${SILENCE_MS / 1000} seconds: the step is slow, or the connection is lost. ` +
   "You can replay what has arrived.";
-const PAUSE_MS = 5000; // between two announcements
+const PAUSE_MS = 5000; // between announcements
 
-/** Under the tree where the path limit dropped branches, and a way to what that means. */
+/** A note below the tree if the path limit dropped branches, with a link to an explanation. */
 export class LimitNote {
   /** @param {RunStore} store @param {Send} send */
   constructor(store, send) {
@@ -53,7 +53,7 @@ export class SilenceNotice {
   }
 }
 
-/** Tells screen readers what the tree has become, not more often than they can read. */
+/** Tells screen readers how the tree has grown, no more often than they can read it. */
 export class Announcer {
   constructor() {
     this.root = element("p", { class: "visually-hidden", "aria-live": "polite" });

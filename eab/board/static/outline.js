@@ -1,6 +1,6 @@
-// The tree on a phone: an outline. Each path is a paragraph with its whole text, indented under its
-// fork, with its weight at the left edge and under each token its entropy as a colour. It is part of
-// the page, so that fingers scroll and enlarge it as all text.
+// The tree on a phone: an outline. Each path is a paragraph with its whole text, indented below its
+// fork, with its weight at the left edge and each token's entropy as a colour below the token. The
+// outline is part of the page, so fingers scroll and enlarge it like any text.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Tooltip } from "./tooltip.js" */
@@ -22,7 +22,7 @@ import { showsToCome } from "./text_to_come.js";
 import { tokenTip } from "./tooltip.js";
 
 const INDENT = 11; // px per fork
-const MOST_INDENT = 66; // px; in a deep tree forks are indented less, so that texts keep their room
+const MOST_INDENT = 66; // px; deep trees are indented less per fork to leave room for texts
 
 /** The paragraph of a path. */
 class Item {
@@ -71,7 +71,7 @@ export class Outline {
     if (!item || !box) return null;
     const token = /** @type {HTMLElement | null} */ (target.closest("[data-token]"));
     const count = tokenCountAt(box, this.view.cursor);
-    const index = token ? Number(token.dataset.token) : count - 1; // beside the text: its end
+    const index = token ? Number(token.dataset.token) : count - 1; // next to the text: its end
     const { path, index: own } = placeIn(box, index);
     return { path: path.id, token: own };
   }
@@ -89,12 +89,12 @@ export class Outline {
     const place = this.placeOf(event);
     if (!place) return;
     this.send("select", place.path, place.token);
-    // The drawer comes from below: what it tells about stays in sight over it.
+    // The drawer opens from below, so keep the chosen token visible above it.
     const chosen = this.root.querySelector(".token.selected") ?? this.root;
     chosen.scrollIntoView({ block: "nearest" });
   }
 
-  /** A mouse shows what is known of a token; a finger does not point. @param {PointerEvent} event */
+  /** Show a token's details for a mouse; fingers cannot hover. @param {PointerEvent} event */
   point(event) {
     if (event.pointerType !== "mouse" || event.buttons) return;
     const place = this.placeOf(event);
@@ -137,7 +137,7 @@ export class Outline {
     this.drop(new Set(shown.map(({ id }) => id)));
   }
 
-  /** Paragraphs that are shown no more go; the keys go on working. @param {Set<number>} kept */
+  /** Remove all other paragraphs, but keep the keyboard focus. @param {Set<number>} kept */
   drop(kept) {
     for (const [id, { root }] of this.items) {
       if (kept.has(id)) continue;
@@ -147,7 +147,7 @@ export class Outline {
     }
   }
 
-  /** How many forks each path is under; the only branch that is drawn goes on where its fork was. */
+  /** How many forks are above each path; a fork with only one drawn branch does not count. */
   depths() {
     const { rank, only } = this.view.layout;
     /** @type {Map<number, number>} */
@@ -182,7 +182,7 @@ export class Outline {
       "aria-level": depth + 2,
       "data-path": path.id,
     });
-    // No style attribute: the policy of an exported page refuses it.
+    // No style attribute: the security policy of an exported page forbids it.
     item.root.style.setProperty("--indent", `${(depth * step).toFixed(1)}px`);
     const isForked = status === "forked";
     const radius = isForked ? view.ringOf(path) : 0;
@@ -228,7 +228,7 @@ export class Outline {
     });
   }
 
-  /** The class of what stands over a token. @param {Path} box @param {number} token */
+  /** The class of the mark above a token. @param {Path} box @param {number} token */
   noteOf(box, token) {
     const { path, index } = placeIn(box, token);
     if (this.store.unknownAt(path.id, index)) return " unknown";

@@ -1,10 +1,10 @@
-// The board as a page of its own: one run, in the data block of the page.
+// The board as a standalone page: one run, stored in the page's data block.
 
 /** @import { PageData } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element } from "./elements.js";
 
-const MOST_TEXTS = 100; // that are shown at first
+const MOST_TEXTS = 100; // shown at first
 
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
@@ -18,7 +18,7 @@ function tableRow(cells, kind) {
   return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
 }
 
-/** The texts in the order of their rows. @param {PageData["texts"]["texts"]} coded */
+/** The texts in row order. @param {PageData["texts"]["texts"]} coded */
 function decoded(coded) {
   /** @type {string[]} */
   const texts = [];
@@ -30,7 +30,7 @@ function decoded(coded) {
   return texts;
 }
 
-/** The heaviest texts, and on request the others. @param {PageData["texts"]} texts */
+/** The heaviest texts, and the others on request. @param {PageData["texts"]} texts */
 function textsTable({ columns, rows, texts }) {
   const words = decoded(texts);
   const lines = rows.map((cells, place) => [...cells, words[place]]);

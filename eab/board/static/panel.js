@@ -1,4 +1,4 @@
-// The frame of a picture: its title, legend, sentence and downloads.
+// The frame of a picture: title, legend, sentence and downloads.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
@@ -13,8 +13,8 @@ import { savePng, saveSvg } from "./pictures.js";
 /**
  * @typedef LegendEntry
  * @property {string} words
- * @property {string} [detail] more words, which are not presented
- * @property {boolean} [isDetail] whether the entry is not presented
+ * @property {string} [detail] more words, hidden when presenting
+ * @property {boolean} [isDetail] whether the entry is hidden when presenting
  * @property {string} help
  * @property {string} [swatch] its class
  * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states" | "reused"} [only] where it is shown, if not always
@@ -201,7 +201,7 @@ const LEGENDS = {
 /** @param {LegendEntry[]} entries */
 function legend(entries) {
   const key = element("span", { class: "key" });
-  // What is shown only sometimes comes last, so that nothing moves when it comes.
+  // Entries that are shown only sometimes come last, so nothing moves when they appear.
   const inOrder = [...entries.filter(({ only }) => !only), ...entries.filter(({ only }) => only)];
   for (const { swatch, words, detail, isDetail, only, notIn, help } of inOrder) {
     const where = `${only ? ` only-${only}` : ""}${notIn ? ` not-${notIn}` : ""}`;
@@ -216,7 +216,7 @@ function legend(entries) {
 }
 
 /**
- * A legend names only what is in the picture.
+ * Set classes so that a legend names only what is in the picture.
  * @param {HTMLElement} root of the board
  * @param {RunStore} store @param {ViewState} view
  */
@@ -275,7 +275,7 @@ export class Panel {
     return made;
   }
 
-  /** @param {...Element} controls what stands before the downloads */
+  /** @param {...Element} controls to put before the downloads */
   addControls(...controls) {
     this.head.lastElementChild?.before(...controls);
   }
@@ -300,8 +300,8 @@ export class Panel {
 }
 
 /**
- * What is held, what of it is in a prefix cache, and what was saved at the peak: in large letters,
- * reasons would leave no room for the picture.
+ * Keep only what is held, how much of it is in a prefix cache, and what was saved at the peak. In
+ * large letters, the reasons would leave no room for the picture.
  * @param {string} words
  */
 function withoutReasons(words) {

@@ -1,4 +1,4 @@
-// The box of one path with its edge. It is created once, then moved and filled, never replaced.
+// The box of one path and its edge. They are created once, then moved and filled, never replaced.
 
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
@@ -17,11 +17,11 @@ import { labelToCome, markToCome } from "./text_to_come.js";
 const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
-const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
+const THINNEST_WITH_TEXT = 15; // px; lower boxes show only their entropies
 const WEIGHT_X = 22; // px from the right edge
 export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
-const WEIGHT_LINE = 12; // px; a text of two runs has two weights
-const NEAR = 0.4; // px; a box this close to its place is put there
+const WEIGHT_LINE = 12; // px; a text in two runs has two weights
+const NEAR = 0.4; // px; a box this close to its place jumps to it
 
 /**
  * @param {SVGGElement} layer
@@ -40,7 +40,7 @@ export function boxParts(layer, kind) {
  * Write the lines of a text, one below another.
  * @param {SVGTextElement} text @param {string[]} lines
  * @param {number} x left edge
- * @param {number} y base line of the first one
+ * @param {number} y baseline of the first line
  */
 export function writeLines(text, lines, x, y) {
   const spans = lines.map((words, line) => shape("tspan", { x, y: y + line * LINE }, words));
@@ -70,7 +70,7 @@ export class PathBox {
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.view, path.id);
     this.thickness = ""; // of the edge
-    this.isTiny = tree.isTiny; // whether only its entropies are drawn
+    this.isTiny = tree.isTiny; // whether only entropies are drawn
     this.putParts();
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => tree.send("hover", path.id));
@@ -84,16 +84,16 @@ export class PathBox {
     this.cells = [];
     this.target = tree.placeOf(path);
     const { playing, gliding } = this.view;
-    // A child grows out of its parent, but only while the tree grows: otherwise it is there at once.
+    // While the tree grows, a child starts at its parent; otherwise it starts at its own place.
     const start = playing || gliding ? tree.boxes.get(path.parent)?.rightEnd() : undefined;
     /** @type {Point} */
     this.at = start ?? { x: this.target.x, y: this.target.y };
     this.filledWith = "";
     this.drawnAt = "";
-    this.isLeaf = true; // as it was drawn last
+    this.isLeaf = true; // when last drawn
   }
 
-  /** The parts of the box, or only those that can be seen where it is tiny. */
+  /** Put the parts into the box; if it is tiny, only those that can be seen. */
   putParts() {
     if (this.isTiny) return this.group.replaceChildren(this.farStrip.node);
     const { frame, text, strip, mark, weight, tip, ring, share, fold, number } = this;
@@ -115,7 +115,7 @@ export class PathBox {
     this.edge.classList.toggle("hidden", hidden);
   }
 
-  /** The keys go on working when the box that had them is drawn no more. */
+  /** Pass the keyboard focus to the board if this box has it and is no longer drawn. */
   passFocus() {
     if (this.group.matches(":focus")) this.tree.send("takeFocus");
   }
@@ -125,7 +125,7 @@ export class PathBox {
     return { x: this.at.x + this.width, y: this.at.y };
   }
 
-  /** Of the box with what stands after it. */
+  /** The edges of the box, including the marks after it. */
   edges() {
     const { x, y } = this.at;
     const half = this.height / 2;
@@ -154,10 +154,10 @@ export class PathBox {
       this.fill(path, status, selected);
       this.tree.tell(this);
     }
-    if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
+    if (!this.drawnAt) this.draw(); // else a new box is in the corner until the next frame
   }
 
-  /** Classes, the width of the edge, and how much is drawn of the box. @param {Path} path @param {Status} status */
+  /** Set classes, edge width and visible parts. @param {Path} path @param {Status} status */
   classify(path, status) {
     const { isTiny } = this.tree;
     if (this.isTiny !== isTiny) {
@@ -178,7 +178,7 @@ export class PathBox {
   }
 
   /**
-   * What the parts of the box depend on.
+   * The values that the parts of the box depend on.
    * @param {Path} path @param {Status} status @param {number} selected index of a token, or -1
    */
   stateOf(path, status, selected) {
@@ -213,7 +213,7 @@ export class PathBox {
     this.strip.render(path, selected);
   }
 
-  /** For those who hear the box. */
+  /** Name the box for screen readers. */
   tell() {
     const { path, view } = this;
     const { cursor } = view;
@@ -225,7 +225,7 @@ export class PathBox {
   }
 
   /**
-   * What stands before and after the box.
+   * Fill the marks before and after the box.
    * @param {Path} path @param {Status} status
    */
   fillMarks(path, status) {
@@ -249,7 +249,7 @@ export class PathBox {
     if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
   }
 
-  /** Width and cells from the words in the box. @param {Path} path @param {number} count */
+  /** Set width and cells from the words in the box. @param {Path} path @param {number} count */
   fillLabel(path, count) {
     const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
     const scale = this.stub ? STUB_TEXT : 1;
@@ -264,7 +264,7 @@ export class PathBox {
   }
 
   /**
-   * Width and cells from the steps.
+   * Set width and cells from the steps.
    * @param {Path} path @param {number} count
    */
   fillAligned(path, count) {
@@ -283,8 +283,8 @@ export class PathBox {
   }
 
   /**
-   * By step, many rows are close together.
-   * @param {number} height of the box otherwise
+   * The height of the box, which is less by step, where rows are close together.
+   * @param {number} height of the box when not by step
    */
   heightOf(height) {
     return this.view.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
@@ -306,9 +306,9 @@ export class PathBox {
   // ---- movement
 
   /**
-   * One frame of the way to its place.
-   * @param {number} ease the part of the way that is gone in a frame
-   * @returns {boolean} whether it still moves
+   * Move towards its place by one frame.
+   * @param {number} ease the fraction of the remaining way to move
+   * @returns {boolean} whether the box still moves
    */
   tick(ease) {
     const [dx, dy] = [this.target.x - this.at.x, this.target.y - this.at.y];
@@ -318,10 +318,10 @@ export class PathBox {
     return Math.abs(dx) > NEAR || Math.abs(dy) > NEAR;
   }
 
-  /** Write where the box and its edge are. */
+  /** Write the position of the box and its edge. */
   draw() {
     const parent = this.tree.boxes.get(this.path.parent);
-    // The first path may have no words, and no box but that of all its texts.
+    // The first path may have no words, and then no box except that of all its texts.
     const start = parent && !parent.hidden ? parent.rightEnd() : this.tree.promptEnd();
     const [x, y] = [this.at.x.toFixed(1), this.at.y.toFixed(1)];
     const [fromX, fromY] = [start.x.toFixed(1), start.y.toFixed(1)];

@@ -1,13 +1,13 @@
-// The state of a path once a step is done.
+// The state of a path after a step.
 
 /** @import { Path, Status } from "./types.d.ts" */
 
-/** How many of its tokens are there. @param {Path} path @param {number} step */
+/** How many of its tokens exist after the step. @param {Path} path @param {number} step */
 export function tokenCountAt(path, step) {
   return Math.max(0, Math.min(path.tokens.length, step - path.born + 1));
 }
 
-/** The text of these first tokens. @param {Path} path @param {number} count */
+/** The text of the first `count` tokens. @param {Path} path @param {number} count */
 export function textOf(path, count) {
   return path.tokens
     .slice(0, count)

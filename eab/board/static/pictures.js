@@ -1,4 +1,4 @@
-// A picture of the board as a file: an SVG that needs nothing else, or a PNG of it.
+// Saves a picture of the board as a file: a standalone SVG, or a PNG of it.
 
 /** @import { PictureFrame } from "./types.d.ts" */
 import { element, set, shape } from "./elements.js";
@@ -27,7 +27,7 @@ const MARGIN = 12;
 const NARROWEST = 420; // px; the legend needs some room
 const LONGEST_SIDE = 12000; // pixels; browsers refuse larger canvases
 
-/** Programs other than browsers do not know what color-mix() comes to. @param {string} value */
+/** Replace color-mix(), which only browsers can evaluate. @param {string} value */
 function plainColours(value) {
   return value.replace(MIXED, (_, red, green, blue, alpha = 1) => {
     const parts = [red, green, blue].map((part) => Math.round(255 * part));
@@ -36,14 +36,14 @@ function plainColours(value) {
 }
 
 /**
- * A copy of the picture with computed colours and fonts in each element, without what is hidden,
- * under a title and over its legend.
+ * A copy of the picture with computed colours and fonts in each element, without hidden elements,
+ * and with a title above and a legend below.
  * @param {SVGSVGElement} svg @param {PictureFrame} frame
  */
 function standalone(svg, frame) {
   const { area } = frame;
   const tiny = area !== null && svg.classList.contains("tiny");
-  if (tiny) svg.classList.remove("tiny"); // small on the screen, but the file has room for words
+  if (tiny) svg.classList.remove("tiny"); // the file has room for words
   const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
   keepTextWidths(svg, copy);
   copyStyles(svg, copy);
@@ -79,7 +79,7 @@ function standalone(svg, frame) {
 }
 
 /**
- * A sentence in lines of whole words.
+ * A sentence, broken into lines of whole words.
  * @param {string} sentence @param {number} width
  */
 function linesOf(sentence, width) {
@@ -94,7 +94,7 @@ function linesOf(sentence, width) {
 }
 
 /**
- * Another program draws the file in another font: each text keeps the width that its box has.
+ * Fix the width of each text to fit its box, because another program may use another font.
  * @param {SVGSVGElement} svg @param {SVGSVGElement} copy
  */
 function keepTextWidths(svg, copy) {
@@ -108,7 +108,7 @@ function keepTextWidths(svg, copy) {
 }
 
 /**
- * The entries of the legend that are on the screen, in lines.
+ * The legend entries that are on the screen, arranged in lines.
  * @param {HTMLElement} key @param {number} width
  */
 function legendOf(key, width) {

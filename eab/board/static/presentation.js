@@ -1,4 +1,4 @@
-// The board alone in the window: large for a projector, or just full screen.
+// Shows the board alone in the window: large for a projector, or just full screen.
 
 /** @import { Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -17,7 +17,7 @@ export class Presentation {
     });
   }
 
-  /** The window may have another size; a phone has no last row, and keeps its outline. */
+  /** Adapt to the window's size; a phone is not a projector, so it keeps its outline. */
   measure() {
     const { isPhone, presents } = this.view;
     this.root.classList.toggle("presenting", presents && !isPhone);
@@ -35,7 +35,7 @@ export class Presentation {
     else this.root.requestFullscreen?.().catch(() => {});
   }
 
-  /** Full screen where the browser allows it, otherwise all of the window. */
+  /** Use the full screen if the browser allows it, otherwise the whole window. */
   async fill() {
     const { root } = this;
     try {
@@ -44,7 +44,7 @@ export class Presentation {
       root.popover = "manual";
       root.showPopover?.();
     }
-    root.focus({ preventScroll: true }); // the remote's keys come to the board
+    root.focus({ preventScroll: true }); // so the board gets the remote's keys
   }
 
   leave() {

@@ -1,5 +1,5 @@
-// The text that the selected token is in, from the prompt to its end, with its forks; and the way to
-// the next text.
+// The text that contains the selected token, from the prompt to its end, with its forks; and
+// buttons for the texts above and below.
 
 import { weightWords } from "./box_words.js";
 /** @import { RunStore } from "./run_store.js" */
@@ -48,7 +48,7 @@ export class Reading {
     this.place.textContent = `${place}${weight}`;
     const prompt = element("span", { class: "prompt" }, this.store.run.prompt);
     this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
-    // The box scrolls, and not the page: to the token, or to the end of the prompt.
+    // Scroll the box, not the page, to the token or to the end of the prompt.
     const read = this.text.querySelector("mark") ?? this.text.querySelector("[data-path]");
     const top = /** @type {HTMLElement | null} */ (read)?.offsetTop ?? 0;
     this.text.scrollTop = top - this.text.clientHeight / 2;

@@ -1,8 +1,8 @@
-// The cursor: at which step it is, and how it moves.
+// The cursor: its step, and how it moves.
 //
-// What plays by itself plays again and again until the user touches the board. At the end of each
-// round, and after a live run, it rests at the step with the most live paths, as the last step often
-// has only one.
+// A replay that the board started repeats until the user touches the board. At the end of each
+// round, and after a live run, the cursor rests at the step with the most live paths, because the
+// last step often has only one.
 
 /** @import { Pace } from "./pace.js" */
 /** @import { RunStore } from "./run_store.js" */
@@ -11,8 +11,8 @@
 
 const STEPS_PER_SECOND = 6;
 const GLIDE = { slowest: 12, slowestAtTheEnd: 100, perStepBehind: 5 }; // steps per second
-const SLOW_MS = 150; // between two pictures of a live run, where the browser is slow
-const END_MS = 1500; // at the last step, before the cursor goes to where it rests
+const SLOW_MS = 150; // between pictures of a live run, if the browser is slow
+const END_MS = 1500; // at the last step, before the cursor goes to rest
 const REST_MS = 5000; // at rest, before the next round
 
 export class Replay {
@@ -24,10 +24,10 @@ export class Replay {
     this.pace = pace;
     this.speed = 1;
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
-    this.byItself = false; // whether the board began to play, not the user
-    this.loops = false; // whether it then begins again
-    this.rests = false; // whether it goes to rest once it has reached the end of a live run
-    this.growing = false; // whether the run on the board was still growing
+    this.byItself = false; // whether the board started to play, not the user
+    this.loops = false; // whether it then starts again
+    this.rests = false; // whether to go to rest at the end of a live run
+    this.growing = false; // whether the run was growing at the last message
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
   }
@@ -41,7 +41,7 @@ export class Replay {
     clearTimeout(this.timer);
   }
 
-  /** A message has come. @param {boolean} isNewRun @param {Message} message */
+  /** Handle a message. @param {boolean} isNewRun @param {Message} message */
   onMessage(isNewRun, message) {
     const { lastStep } = this.store;
     const start = isNewRun ? (message.cursor ?? null) : null;
@@ -57,7 +57,7 @@ export class Replay {
   }
 
   /**
-   * A live run has just ended under the eyes of the user, whose cursor followed it.
+   * Go to rest if a live run has just ended and the cursor followed it.
    * @param {boolean} isNewRun
    */
   restAfterRun(isNewRun) {
@@ -69,7 +69,7 @@ export class Replay {
     this.growing = this.store.isGrowing;
   }
 
-  /** The cursor may have come to the end. */
+  /** Go to rest after a pause if the cursor has reached the end. */
   reachEnd() {
     if (this.view.cursor < this.store.lastStep || !(this.rests || this.byItself)) return;
     this.rests = false;
@@ -77,7 +77,7 @@ export class Replay {
   }
 
   /**
-   * A small model is faster than the eye: the cursor glides after a live run instead of jumping.
+   * Whether the cursor glides after a live run, not jumps, because a small model outruns the eye.
    * @param {boolean} isNewRun
    */
   glides(isNewRun) {
@@ -95,7 +95,7 @@ export class Replay {
     this.send("followCursor");
   }
 
-  /** The user has the board now: what plays by itself plays to its end, but not again. */
+  /** Note that the user touched the board: a replay by itself plays to its end, but not again. */
   touch() {
     this.loops = this.rests = false;
     if (!this.view.playing) clearTimeout(this.timer);
@@ -103,7 +103,7 @@ export class Replay {
 
   /**
    * @param {-1 | 1} direction
-   * @param {number[]} steps the places to choose from
+   * @param {number[]} steps to choose from
    */
   goToNext(direction, steps) {
     const inOrder = steps.sort((a, b) => direction * (a - b));
@@ -135,7 +135,7 @@ export class Replay {
   // ---- movement
 
   /**
-   * One frame.
+   * Move the cursor by one frame.
    * @param {number} now ms
    * @returns {boolean} whether the cursor still moves
    */
@@ -158,7 +158,7 @@ export class Replay {
    * Move the cursor as far as the time since its last move allows.
    * @param {number} now ms
    * @param {number} speed steps per second
-   * @param {number} longest seconds to count at most
+   * @param {number} longest seconds to count, at most
    */
   advance(now, speed, longest) {
     const steps = Math.floor(Math.min(longest, (now - this.movedAt) / 1000) * speed);
@@ -179,7 +179,7 @@ export class Replay {
     this.view.atRest = true;
   }
 
-  /** Rest, and begin again. */
+  /** Rest, and start again if it loops. */
   settle() {
     this.rest();
     this.send("render");

@@ -1,12 +1,12 @@
-// The run on the board, as far as it has come: all that messages say, but not what the user looks at.
-// Only this module knows how paths, tokens and steps are laid out in a message. Records may come
-// twice, late, or not at all.
+// The run on the board so far: everything in the messages, but not what the user looks at. Only
+// this module knows how paths, tokens and steps are laid out in a message. Records may arrive
+// twice, late or not at all.
 
 /** @import { Candidate, Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
 /** @import { Path, RunInfo, Sentences, Side, Step, StepMessage, Token } from "./types.d.ts" */
 /** @import { TokenPlace, TokenTuple } from "./types.d.ts" */
 
-// Probabilities come as whole numbers of this size (`SHARES` in eab/board/messages.py).
+// Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
 
 /** @type {RunInfo} */
@@ -69,8 +69,8 @@ function decodeToken([piece, entropy, flat, taken, low, high], texts) {
 /**
  * @param {PathMessage} message
  * @param {string[]} texts of its tokens
- * @param {Path | undefined} before the path as it was known; it has the tokens not in the message
- * @param {number} since the step from which on the message has changes of weights and limits
+ * @param {Path | undefined} before the path as known so far; it has the tokens not in the message
+ * @param {number} since the step from which the message has changes of weights and limits
  * @returns {Path}
  */
 function decodePath(message, texts, before, since) {
@@ -122,28 +122,28 @@ export class RunStore {
   paths = new Map();
   /** @type {Map<number, Step>} */
   steps = new Map();
-  /** The children of each path; null until they are asked for. @type {Map<number, Path[]> | null} */
+  /** The children of each path; null until needed. @type {Map<number, Path[]> | null} */
   families = null;
   hasBands = false; // whether only bounds of some entropies are known
-  hasReused = false; // whether it reads rows of the prefix cache
-  hasStates = false; // whether paths have a state beside rows
+  hasReused = false; // whether the run reads rows of the prefix cache
+  hasStates = false; // whether paths have states besides rows
   highestEntropy = 0;
   highestBytes = 1;
   lastStep = 0;
   /** Which forks decide the answer. */
   deciding = decodeDeciding(null);
-  /** The settings that a finished run is shown with instead of its own; "" as recorded. */
+  /** The what-if settings with which a finished run is shown; "" for its own. */
   whatIf = "";
-  /** What only a run of the model could tell, by path and token. @type {Map<string, string>} */
+  /** What only the model could tell, in words, by path and token. @type {Map<string, string>} */
   unknowns = new Map();
-  /** What stands over the pictures instead of the sentences. @type {Partial<Sentences>} */
+  /** Notes shown above the pictures instead of the sentences. @type {Partial<Sentences>} */
   notes = {};
-  /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
+  /** With two runs in one tree: the run of each path. @type {Side[] | null} */
   sides = null;
   /** The weights in B of the paths that both have. @type {(number | null)[]} */
   weightsInB = [];
-  isGraft = false; // the two runs are one and what was grown from it
-  /** What the host lets the user ask for. @type {Offers} */
+  isGraft = false; // whether the second run was grown from the first
+  /** The requests that the host offers the user. @type {Offers} */
   offers = {};
 
   clear() {
@@ -159,20 +159,20 @@ export class RunStore {
     this.lastStep = 0;
   }
 
-  /** Whether more is to come. */
+  /** Whether the run continues. */
   get isGrowing() {
     return this.run.mode === "live" && !this.run.ended;
   }
 
   /**
-   * Whether records are missing between this message and those that are known.
+   * Whether records are missing between this message and the known ones.
    * @param {Message} message
    */
   isGap({ run, since_step: since }) {
     return since > 0 && (run !== this.run.key || since > this.lastStep);
   }
 
-  /** What a message says besides paths and steps. @param {Message} message */
+  /** Take everything from a message except paths and steps. @param {Message} message */
   takeRun(message) {
     this.run = decodeRun(message);
     this.version = message.version;
@@ -199,7 +199,7 @@ export class RunStore {
   /**
    * @param {PathMessage} message
    * @param {string[]} texts of its tokens
-   * @param {number} since the step from which on the message has changes
+   * @param {number} since the step from which the message has changes
    * @returns {boolean} whether all tokens before those of the message are known
    */
   addPath(message, texts, since) {
@@ -240,14 +240,14 @@ export class RunStore {
   }
 
   /**
-   * What only a run of the model could tell about a token, in words; "" if nothing.
+   * Describes what only a run of the model could tell about a token; "" if nothing.
    * @param {number} path @param {number} token
    */
   unknownAt(path, token) {
     return this.unknowns.size ? (this.unknowns.get(`${path}.${token}`) ?? "") : "";
   }
 
-  /** A run of the original policy cannot be recomputed at another threshold. */
+  /** Whether the threshold can be moved; `original` cannot be recomputed at another threshold. */
   get canMoveThreshold() {
     return Boolean(this.offers.what_if) && this.run.policy !== "original";
   }
@@ -270,7 +270,7 @@ export class RunStore {
     return [...(this.families.get(id) ?? [])];
   }
 
-  /** The ids of the paths that were pruned, and of those of which no branch is left. */
+  /** The ids of pruned paths, and of forked paths with no branch left. */
   droppedPaths() {
     /** @type {Set<number>} */
     const dropped = new Set();
@@ -299,7 +299,7 @@ export class RunStore {
   }
 
   /**
-   * The branch with the largest share, of those that have begun.
+   * The branch with the largest share among those that have tokens.
    * @param {Path} path @returns {Path | undefined}
    */
   heaviestChild({ id }) {
@@ -308,7 +308,7 @@ export class RunStore {
   }
 
   /**
-   * The paths of one text through this one: its ancestors, and on along the heaviest branches.
+   * The paths of one text through this path: its ancestors, then the heaviest branches.
    * @param {Path} path
    */
   lineThrough(path) {
@@ -319,7 +319,7 @@ export class RunStore {
   }
 
   /**
-   * The token of this step in the path, in one of its ancestors, or on the heaviest way out of it.
+   * The token of this step in the path, in an ancestor, or along its heaviest branches.
    * @param {Path} path @param {number} step @returns {TokenPlace}
    */
   tokenOfStep(path, step) {

@@ -1,12 +1,12 @@
-// Texts with the same answer that are drawn as one box: the words of the heaviest of them, from the
-// fork on below which all texts give that answer. Such a box is a path of its own, with `joined`.
+// Texts with the same answer, drawn as one box: it shows the heaviest text, from the fork below
+// which all texts give that answer. Such a box is a path of its own, with `joined`.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 import { weightAt } from "./path_state.js";
 
 /**
- * The texts that grew from a path, by its id: where they are several and all give one answer.
+ * The texts that grew from a path, by its id, if there are several and all give the same answer.
  * @param {RunStore} store
  */
 export function agreeingTexts(store) {
@@ -21,7 +21,7 @@ export function agreeingTexts(store) {
     if (text.status === "forked" || text.status === "pruned") continue;
     /** @type {Path | undefined} */
     let at = text;
-    // Where the texts under a path differ, those under its parents do, too.
+    // If the texts under a path differ, those under its ancestors differ too.
     for (; at && !differing.has(at.id); at = paths.get(at.parent)) {
       const texts = under.get(at.id) ?? [];
       texts.push(text);

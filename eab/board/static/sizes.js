@@ -1,5 +1,5 @@
-// How large the pictures are. Sizes are noted when they change: to ask for them while drawing would
-// make the browser lay out the page each time.
+// The sizes of the pictures. They are stored when they change, because reading them while drawing
+// would make the browser lay out the page each time.
 
 /** @import { Size } from "./types.d.ts" */
 
@@ -27,7 +27,7 @@ export class Sizes {
     this.observer.disconnect();
   }
 
-  /** @param {Element} element @returns {Size} a usual one where it is not laid out yet */
+  /** @param {Element} element @returns {Size} a typical one if it is not laid out yet */
   of(element) {
     return this.ofLaidOut(element) ?? { width: 600, height: 220 };
   }

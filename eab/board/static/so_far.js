@@ -1,10 +1,10 @@
-// What a chart draws once for a whole run and shows as far as the cursor: marks in the order of their
-// steps, and lines with no more points than the picture has pixels.
+// Parts that a chart draws once for a whole run and shows up to the cursor: marks in the order of
+// their steps, and lines with few points per column of pixels.
 
 /** @import { Point } from "./types.d.ts" */
 
 /**
- * Path data of marks, of which those up to a step can be had at once.
+ * The path data of marks, from which a prefix up to any step can be taken quickly.
  * @typedef {{ step: number, d: string }} Mark
  */
 export class Marks {
@@ -28,7 +28,7 @@ export class Marks {
 }
 
 /**
- * The index of the last of these that is not above the highest; -1 if there is none.
+ * The index of the last number that is at most `highest`; -1 if there is none.
  * @param {number[]} ordered @param {number} highest
  */
 function lastUpTo(ordered, highest) {
@@ -42,7 +42,7 @@ function lastUpTo(ordered, highest) {
 }
 
 /**
- * Of the points in each column of pixels the highest and the lowest, in their order.
+ * The highest and the lowest point in each column of pixels, in order.
  * @param {Point[]} points from left to right
  * @returns {Point[]}
  */
@@ -62,7 +62,7 @@ export function binned(points) {
   return kept;
 }
 
-/** As an attribute of a line or an area. @param {Point[]} points */
+/** The `points` attribute of a line or an area. @param {Point[]} points */
 export function pointList(points) {
   return points.map(({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
 }

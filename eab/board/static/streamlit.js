@@ -1,4 +1,4 @@
-// The board as a Streamlit component, version 2: Streamlit calls this with every message.
+// The board as a Streamlit component (version 2): Streamlit calls this with every message.
 
 /** @import { Message, StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";

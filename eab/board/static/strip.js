@@ -1,6 +1,6 @@
-// Under each token of a box its entropy as a colour. Over it a mark where the path was unsure and did
-// not fork, or where only a run could tell. One shape for each colour: a large tree has thousands of
-// tokens.
+// The entropy of each token of a box, as a colour below the token. A mark above the token shows
+// that the model was unsure and the path did not fork, or that only a run could tell. There is one
+// shape per colour, because a large tree has thousands of tokens.
 
 /** @import { PathBox } from "./path_box.js" */
 /** @import { Path } from "./types.d.ts" */
@@ -53,7 +53,7 @@ export class Strip {
       if (begin < 0) begin = left;
       highest = Math.max(highest, tokens[index].entropy);
       isSelected ||= selected === index;
-      // Tokens behind the ellipsis share a tick.
+      // Tokens that are too narrow, such as those behind the ellipsis, share a tick.
       if (right - begin < NARROWEST && cells[index + 1]?.line === line) continue;
       const level = entropyClass(highest, store.run.threshold);
       const name = `tick ${level}${isSelected ? " selected" : ""}`;
@@ -80,7 +80,7 @@ export class Strip {
         add("unknown", diamond(x, top, UNKNOWN));
         continue;
       }
-      // Tokens behind the ellipsis would put their circles on top of each other.
+      // The circles of tokens behind the ellipsis would overlap.
       const isCrowded = line === lastLine && x - lastX < CROWDED;
       if (isCrowded || !missedFork(store, place.path, place.index)) continue;
       [lastLine, lastX] = [line, x];
@@ -89,7 +89,7 @@ export class Strip {
     return marks;
   }
 
-  /** Where the ticks of a line are. @param {number} line */
+  /** The top of a line's ticks. @param {number} line */
   top(line) {
     const { height } = this.box;
     const isOneLine = height <= BOX;

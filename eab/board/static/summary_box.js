@@ -1,6 +1,6 @@
-// One box for a branch that is too small on the screen for a line of each of its texts: how many texts
-// it has and what they weigh. It is as high as the branch; a click brings the camera nearer, and then
-// its texts are drawn.
+// One box for a branch that is too small on the screen for one line per text: it shows how many
+// texts the branch has and their total weight. The box is as high as the branch; a click brings the
+// camera closer, and then the texts are drawn.
 
 /** @import { Path } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
@@ -34,9 +34,9 @@ export class SummaryBox {
     this.edge = shape("path", { class: "edge" });
     tree.boxLayer.append(this.group);
     tree.edgeLayer.append(this.edge);
-    /** What grew from the path, with itself. @type {Path[]} */
+    /** The path and all that grew from it. @type {Path[]} */
     this.all = [];
-    this.changes = -1; // of the branches, when this was looked up
+    this.changes = -1; // `branches.changes` when `all` was found
     this.words = "";
     this.group.addEventListener("pointerenter", () => tree.send("hover", path.id));
     this.group.addEventListener("pointerleave", () => tree.send("hover", null));
@@ -48,7 +48,7 @@ export class SummaryBox {
     this.edge.remove();
   }
 
-  /** What the branch holds at the cursor. */
+  /** Show what the branch contains at the cursor. */
   render() {
     const { cursor, found, branches } = this.view;
     if (this.changes !== branches.changes) {
@@ -80,7 +80,7 @@ export class SummaryBox {
     return this.tree.store.sides ? words : `${words}, ${percent(weight)}`;
   }
 
-  /** Where it is on the screen: its words keep their size. */
+  /** Place the box; its words keep their size on the screen. */
   draw() {
     const { tree } = this;
     const room = tree.inSight.rooms.get(this.path.id);
@@ -104,7 +104,7 @@ export class SummaryBox {
     const [fromX, fromY, toX, toY] = [start.x, start.y, x, y].map((value) => value.toFixed(1));
     const d = `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`;
     set(this.edge, { d });
-    set(this.text, { x: (WORDS_X + Math.max(0, -left - x * k)).toFixed(1) }); // in the picture
+    set(this.text, { x: (WORDS_X + Math.max(0, -left - x * k)).toFixed(1) }); // kept in view
     this.text.classList.toggle("hidden", height < WORDS.smallest);
     set(this.text, { "font-size": Math.min(WORDS.largest, height).toFixed(1) });
   }

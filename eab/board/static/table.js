@@ -1,4 +1,4 @@
-// The pictures as tables: for those who cannot see them, and for those who want the numbers.
+// The pictures as tables, for people who cannot see them or who want the numbers.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, PathRows, Step } from "./types.d.ts" */
@@ -7,7 +7,7 @@ import { element } from "./elements.js";
 import { bytes, percent } from "./format.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
 
-const PAUSE_MS = 400; // between two fillings while the cursor moves
+const PAUSE_MS = 400; // between updates while the cursor moves
 
 const PATH_COLUMNS = [
   "path",
@@ -54,7 +54,7 @@ export class TableView {
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
     const threshold = this.store.run.threshold.toFixed(2);
     const tokens = `Tokens up to step ${this.view.cursor} (entropy in nats; threshold ${threshold})`;
-    // Two runs in one tree have no common cache.
+    // Two runs in one tree do not share a cache.
     const memory = this.store.sides ? [] : [element("p", { class: "sentence" }, memoryWords(step))];
     this.root.replaceChildren(
       ...memory,

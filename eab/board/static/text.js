@@ -1,4 +1,4 @@
-// How wide texts are, and texts cut to a width.
+// The widths of texts, and texts cut to a width.
 
 export const FONT_SIZE = 13; // px, as `.label` in tree.css
 
@@ -9,7 +9,7 @@ const pen = /** @type {CanvasRenderingContext2D} */ (
 );
 const widths = /** @type {Map<string, number>} */ (new Map());
 let measuredFamily = "";
-let meanWidth = 0; // px, of a character; 0 until it is asked for
+let meanWidth = 0; // px per character; 0 until measured
 
 /** @param {string} family */
 export function setTextFont(family) {
@@ -21,7 +21,7 @@ export function setTextFont(family) {
 }
 
 /**
- * Width in pixels. A canvas measures without laying out the page, and each character only once.
+ * The width in pixels. A canvas measures without laying out the page, and each character only once.
  * @param {string} text
  */
 export function textWidth(text) {
@@ -44,13 +44,13 @@ export function characterWidth() {
 }
 
 /**
- * The text, or as much of its beginning as fits.
+ * The text, or as much of its start as fits.
  * @param {string} text
  * @param {number} room pixels
  */
 export function clip(text, room) {
   const more = textWidth("…");
-  let [width, at, end] = [0, 0, 0]; // end: of what fits beside the ellipsis
+  let [width, at, end] = [0, 0, 0]; // end: of the part that fits with the ellipsis
   for (const character of text) {
     width += textWidth(character);
     if (width > room) return end ? `${text.slice(0, end)}…` : "";

@@ -1,5 +1,5 @@
-// The rest of a text, pale: what comes after the cursor where it rests by itself, so that the texts can
-// be read there. Whoever moves the cursor sees each text as far as it was.
+// The rest of a text after the cursor, drawn pale while the cursor rests by itself, so that whole
+// texts can be read. Once the user moves the cursor, each text ends at the cursor.
 
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
@@ -8,7 +8,7 @@ import { labelOf } from "./layout.js";
 import { textOf } from "./path_state.js";
 
 /**
- * The label of the whole text where the cursor rests in it; null elsewhere.
+ * The label of the whole text if the cursor rests by itself before its end; otherwise null.
  * @param {ViewState} view @param {Path} path
  * @param {number} count tokens up to the cursor
  */
@@ -20,9 +20,9 @@ export function labelToCome(view, path, count) {
 }
 
 /**
- * Make what is not there yet pale.
+ * Make the text after the cursor pale.
  * @param {ViewState} view
- * @param {SVGTextElement} text that has been written
+ * @param {SVGTextElement} text that is already written
  * @param {Path} path
  * @param {number} count tokens up to the cursor
  */
@@ -43,7 +43,7 @@ export function showsToCome(view) {
   return view.atRest && !view.aligned;
 }
 
-/** A line does not begin with the space that it broke at. @param {string} words */
+/** Drop the space at which a line was broken. @param {string} words */
 function withoutSpace(words) {
   return words.replace(/^ /, "");
 }

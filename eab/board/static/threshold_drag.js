@@ -7,7 +7,7 @@
 /** @import { ViewState } from "./view_state.js" */
 import { frameOf, TOP } from "./chart_frame.js";
 
-const PAUSE_MS = 120; // between two requests while the line is dragged
+const PAUSE_MS = 120; // between requests while the line is dragged
 
 export class ThresholdDrag {
   /**
@@ -22,7 +22,7 @@ export class ThresholdDrag {
     this.threshold = 0;
     /** The threshold last asked for. @type {number | null} */
     this.requested = null;
-    this.highest = 0; // the scale of the chart stays while the line is dragged
+    this.highest = 0; // keeps the chart's scale fixed while the line is dragged
     this.top = 0; // px
     this.height = 1; // of the frame, in the units of the chart
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -30,8 +30,8 @@ export class ThresholdDrag {
   }
 
   /**
-   * Note where the chart is: a longer sentence above it may move and shorten it meanwhile, but the
-   * line is where it was when the pointer is back where it was.
+   * Remember the chart's place, which a longer sentence above may change: if the pointer returns to
+   * where it was, so does the line.
    */
   begin() {
     this.threshold = this.store.run.threshold;
@@ -52,7 +52,7 @@ export class ThresholdDrag {
   }
 
   /**
-   * By the keyboard.
+   * Move the line by the keyboard.
    * @param {number} threshold nats
    */
   moveTo(threshold) {
@@ -72,7 +72,7 @@ export class ThresholdDrag {
     this.send("tryThreshold", this.threshold);
   }
 
-  /** @returns {boolean} whether the line stayed where it was, so that it was a click */
+  /** @returns {boolean} whether the line did not move, so it was a click */
   end() {
     const clicked = this.requested === null && this.threshold === this.store.run.threshold;
     if (!clicked) this.request();

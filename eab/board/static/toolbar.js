@@ -1,4 +1,4 @@
-// The buttons over the tree: ways to look at it.
+// The buttons above the tree, for ways to look at it.
 
 /** @import { Camera } from "./camera.js" */
 /** @import { RunStore } from "./run_store.js" */

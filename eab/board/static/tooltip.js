@@ -1,5 +1,4 @@
-// What is shown at the pointer over a token: what the model considered there, and why the path
-// forked or not.
+// The tooltip of a token: what the model considered there, and why the path forked or not.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */

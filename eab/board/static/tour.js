@@ -1,5 +1,5 @@
-// A tour of the board: six stops, each a part of it and what it shows. It begins by itself on the
-// first visit, and never again unless it is asked for in Help.
+// A tour of the board: six stops, each with a part of the board and what it shows. The tour starts
+// by itself on the first visit, and later only when requested in Help.
 
 /** @import { Send } from "./types.d.ts" */
 import { wordButton } from "./buttons.js";
@@ -7,7 +7,7 @@ import { element } from "./elements.js";
 
 const TAKEN = "eab-tour"; // in the browser's storage
 
-/** What is shown: the selector of the part, that of the panel with the card, its name, the words. */
+/** Each stop: the selectors of the part and of the panel for the card, the name, and the words. */
 const STOPS = [
   [
     ".tree-panel",
@@ -53,7 +53,7 @@ const STOPS = [
 export class Tour {
   /**
    * @param {HTMLElement} board
-   * @param {HTMLElement} help the page from which it is taken again
+   * @param {HTMLElement} help the page with a button to take the tour again
    * @param {Send} send
    */
   constructor(board, help, send) {
@@ -73,14 +73,14 @@ export class Tour {
     help.prepend(again);
   }
 
-  /** The first visit: begin by itself, but leave the focus where it is. */
+  /** Start by itself on the first visit, but leave the focus where it is. */
   offer() {
     if (isTaken()) return;
     noteTaken();
     this.show(0);
   }
 
-  /** It was asked for. */
+  /** Start on request. */
   begin() {
     this.send("closeDrawer");
     this.show(0);
@@ -111,9 +111,9 @@ export class Tour {
   }
 
   /**
-   * Put the card on a panel that is not explained, so that it hides neither tree nor scrubber; on a
-   * phone, over the part itself, which may be higher than the screen.
-   * @param {string} part selector, as the next one
+   * Put the card on a panel that is not being explained, so it hides neither tree nor scrubber; on
+   * a phone, above the part itself, which may be higher than the screen.
+   * @param {string} part selector, like `beside`
    * @param {string} beside
    */
   standBeside(part, beside) {
@@ -150,7 +150,7 @@ function isTaken() {
   try {
     return localStorage.getItem(TAKEN) !== null;
   } catch {
-    return true; // without storage it would begin again and again
+    return true; // without storage, it would start on every visit
   }
 }
 

@@ -15,18 +15,18 @@ import { placeIn } from "./same_answer.js";
 import { SummaryBox } from "./summary_box.js";
 import { Tooltip, tokenTip } from "./tooltip.js";
 
-const TIGHTEST = 0.28; // by step, rows may come this close together
-const CLOSEST = 1; // otherwise, as boxes would touch
-const TINIEST = 0.5; // where only entropies show
-const WIDEST = 1.7; // where there is room
+const TIGHTEST = 0.28; // by step, rows may be this close together
+const CLOSEST = 1; // otherwise, because closer boxes would touch
+const TINIEST = 0.5; // if boxes show only entropies
+const WIDEST = 1.7; // if there is room
 const PICTURE_MARGIN = 14;
-const PAUSE_MS = 250; // without a change, before many boxes are named
-const CLICK = 3; // px; the pointer may move this far in a click
+const PAUSE_MS = 250; // without changes, before many boxes get new names
+const CLICK = 3; // px; how far the pointer may move during a click
 
 export class TreeView {
   /**
    * @param {RunStore} store @param {ViewState} view @param {Send} send
-   * @param {SVGSVGElement} chart the one whose steps the tree lies over, by step
+   * @param {SVGSVGElement} chart whose steps the tree is aligned with, by step
    */
   constructor(store, view, send, chart) {
     this.store = store;
@@ -46,14 +46,14 @@ export class TreeView {
     /** Boxes for branches that are too small to be drawn. @type {Map<number, SummaryBox>} */
     this.summaries = new Map();
     this.inSight = new InSight(this);
-    this.drawsAll = false; // for a file, wherever the camera is
+    this.drawsAll = false; // when saved as a file, wherever the camera is
     this.isDrawing = false;
-    /** Boxes whose names are old. @type {Set<PathBox>} */
+    /** Boxes whose accessible names are outdated. @type {Set<PathBox>} */
     this.untold = new Set();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.telling = undefined;
     this.lastSpread = 1;
-    this.spreadWith = /** @type {unknown[]} */ ([]); // what the last one was found with
+    this.spreadWith = /** @type {unknown[]} */ ([]); // the inputs of `lastSpread`
     this.prompt = boxParts(this.boxLayer, "prompt");
     this.promptRing = shape("circle", { class: "decides", cy: 0 });
     this.promptFold = new FoldMark(view, 0);
@@ -95,7 +95,7 @@ export class TreeView {
       if (place) this.send("select", place.path, place.token);
     });
     const zoom = (/** @type {WheelEvent} */ event) => {
-      if (!event.ctrlKey && !event.metaKey) return; // the page keeps its own scrolling
+      if (!event.ctrlKey && !event.metaKey) return; // leave scrolling to the page
       event.preventDefault();
       this.camera.zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15);
     };
@@ -113,7 +113,7 @@ export class TreeView {
     this.camera.pan(dx, dy);
   }
 
-  /** Bring the camera to a branch, so that its texts are drawn. @param {number} id */
+  /** Move the camera to a branch, so its texts are drawn. @param {number} id */
   approach(id) {
     const room = this.inSight.rooms.get(id);
     if (!room) return;
@@ -140,7 +140,7 @@ export class TreeView {
     return { path: path.id, token: index };
   }
 
-  /** Show what is known of the token under the pointer. @param {PointerEvent} event */
+  /** Show the tooltip of the token under the pointer. @param {PointerEvent} event */
   explain(event) {
     const place = event.buttons ? null : this.tokenUnder(event);
     const path = place && this.store.paths.get(place.path);
@@ -152,7 +152,7 @@ export class TreeView {
 
   extent() {
     const { height } = this.view.layout;
-    // The beginning of a text may be wider than the whole one is, shortened.
+    // The start of a text may be wider than the whole text when shortened.
     const all = this.inSight.areFew ? [...this.boxes.values()] : [];
     const drawn = all.filter((box) => !box.hidden && box.isLeaf);
     const ends = drawn.map((box) => box.target.x + box.width);
@@ -161,8 +161,8 @@ export class TreeView {
   }
 
   /**
-   * How far apart rows are, as a factor: they fill the height; by step they come closer together
-   * until all fit, and also where only entropies show.
+   * The distance between rows, as a factor: rows fill the height. They move closer together until
+   * all fit if the tree is aligned by step or shows only entropies.
    */
   spread() {
     const { layout, aligned, presents, textSize } = this.view;
@@ -210,11 +210,11 @@ export class TreeView {
     return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
   }
 
-  /** The right end of the box of a path, or else of the prompt. @param {number} id @returns {Point} */
+  /** The right end of a path's box, or else of the prompt. @param {number} id @returns {Point} */
   endOf(id) {
     const box = this.boxes.get(id);
     if (box && !box.hidden) return box.rightEnd();
-    // The first path may have no words, and no box but that of all its texts.
+    // The first path may have no words, and then no box except that of all its texts.
     const path = this.inSight.rooms.has(id) ? this.store.paths.get(id) : undefined;
     if (!path?.tokens.length) return this.promptEnd();
     const { x, y, width } = this.placeOf(this.view.branches.boxOf(path));
@@ -222,7 +222,7 @@ export class TreeView {
   }
 
   /**
-   * A file of the tree holds all of it, not only what is in view; then `pictureDone`.
+   * Draw the whole tree for a file, not only the part in view, until `pictureDone`.
    * @returns {PictureArea | null}
    */
   pictureArea() {
@@ -245,7 +245,7 @@ export class TreeView {
 
   // ---- drawing
 
-  /** Whether only entropies show in the boxes. */
+  /** Whether the boxes show only entropies. */
   get isTiny() {
     return !this.inSight.areFew && !this.drawsAll && !this.view.aligned && this.camera.at.k < TINY;
   }
@@ -259,7 +259,7 @@ export class TreeView {
     this.inSight.update();
     const { areFew } = this.inSight;
     this.renderPrompt();
-    if (areFew) this.renderBoxes(); // how wide they are says where the camera goes
+    if (areFew) this.renderBoxes(); // their widths determine the camera's goal
     if (this.view.aligned) {
       const x = this.stepX(this.view.cursor) * this.view.chartScale;
       set(this.cursor, { x1: x, x2: x, y1: 0, y2: 2000 });
@@ -270,7 +270,7 @@ export class TreeView {
     this.send("animate");
   }
 
-  /** Other boxes may be in sight. */
+  /** Draw the boxes that the moved camera may now show. */
   cameraMoved() {
     if (!this.isDrawing && !this.inSight.areFew && !this.view.outlined) {
       this.inSight.update();
@@ -298,7 +298,7 @@ export class TreeView {
     if (this.untold.size) this.tellLater();
   }
 
-  /** Say what a box is to those who hear it; of many, once the cursor rests. @param {PathBox} box */
+  /** Name a box for screen readers; with many boxes, after a pause. @param {PathBox} box */
   tell(box) {
     if (this.inSight.areFew) return box.tell();
     this.untold.add(box);
@@ -348,7 +348,7 @@ export class TreeView {
     const ring = root && !root.tokens.length ? this.view.ringOf(root) : 0;
     set(this.promptRing, { cx: this.promptRight - left + MARK_MIDDLE, r: ring.toFixed(1) });
     this.promptFold.place(root && !root.tokens.length ? this.promptRight - left : null);
-    // Without entropies under it, one line stands in the middle.
+    // The lines are centred, because no entropies are below them.
     const first = 4.5 - ((layout.prompt.lines.length - 1) * LINE) / 2;
     if (aligned) writeLines(text, ["…"], 4, 4.5);
     else writeLines(text, layout.prompt.lines, 10, first);
@@ -360,8 +360,8 @@ export class TreeView {
   }
 
   /**
-   * One frame of boxes, edges and camera together.
-   * @param {number} ease the part of the way that is gone in a frame
+   * Move boxes, edges and camera by one frame.
+   * @param {number} ease the fraction of the remaining way to move
    * @returns {boolean} whether anything still moves
    */
   tick(ease) {

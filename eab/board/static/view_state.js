@@ -1,5 +1,5 @@
-// What the user looks at: the cursor, the selection, which branches are drawn, and how. Views read it,
-// and change it by what they send (commands.js).
+// What the user looks at: the cursor, the selection, which branches are drawn, and how. Views read
+// it and change it through the commands that they send (commands.js).
 
 /** @import { PageName } from "./drawer.js" */
 /** @import { RunStore } from "./run_store.js" */
@@ -14,14 +14,14 @@ const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
 const RING = { smallest: 7, largest: 13 }; // px, radius; its area grows with the share
 
 export class ViewState {
-  // The cursor; replay.js moves it.
+  // The cursor, moved by replay.js.
 
   cursor = 0; // a step
-  follow = true; // whether it stays at the newest step
+  follow = true; // whether the cursor stays at the newest step
   playing = false;
-  atRest = false; // whether it stands where it went by itself
+  atRest = false; // whether the cursor rests where it went by itself
 
-  // The selected token: what the drawer tells about, and what is bright in the pictures.
+  // The selected token: the drawer describes it, and the pictures highlight it.
 
   /** token: its index in the path. @type {{ path: number | null, token: number }} */
   selection = { path: null, token: 0 };
@@ -29,22 +29,22 @@ export class ViewState {
   hovered = null;
   /** The highlighted path and its ancestors. @type {Set<number> | null} */
   lineage = null;
-  /** The paths with the words that were looked for. @type {Set<number>} */
+  /** The paths with matches of the search. @type {Set<number>} */
   found = new Set();
 
-  // Ways to look at it.
+  // Display modes.
 
-  /** The path that is shown with its relatives only. @type {number | null} */
+  /** The path that is shown with only its relatives. @type {number | null} */
   focused = null;
-  isPhone = false; // the board is narrow, or the window low
-  aligned = false; // the tree lies by step, like the entropy chart
-  marksDeciding = false; // the forks that decide the answer
-  /** What is open over the charts. @type {PageName | null} */
+  isPhone = false; // whether the board is narrow or the window low
+  aligned = false; // whether the tree is aligned by step, like the entropy chart
+  marksDeciding = false; // whether to mark the forks that decide the answer
+  /** The page that is open in the drawer. @type {PageName | null} */
   drawer = null;
-  presents = false; // large, for a projector
+  presents = false; // whether the board is large, for a projector
   textSize = 0; // px; of the board's own text, from presenting.css
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-  /** Where the boxes of the paths in view stand. @type {Layout} */
+  /** The places of the boxes of the paths in view. @type {Layout} */
   layout = EMPTY_LAYOUT;
   /** @type {{ cursor: number, changes: number, shown: Path[], begun: Path[], texts: Path[] | null }} */
   begun = { cursor: -1, changes: -1, shown: [], begun: [], texts: null };
@@ -59,7 +59,7 @@ export class ViewState {
     this.branches = new Branches(store, this);
   }
 
-  /** Another run comes. */
+  /** Reset for another run. */
   clear() {
     this.cursor = 0;
     this.follow = true;
@@ -70,7 +70,7 @@ export class ViewState {
     this.branches.clear();
   }
 
-  /** Whether an outline stands in place of the tree: a phone has no width for boxes side by side. */
+  /** Whether an outline replaces the tree: a phone is too narrow for boxes side by side. */
   get outlined() {
     return this.isPhone && !this.aligned;
   }
@@ -79,19 +79,19 @@ export class ViewState {
     return !this.reducedMotion.matches;
   }
 
-  /** Whether the cursor moves after a live run. */
+  /** Whether the cursor is catching up with a live run. */
   get gliding() {
     return this.follow && this.cursor < this.store.lastStep;
   }
 
   // ---- what is drawn
 
-  /** The paths that are drawn; several texts in one box are one path. */
+  /** The paths that are drawn; texts that share a box count as one path. */
   shownPaths() {
     return [...this.atCursor().shown];
   }
 
-  /** All paths in view, also those that are folded or joined. */
+  /** All paths in view, including folded and joined ones. */
   begunPaths() {
     return [...this.atCursor().begun];
   }
@@ -103,7 +103,7 @@ export class ViewState {
     return found.texts;
   }
 
-  /** What has begun at the cursor: every picture asks for it in every frame. */
+  /** The paths that have started at the cursor; cached, as every picture needs them in every frame. */
   atCursor() {
     const { branches, cursor } = this;
     if (this.begun.cursor !== cursor || this.begun.changes !== branches.changes) {
@@ -129,7 +129,7 @@ export class ViewState {
     return !this.branches.isHidden(id);
   }
 
-  /** How much larger the charts are drawn, so that their numbers are as large as the texts. */
+  /** The factor by which charts are enlarged, so their numbers are as large as the texts. */
   get chartScale() {
     return this.presents ? this.textSize / CHART_TEXT : 1;
   }
@@ -160,16 +160,16 @@ export class ViewState {
     return -1;
   }
 
-  // ---- what is bright
+  // ---- the highlight
 
-  /** The path under the pointer, otherwise the selected one. */
+  /** The path under the pointer, or else the selected one. */
   get highlighted() {
     return this.hovered ?? this.selection.path;
   }
 
   /**
    * @param {number | null} path the one under the pointer
-   * @returns {boolean} whether other paths are bright now
+   * @returns {boolean} whether the highlight changed
    */
   hover(path) {
     const names = () => [...(this.lineage ?? [])].join();
@@ -211,7 +211,7 @@ export class ViewState {
   }
 
   /**
-   * Whether the fork changes nothing but the wording.
+   * Whether the fork changes only the wording.
    * @param {Path} path that forks
    */
   isWording(path) {

@@ -1,6 +1,6 @@
-// What if the finished run had had other settings? What goes with the threshold line: a slider, which
-// moves it by the keyboard, and once it was moved the buttons to run the model there or to go back. And
-// the growth step r: what the cache would have copied and reserved at another.
+// What if the finished run had had other settings? The controls of the threshold line: a slider,
+// which moves it by the keyboard, and, once it was moved, buttons to run the model there or to go
+// back. Also the growth step r: what the cache would have copied and reserved at another r.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { ThresholdDrag } from "./threshold_drag.js" */
@@ -32,7 +32,7 @@ export class WhatIfBar {
 
   /**
    * @param {number} y pixels from the top of the chart to the threshold line
-   * @param {number} bottom the same to its horizontal axis
+   * @param {number} bottom pixels from the top to its horizontal axis
    */
   place(y, bottom) {
     const { canMoveThreshold, offers, run, whatIf } = this.store;

@@ -1,12 +1,12 @@
-// The board as an anywidget: messages are a synchronised value of the model, requests go back as
-// custom messages.
+// The board as an anywidget: messages are a synchronised value of the widget model, and requests go
+// back as custom messages.
 
 /** @import { WhatIfRequest, WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
-/** How far the run is, and the button that stops it. */
+/** The progress of the run, and the button that stops it. */
 class StopBar {
   /** @param {WidgetModel} model */
   constructor(model) {
@@ -24,7 +24,7 @@ class StopBar {
   }
 }
 
-/** Asks for one what-if at a time; of those that the user wants meanwhile, for the last. */
+/** Requests one what-if at a time; of the requests made meanwhile, only the last is sent. */
 class WhatIfRequests {
   /** @param {WidgetModel} model */
   constructor(model) {
@@ -50,8 +50,8 @@ class WhatIfRequests {
 }
 
 /**
- * The notebook's own keys stay out of the board, except the one that saves it. JupyterLab looks at the
- * attribute before a key comes here.
+ * Keep the notebook's own shortcuts out of the board, except the one for saving. JupyterLab checks
+ * the attribute before a key arrives here.
  * @param {HTMLElement} el @param {AbortSignal} signal
  */
 function keepKeys(el, signal) {
@@ -74,7 +74,7 @@ function render({ model, el }) {
   const bar = new StopBar(model);
   board.root.prepend(bar.root);
   el.append(element("style", {}, model.get("hides_still") ?? ""));
-  let hasPython = false; // a saved page has the message only
+  let hasPython = false; // a saved page has only the message
   const update = () => {
     const message = model.get("message");
     board.update(hasPython ? message : { ...message, offers: {} });
@@ -97,7 +97,7 @@ function render({ model, el }) {
   const attributeFilter = ["class", "data-jp-theme-light"];
   themes.observe(document.body, { attributes: true, attributeFilter });
   renderBar();
-  const first = requestAnimationFrame(update); // in the page by then, so texts have its font
+  const first = requestAnimationFrame(update); // by then the board is in the page and has its font
   model.send({ request: "hello" });
   return () => {
     cancelAnimationFrame(first);
@@ -107,29 +107,29 @@ function render({ model, el }) {
   };
 }
 
-const GONE_MS = 5000; // time to paste or to undo; a cell that is moved has its new board at once
+const GONE_MS = 5000; // time to paste or undo; a moved cell gets its new board at once
 /** @type {Set<WidgetModel>} */
-const opened = new Set(); // the boards in this page, each by what it was given
+const opened = new Set(); // the models of the boards in this page
 
 /**
  * Stop a run whose last board in this page was closed.
  * @param {WidgetModel} model
  */
 function stopIfGone(model) {
-  const message = model.get("message"); // boards of one widget are given the same object
+  const message = model.get("message"); // boards of one widget share the same object
   const hasBoard = [...opened].some((other) => other.get("message") === message);
   if (hasBoard || !model.get("running")) return;
   try {
     model.send({ request: "stop" });
   } catch {
-    // The whole notebook was closed: its kernel, and so the run, goes on.
+    // The whole notebook was closed: its kernel continues, and so does the run.
   }
 }
 
 /**
- * Jupyter closes a board when its cell is deleted or moved, or its output cleared, not when it is
- * collapsed, scrolled away or left with the page. (marimo closes one also when a tab hides it, for
- * any time: there, closing means nothing.)
+ * Jupyter closes a board when its cell is deleted or moved or its output is cleared, but not when
+ * it is collapsed or scrolled away, or when the page is left. (marimo also closes a board that a
+ * tab hides, however briefly, so closing means nothing there.)
  * @param {{ model: WidgetModel, el: HTMLElement }} cell
  */
 function renderInJupyter(cell) {
@@ -143,5 +143,5 @@ function renderInJupyter(cell) {
   };
 }
 
-// A Jupyter notebook has this code once; its boards take `render` from there (eab/share/widget.py).
+// A Jupyter notebook holds this code once; its boards get `render` from it (eab/share/widget.py).
 export default { initialize: () => ({ render: renderInJupyter }), render };
