@@ -1,5 +1,5 @@
 // A text as chips, one per token: the model's own, an accepted draft token, or a rejected one.
-// Text goes through textContent only: it is the model's, and may look like anything.
+// Text is set only through textContent, because model output may look like anything, even HTML.
 
 /** @typedef {"own" | "accepted" | "rejected"} Kind */
 /** @typedef {{ kind: Kind, text: string }} Chip */

@@ -1,14 +1,14 @@
-// A class: the lecturer's tab tells Python where its board is, and the board of a student's tab is
-// told where to go. The boards are other components: they hear and speak by events of the document
-// (eab/board/static/streamlit.js).
+// A class: the lecturer's tab reports to Python what its board shows, and the board in a student's
+// tab is told what to show. The boards are other components, which communicate through events of
+// the document (eab/board/static/streamlit.js).
 
 /** @typedef {{ run: string, cursor: number | null, token: [number, number] | null }} Look */
 /** @typedef {{ leads: boolean, lead: (Look & { id: string }) | null, covered: boolean, drawing: number }} Data */
 /** @typedef {(HTMLElement | ShadowRoot) & { __reporter?: Reporter }} Parent */
 
-const REPORT_MS = 100; // between two reports
+const REPORT_MS = 100; // between reports
 
-/** Tells Python where the board is, not more often than it can pass on. */
+/** Reports to Python what the board shows, no more often than Python can pass it on. */
 class Reporter {
   /** @param {(look: Look) => void} send */
   constructor(send) {
@@ -33,7 +33,7 @@ class Reporter {
     if (text === this.last) return;
     this.last = text;
     this.next = look;
-    this.timer ??= setTimeout(() => this.report()); // a board that is led tells its way there, too
+    this.timer ??= setTimeout(() => this.report()); // skips stops of a led board
   }
 
   report() {

@@ -1,10 +1,10 @@
-// Technical words are links to #term-...; what they mean is shown on hover, focus and tap.
+// Technical terms are links to #term-...; hover, focus and tap show their explanation.
 
 const TERM = '.stMarkdown a[href^="#term-"]';
 const ID = "eab-term-text";
 const GAP = 6; // px between the word and its explanation
 
-/** What each term means, by its id. @type {Map<string, { name: string, text: string }>} */
+/** The explanation of each term, by its id. @type {Map<string, { name: string, text: string }>} */
 const texts = new Map();
 
 function box() {
@@ -28,7 +28,7 @@ function termOf(event) {
 function show(event) {
   const word = termOf(event);
   if (word === null) return;
-  if (event.type === "click") event.preventDefault(); // the address stays
+  if (event.type === "click") event.preventDefault(); // keep the URL
   const term = texts.get((word.getAttribute("href") ?? "").slice("#term-".length));
   if (!term) return;
   const shown = box();
@@ -41,7 +41,7 @@ function show(event) {
 }
 
 /**
- * Below the word, or above it where there is no room.
+ * Below the word, or above it if there is no room below.
  * @param {HTMLElement} shown
  * @param {DOMRect} word
  */
@@ -79,7 +79,7 @@ const LISTENERS = [
   ["pointerdown", hideElsewhere],
 ];
 
-// Streamlit calls this with each drawing of the page.
+// Streamlit calls this each time it draws the page.
 /** @param {{ data: [id: string, name: string, text: string][] }} component */
 export default function ({ data }) {
   for (const [id, name, text] of data ?? []) texts.set(id, { name, text });

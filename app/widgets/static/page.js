@@ -1,5 +1,5 @@
-// The page around the board: Enter in the prompt runs, Shift+Enter breaks the line, a prompt that is
-// being edited is marked at once, and the entropies below the threshold follow its slider.
+// The page around the board: Enter in the prompt starts a run, Shift+Enter breaks the line, an
+// edited prompt is marked immediately, and the entropies below the threshold follow its slider.
 
 const PROMPT = ".st-key-prompt textarea";
 const THRESHOLD = ".st-key-set_threshold_nats";
@@ -11,13 +11,13 @@ function runFromPrompt(event) {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   if (!(event.target instanceof HTMLElement) || !event.target.matches(PROMPT)) return;
   event.preventDefault(); // no new line
-  // Streamlit has taken the text over: its handler is below the document.
+  // Streamlit has already taken the text, because its handler is on an inner element.
   event.target.blur();
   pressRun(TRIES);
 }
 
 /**
- * While the page is being drawn the prompt may be there before the button.
+ * While the page is being drawn, the prompt may exist before the button.
  * @param {number} tries
  */
 function pressRun(tries) {
@@ -37,25 +37,25 @@ function followPrompt(event) {
   if (event.type === "focusin") before = value;
   const edited = event.type === "input" && value !== before;
   document.documentElement.toggleAttribute("data-eab-prompt-edited", edited);
-  if (event.type === "focusout") event.target.scrollTop = 0; // shut, it shows the first line
+  if (event.type === "focusout") event.target.scrollTop = 0; // collapsed, it shows the first line
 }
 
 /**
- * Streamlit draws the page again only when the slider is let go.
+ * Streamlit redraws the page only when the slider is released.
  * @param {MutationRecord[]} records
  */
 function followThreshold(records) {
   for (const { target, oldValue } of records) {
     if (!(target instanceof HTMLInputElement && target.closest(THRESHOLD))) continue;
-    // Streamlit writes the text at each drawing, also while the slider has not moved yet and the
-    // sentence is of its next value.
+    // Streamlit writes the text each time it draws, even if the slider has not moved yet but the
+    // sentence is already for its next value.
     const moved = target.getAttribute("aria-valuetext") !== oldValue;
     if (moved) showThreshold(Number(target.value), Number(target.max));
   }
 }
 
 /**
- * What the slider means for the entropies; their element has how many begin at each of its steps.
+ * Show what the threshold means for the entropies; their element counts them per slider step.
  * @param {number} threshold nats
  * @param {number} highest of the slider
  */
@@ -89,7 +89,7 @@ const LISTENERS = [
   ["focusout", followPrompt],
 ];
 
-// Streamlit calls this with each drawing of the page.
+// Streamlit calls this each time it draws the page.
 export default function () {
   if (document.documentElement.dataset.eabPage === "ready") return;
   document.documentElement.dataset.eabPage = "ready";
