@@ -24,7 +24,7 @@ from eab.run import RunFold, RunState
 
 @dataclass(slots=True)
 class Decision:
-    """What became of one path at one step."""
+    """The outcome for one path at one step."""
 
     predicted: PathPrediction  # what the decision saw
     weight: float  # the path's weight before the step
@@ -81,7 +81,7 @@ class Trace:
         return self._fold.started_run()
 
     def decision(self, step: int, path: int) -> Decision | None:
-        """What became of a live path at this step; None if the run had ended."""
+        """The decision for a live path at this step; None if the run had ended."""
         found = self._decisions.get((step, path))
         complete = found is not None and (found.tokens or (step, path) in self._changes)
         return found if complete else None
