@@ -47,7 +47,7 @@ def cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
 
 
 def load(path: Path | str) -> list[Event]:
-    """Read a run file; RecordError says why if it is not valid."""
+    """Read a run file; RecordError says why it is invalid."""
     try:
         with Path(path).open("rb") as file:
             return _read(file, str(path), MOST_TOKENS)
