@@ -33,8 +33,7 @@ def without_prompt(settings: Mapping[str, Any]) -> Request:
 
 
 def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Request:
-    """The request for a prompt (text, chat messages or token ids) with the settings of
-    `asked`.
+    """The request for a prompt (text, chat messages or token ids), with the settings of `asked`.
 
     Raises:
         PromptError: The prompt is none of these.

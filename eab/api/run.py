@@ -155,7 +155,7 @@ RunLike: TypeAlias = RunState | Iterable[Event] | Path | str
 
 
 def as_run(given: RunLike) -> Run:
-    """The run for a run, its events, or the path of its file.
+    """Convert a run, its events, or the path of its file to a Run.
 
     Raises:
         RecordError: `given` is none of these, or the file cannot be read.
