@@ -146,7 +146,7 @@ def what_if(
     answers: options.AnswerPart = "",
     same_answer: options.SameAnswer = "exact",
 ) -> None:
-    """Show a recorded run at another threshold or r, where that is known; needs no model."""
+    """Show a recorded run at another threshold or r and mark what is unknown; needs no model."""
     from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
     from eab.what_if.resimulate import resimulate
 
@@ -303,7 +303,7 @@ def main() -> None:
     """Run the command line; print errors of this project on stderr and exit with code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may lack characters
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack some characters
     try:
         app()
     except (EabError, OSError) as error:

@@ -145,7 +145,7 @@ class ModelOptions:
 
 
 def with_model(command: Command) -> Command:
-    """Give a command the options of `ModelOptions`, in the place of its parameter `source`."""
+    """Replace `source` by one option per field of `ModelOptions`."""
     defaults = {"model": "embedded", "device": "auto", "dtype": "auto"}
     defaults |= {"weights": AS_LOADED, "layout": AUTO}
     kinds = {"model": Model, "device": Device, "dtype": Dtype, "weights": Weights, "layout": Layout}
@@ -274,7 +274,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
 
 
 def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
-    """The values in `0.3,0.65` or in `0.2:1.2:0.2`, with both ends, or ConfigError."""
+    """Parse `0.3,0.65` or `0.2:1.2:0.2` (both ends included); ConfigError if invalid."""
     if not isinstance(given, str) or isinstance(declared.values, Text | JsonObject):
         return [given]
     parts = [part.strip() for part in given.split(",")]

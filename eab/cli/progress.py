@@ -28,7 +28,7 @@ STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
 def load(source: ModelOptions) -> "LanguageModel":
-    """Load a model and show a message meanwhile."""
+    """Load a model while showing a status message."""
     with Console(stderr=True).status(f"Loading {source.model} ..."):
         from eab.remote.loading import load_model
 
@@ -81,7 +81,7 @@ def generate_run(
 def compare_caches(
     model: "LanguageModel", prompt: str, config: BranchingConfig, repeats: int
 ) -> VariantRuns:
-    """The same run once with each cache, then alternating repeats to measure times."""
+    """Make the same run with each cache, then repeat them in alternation to measure times."""
     from eab.engine.loop import stop_when
     from eab.labs.variants.measure import run_variants
 

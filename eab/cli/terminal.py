@@ -195,7 +195,7 @@ def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
 
 
 def _path_label(path: Path, unknown: Collection[Place]) -> Text:
-    """The path's share at the fork that created it, its text, and how it ended."""
+    """The path's share at the fork that created it, its text, and its status."""
     label = Text()
     if path.parent >= 0:
         label.append(f"{path.share:6.1%} ", "cyan")
