@@ -86,7 +86,7 @@ export class Camera {
   }
 
   /**
-   * Move to a branch until it fills the picture or can be read.
+   * Move and zoom to a branch until it fills the picture or can be read.
    * @param {{ x: number, y: number }} place the left end of its middle line
    * @param {number} height of the branch
    */

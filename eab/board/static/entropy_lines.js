@@ -1,5 +1,5 @@
-// The lines of the entropy chart. Each path has a line, a band of bounds if a server reported only
-// some tokens, and circles where the model was unsure and the path did not fork. They are drawn
+// The lines of the entropy chart. A path with a line also has a band of bounds if a server reported
+// only some tokens, and circles where the model was unsure and the path did not fork. All are drawn
 // once for the whole run; the chart hides the part after the cursor.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */

@@ -13,7 +13,7 @@ export class Pace {
     return this.mean > SLOW;
   }
 
-  /** Start a frame. @param {number} now ms */
+  /** Measure the last frame as the next one starts. @param {number} now ms */
   begin(now) {
     if (!this.drewAt) return;
     this.mean += NEWEST * (Math.min(LONGEST, now - this.drewAt) - this.mean);

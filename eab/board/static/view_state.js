@@ -103,7 +103,7 @@ export class ViewState {
     return found.texts;
   }
 
-  /** The paths that have started at the cursor; cached, as every picture needs them in every frame. */
+  /** The paths that have started at the cursor; cached, as all pictures need them in each frame. */
   atCursor() {
     const { branches, cursor } = this;
     if (this.begun.cursor !== cursor || this.begun.changes !== branches.changes) {
