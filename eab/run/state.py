@@ -322,7 +322,7 @@ class RunState:
 
     @property
     def is_what_if(self) -> bool:
-        """Whether it was recomputed from another run; its bytes are computed, and it has no times."""
+        """Whether it was recomputed from another run; it has computed bytes and no times."""
         return self.started.what_if != ""
 
     def seconds(self) -> float | None:
