@@ -136,7 +136,7 @@ function roomAt(camera, { kept, children }, scale) {
 }
 
 /**
- * How much each box holds if boxes are narrowed as if the leaves on their right had so many lines.
+ * How much each box holds if boxes are narrowed as if leaves on their right had this many lines.
  * @param {Texts} texts @param {Size} room @param {number} lines
  * @returns {{ sizes: BoxSizes, longest: number }}
  */
