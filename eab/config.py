@@ -196,8 +196,9 @@ class BranchingConfig:
         Real(0.0, 100.0, hint="0 keeps all tokens"),
         SAMPLING,
         "Top-n-sigma",
-        "Sample only from tokens whose logit is at most so many standard deviations of all logits "
-        "below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.",
+        "Sample only from tokens whose logit is at most this many standard deviations (of all "
+        "logits) below the largest, before top-k; 0 keeps all tokens. The entropy is measured "
+        "afterwards.",
         more="arXiv 2411.07641, as in llama.cpp; transformers does not have it.",
         widget=Slider(0.0, 3.0, 0.1),
     )
@@ -216,8 +217,7 @@ class BranchingConfig:
         Whole(0, 100, hint="0 is off"),
         SAMPLING,
         "No repeated n-grams",
-        "So many tokens never follow each other as they did before in the prompt or the text; 0 is "
-        "off.",
+        "No sequence of this many tokens of the prompt or the text is repeated; 0 is off.",
         more="As in transformers, after the repetition penalty.",
         widget=Slider(0, 10),
     )

@@ -45,7 +45,7 @@ def verdict(report: dict[str, Any] | None, why: str) -> int:
     flaws = [(package, flaw) for package in known for flaw in package["vulns"]]
     for package, flaw in flaws:
         fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
-        print(f"{package['name']} {package['version']}: {flaw['id']}; mended in {fixed}")
+        print(f"{package['name']} {package['version']}: {flaw['id']}; fixed in {fixed}")
     for package in packages:
         if "skip_reason" in package:
             print(f"Not audited: {package['name']}: {package['skip_reason']}")

@@ -17,7 +17,7 @@ BAD = {"name": "jinja2", "version": "1.0", "vulns": [FLAW]}
     [
         ([GOOD], 0, "1 packages audited, 0 known vulnerabilities"),
         ([GOOD, SKIPPED], 0, "Not audited: torch: not found"),
-        ([GOOD, BAD], 1, "jinja2 1.0: PYSEC-2020-1; mended in 2.0"),
+        ([GOOD, BAD], 1, "jinja2 1.0: PYSEC-2020-1; fixed in 2.0"),
         ([SKIPPED], 0, "Not audited: the database knows none of the packages"),
     ],
 )

@@ -108,7 +108,9 @@ class EntropyAdaptiveBranching:
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
-        return f"<EntropyAdaptiveBranching of {self.model.card.name}: {given or 'as by default'}>"
+        return (
+            f"<EntropyAdaptiveBranching of {self.model.card.name}: {given or 'default settings'}>"
+        )
 
     def generate(
         self, prompt: Prompt, *, continued: Sequence[int] = (), **settings: Unpack[Settings]

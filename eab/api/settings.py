@@ -68,7 +68,7 @@ class OtherSettings(TypedDict, total=False):
     0.01 to 1. Default: 1.
     """
     top_n_sigma: float | None
-    """Sample only from tokens whose logit is at most so many standard deviations of all logits
+    """Sample only from tokens whose logit is at most this many standard deviations (of all logits)
     below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.
     Allowed: 0 to 100. Default: 0.
     """
@@ -78,8 +78,8 @@ class OtherSettings(TypedDict, total=False):
     0.01 to 10. Default: 1.
     """
     no_repeat_ngram_size: int | None
-    """So many tokens never follow each other as they did before in the prompt or the text; 0 is
-    off. Allowed: 0 to 100. Default: 0.
+    """No sequence of this many tokens of the prompt or the text is repeated; 0 is off. Allowed: 0
+    to 100. Default: 0.
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""

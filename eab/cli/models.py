@@ -40,7 +40,9 @@ def list_models(context: typer.Context) -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="As --model of the other commands.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="The model, as for --model of the other commands.")],
+) -> None:
     """Load a model and describe it and its memory."""
     model = load(ModelOptions(name, device="auto", dtype="auto", weights=AS_LOADED, layout=AUTO))
     card = model.card

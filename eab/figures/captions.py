@@ -224,7 +224,9 @@ def _drafted(run: RunState) -> str:
 def answers_sentence(answers: Answers, policy: str) -> str:
     """How many answers there are, and the probability and bounds of the most likely one."""
     undecided = (
-        f" ({counted(len(answers.undecided), 'path')} without one yet)" if answers.undecided else ""
+        f" ({counted(len(answers.undecided), 'path')} without an answer yet)"
+        if answers.undecided
+        else ""
     )
     if not answers.ranked:
         return f"No answer yet{undecided}."

@@ -9,7 +9,7 @@ from eab.figures.charts import laid_out, text_label
 from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes
 
-COLUMNS: Final = ("Text", "Rows", "Bytes", "Read now by", "Runs or probes that began with it")
+COLUMNS: Final = ("Text", "Rows", "Bytes", "Current readers", "Runs or probes that reused it")
 _LABEL: Final = 60  # characters
 _ACROSS: Final = 120  # characters side by side; plotly hides a text that is too long
 _READ, _UNREAD = "#1768a3", "#6b6b6b"  # backgrounds of white text
@@ -22,13 +22,13 @@ def prefix_sentence(now: PrefixesNow) -> str:
         reason = (
             "the prefix cache is turned off (rule prefix_cache_mib)."
             if now.can_reuse
-            else "what this model stores of a text cannot be reused for a longer one: its states "
-            "are those of the end, or its rows depend on the length."
+            else "the cache of this model cannot be reused for a longer text: its states are those "
+            "after the last token, or its rows depend on the length."
         )
         return f"Every run of {now.model} computes its whole prompt: {reason}"
     if not now.segments:
         reason = (
-            f"the texts so far had no room in it (at most {human_bytes(now.byte_limit)}), or runs "
+            f"no text so far fitted into it (at most {human_bytes(now.byte_limit)}), or runs "
             "needed the memory."
             if now.tokens_asked
             else "no run has been made yet."
@@ -70,7 +70,7 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
             ],
             hovertemplate="%{label}<br>%{customdata[0]}, %{customdata[1]}<br>"
             "read by %{customdata[2]} now<br>"
-            "runs or probes that began with it: %{customdata[3]}<extra></extra>",
+            "runs or probes that reused it: %{customdata[3]}<extra></extra>",
             marker={"colors": [_READ if segment.readers else _UNREAD for segment in segments]},
             leaf={"opacity": 1},
             textfont={"color": "white"},

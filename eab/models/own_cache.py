@@ -166,9 +166,9 @@ def _words(reader: OwnReader, memory: OwnMemory) -> str:
             "reads the whole texts."
         )
     if not reader.way.keeps:
-        return "With its own memory it computes other logits, so every step reads the whole texts."
+        return "Its own memory changes the logits, so every step reads the whole text again."
     if not reader.keeps_memory:
-        return "The model keeps no memory: every step reads the whole texts again."
+        return "The model keeps no memory: every step reads the whole text again."
     row, state = human_bytes(memory.row_bytes), human_bytes(memory.state_bytes)
     size = f"{row} for each token and {state} of states"
     if not memory.row_bytes:

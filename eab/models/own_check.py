@@ -76,7 +76,7 @@ def checked_reader(
             return reader
         problems.append(f"relative error {found:.2g}")
     raise ModelError(
-        f"the model family {family!r} computes other logits part by part than at once "
+        f"the model family {family!r} gives different logits for a text in parts than in one pass "
         f"({problems[0]})"
     )
 

@@ -67,4 +67,4 @@ def _check_consistency(event: Event) -> None:
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} is {quoted(value)}; it must be from {low:g} and {high:g}")
+        raise ValueError(f"{name} is {quoted(value)}; it must be from {low:g} to {high:g}")

@@ -23,7 +23,7 @@ export class WhatIfBar {
       "aria-label": "What if? Threshold (nats)",
     });
     this.slider.oninput = () => drag.moveTo(Number(this.slider.value));
-    this.run = wordButton("Run", "Make this run with the model", () => send("runHere"));
+    this.run = wordButton("Run", "Run the model with these settings", () => send("runHere"));
     this.reset = wordButton("Reset", "back to the recorded run", () =>
       send("askWhatIf", { threshold: null, r: null }),
     );

@@ -11,7 +11,7 @@ class StopBar {
   /** @param {WidgetModel} model */
   constructor(model) {
     this.model = model;
-    const help = "End the run after this step; what it has stays";
+    const help = "Stop after this step and keep the result";
     this.stop = wordButton("Stop generation", help, () => model.send({ request: "stop" }));
     this.status = element("span", { class: "status", role: "status" });
     this.root = element("div", { class: "transport" }, this.stop, this.status);

@@ -141,8 +141,8 @@ def check_sentence(found: Recommendation, measured: Mapping[Wanted, Mean]) -> st
         return f"With {seeds}, paths and tokens are both inside the predicted interval."
     missed = listed([name for name in inside if name not in held])
     return (
-        f"With {seeds}, {missed} are outside the predicted interval; this happens by chance once "
-        "in twenty times."
+        f"With {seeds}, {missed} are outside the predicted interval; by chance, this happens in "
+        "about one of twenty checks."
     )
 
 

@@ -165,7 +165,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
     name = max(known, key=lambda setting: abs(known[setting][2].value))
     low, high, difference = known[name]
     moved = (
-        f"{SETTINGS[name].label} moves it most: from {value_words(name, low)} to "
+        f"{SETTINGS[name].label} has the largest effect: from {value_words(name, low)} to "
         f"{value_words(name, high)}, {gain.label.lower()} changes by "
         f"{mean_words(difference, gain)} on average over the other settings."
     )

@@ -110,7 +110,7 @@ def variants_sentence(compared: VariantRuns) -> str:
     if compared.left_out:
         verb = "is" if len(compared.left_out) == 1 else "are"
         model = compared.runs[0].started.model
-        meaning = "" if model.shares_rows else " Here the cache named tree is this memory."
+        meaning = "" if model.shares_rows else " For this model, the cache “tree” is that memory."
         words.append(
             f"{listed(compared.left_out)} {verb} left out, because this model keeps more than KV "
             f"rows. {model.own_memory}{meaning}"

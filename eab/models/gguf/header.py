@@ -99,7 +99,9 @@ def read_header(path: Path) -> Header:
             raise _damaged(part, f"it has the tensor {quoted(min(both))} of another part, too")
         tensors |= more
     if metadata.get("split.tensors.count", len(tensors)) != len(tensors):
-        raise _damaged(path, f"its {count} parts have {len(tensors):,} tensors, and it says others")
+        raise _damaged(
+            path, f"its {count} parts have {len(tensors):,} tensors, but it gives another number"
+        )
     return Header(files, metadata, tensors)
 
 

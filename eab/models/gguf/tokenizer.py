@@ -85,8 +85,8 @@ def _checked_cut(name: str, described: dict[str, Any]) -> str:
     known = (*GGUF_PRE_TOKENIZER_SPLITS, *_AS_GPT2, *_SINGLE_DIGITS)
     if described.get("tokenizer_type") == "gpt2" and cut not in known:
         raise ModelError(
-            f"the GGUF file {quoted(name)} cuts text in the way {quoted(cut)}, which is not known "
-            f"here; known: {', '.join(known)}"
+            f"the GGUF file {quoted(name)} has the pre-tokenizer {quoted(cut)}, which is not "
+            f"supported; supported: {', '.join(known)}"
         )
     return str(cut)
 

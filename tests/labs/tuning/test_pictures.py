@@ -168,7 +168,9 @@ def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
 
 def test_the_setting_that_moves_the_gain_most() -> None:
     words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
-    assert words.startswith("Entropy threshold moves it most: from 0.5 to 1, distinct answers")
+    assert words.startswith(
+        "Entropy threshold has the largest effect: from 0.5 to 1, distinct answers"
+    )
     assert "changes by -4.4" in words
     rows = ((1.0, 1, 1), (2.0, 1, 9), (1.0, 2, 9), (2.0, 2, 2))
     cells = [cell(threshold, seed, distinct_answers=count) for threshold, seed, count in rows]

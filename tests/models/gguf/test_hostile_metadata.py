@@ -73,7 +73,7 @@ def test_a_setting_that_is_no_number_is_refused(key, value, raw, refused):
         ({"llama.never.heard.of": "x" * 10**6}, "llama.never.heard.of', which is not supported"),
         ({"llama.expert_count": 8}, "has the setting 'llama.expert_count', which is not supported"),
         ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
-        ({"tokenizer.ggml.pre": "of-another-world"}, "cuts text in the way 'of-another-world'"),
+        ({"tokenizer.ggml.pre": "of-another-world"}, "pre-tokenizer 'of-another-world'"),
         ({"general.architecture": "mamba"}, "family 'mamba'; llama, qwen2, "),
         ({"general.architecture": ["llama"]}, "can be read"),
         ({"general.architecture": "x" * 10**6}, "can be read"),
