@@ -55,14 +55,14 @@ def open_app(
         [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     serve = [sys.executable, "-P", "-m", "app.serve"]
-    _become([*serve, f"--port={port}", f"--address={address}", f"--base-path={base_path}"])
+    _replace_process([*serve, f"--port={port}", f"--address={address}", f"--base-path={base_path}"])
 
 
 def _absolute(file: str) -> str:
     return os.path.abspath(os.path.expanduser(file))
 
 
-def _become(command: list[str]) -> NoReturn:
+def _replace_process(command: list[str]) -> NoReturn:
     """Replace this process by the command; on Windows, wait for it and return its exit code.
 
     Windows has no exec: `os.execv` there starts a second process and returns to the terminal.

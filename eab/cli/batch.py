@@ -50,7 +50,7 @@ def batch(
     drafts = any(line.request.config.drafter == "model" for line in lines)
     drafting = progress.load_draft(draft, source) if drafts else None
     language_model = progress.load(source)
-    raise_if_wrong(prompts, _impossible(language_model, lines))
+    raise_if_wrong(prompts, _request_problems(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
     made = _BatchProgress(len(lines) - len(left), len(left))
@@ -79,7 +79,7 @@ class _BatchProgress:
         return f"{ended:,} of {counted(self.there + self.left, 'run')}"
 
 
-def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
+def _request_problems(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
     from eab.engine.build import check_request
 
     problems: list[str] = []

@@ -133,7 +133,7 @@ def replay(
     events = record.load(file)
     state = fold(events)
     _print(state, answers, _rule(answers, same_answer))
-    if record.breaks_off(events):
+    if record.is_truncated(events):
         print(f"The file breaks off after {counted(len(state.steps), 'step')}.")
 
 

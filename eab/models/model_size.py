@@ -22,7 +22,7 @@ from eab.errors import ModelError
 from eab.formatting import counted, excerpt, human_bytes, quoted, reason_of
 from eab.models.machine import CPU, total_memory
 
-MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: each becomes a list
+MAX_COUNT: Final = 2**16  # layers, heads, experts, labels: each becomes a list
 # Settings that have one entry for each layer
 _LAYER_LISTS: Final = ("layer_types", "layers_block_type", "no_rope_layers", "mlp_layer_types")
 _COUNT: Final = re.compile("num_|layer")
@@ -89,10 +89,10 @@ def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
     for key, value in config.items():
         if isinstance(value, Mapping):
             refuse_absurd_counts(name, value)
-        elif isinstance(value, int) and value > MOST_OF_A_KIND and _COUNT.search(str(key)):
+        elif isinstance(value, int) and value > MAX_COUNT and _COUNT.search(str(key)):
             raise ModelError(
                 f"the model {quoted(name)} cannot be loaded: its configuration says that "
-                f"{quoted(key)} is {quoted(value)}; at most {MOST_OF_A_KIND:,} are allowed"
+                f"{quoted(key)} is {quoted(value)}; at most {MAX_COUNT:,} are allowed"
             )
 
 

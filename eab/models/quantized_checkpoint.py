@@ -9,7 +9,9 @@ from transformers import PreTrainedModel
 
 from eab.errors import ModelError
 
-LOUDER: Final = 30.0  # ratio of neighbours to the row: reveals a scale or mask shared by all rows
+NEIGHBOUR_SCALE: Final = (
+    30.0  # ratio of neighbours to the row: reveals a scale or mask shared by all rows
+)
 _NEIGHBOURS: Final = 7
 # Float products differ in the last bits with the number of rows; int8 rounding is off by 1 %.
 _TOLERANCE: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
@@ -61,7 +63,7 @@ def _change_beside_others(layer: nn.Module, device: torch.device, dtype: torch.d
     generator = torch.Generator().manual_seed(0)
     size = 1, 1 + _NEIGHBOURS, int(layer.in_features)  # type: ignore[arg-type]
     rows = torch.randn(size, generator=generator)
-    rows[:, 1:] *= LOUDER
+    rows[:, 1:] *= NEIGHBOUR_SCALE
     rows = rows.to(device, dtype)
     alone: Tensor = layer(rows[:, :1]).float()
     together: Tensor = layer(rows)[:, :1].float()

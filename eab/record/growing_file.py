@@ -93,7 +93,7 @@ class GrowingFile:
             with suppress(OSError):  # the disk may be full
                 self._file.close()
 
-    def become(self, target: Path) -> None:
+    def move_to(self, target: Path) -> None:
         """Close the file and move it to `target`; OSError if that fails."""
         assert self._file is not None
         is_own = self._is_device or _is_of(self._file, self._path)
@@ -160,7 +160,7 @@ class RunFile:
         try:
             if self._growing.problem is not None:
                 raise self._growing.problem
-            self._growing.become(self._target)
+            self._growing.move_to(self._target)
         except OSError as error:
             raise cannot_be_saved(self._path, error) from error
         finally:

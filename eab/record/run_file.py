@@ -130,7 +130,7 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
     return events
 
 
-def breaks_off(events: Sequence[Event]) -> bool:
+def is_truncated(events: Sequence[Event]) -> bool:
     """Whether a file's events lack an end: the process was killed or the copy is incomplete."""
     return not isinstance(events[-1], RunEnded)
 

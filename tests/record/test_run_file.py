@@ -18,7 +18,7 @@ from table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
-from eab.record import RunFile, breaks_off, dumps, load, loads, save
+from eab.record import RunFile, dumps, is_truncated, load, loads, save
 from eab.record.event_json import to_json
 from eab.run import fold
 
@@ -139,8 +139,8 @@ def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
     for events in opened:
         assert events == EVENTS[: len(events)]
         assert isinstance(events[-1], RunStarted | StepTimed)
-        assert breaks_off(events)
-    assert not breaks_off(EVENTS)
+        assert is_truncated(events)
+    assert not is_truncated(EVENTS)
 
 
 def test_a_run_file_that_is_being_written_holds_every_step_and_leaves_the_older_one(tmp_path):

@@ -219,7 +219,7 @@ export class Board {
     root.classList.toggle("highlighting", view.lineage !== null);
     root.classList.toggle("numbered", view.selection.path !== null);
     root.dataset.cursor = String(view.cursor);
-    root.dataset.paths = String(view.begunPaths().length);
+    root.dataset.paths = String(view.startedPaths().length);
     root.dataset.playing = String(view.playing);
     this.onLook?.();
     this.requestFrame();

@@ -26,12 +26,12 @@ export function isSpread(store, view) {
 
 /** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */
 export function pathsWithLines(store, view) {
-  if (!isSpread(store, view)) return view.begunPaths();
+  if (!isSpread(store, view)) return view.startedPaths();
   const heaviest = view
     .shownTexts()
     .reduce((a, b) => (weightAt(b, view.cursor) > weightAt(a, view.cursor) ? b : a));
   const chosen = store.paths.get(view.highlighted ?? -1) ?? heaviest;
-  const begun = new Set(view.begunPaths());
+  const begun = new Set(view.startedPaths());
   return store.lineThrough(chosen).filter((path) => begun.has(path));
 }
 

@@ -33,7 +33,7 @@ export class Reading {
     const { branches } = this.view;
     const drawn = new Set(branches.drawn());
     const isRead = (/** @type {Path} */ part) =>
-      !part.tokens.length || (this.view.hasBegun(part) && drawn.has(branches.boxOf(part)));
+      !part.tokens.length || (this.view.hasStarted(part) && drawn.has(branches.boxOf(part)));
     const line = lineOf(branches.boxOf(path));
     const chosen = line.includes(path) ? line[line.length - 1] : path;
     const parts = this.store.lineThrough(chosen).filter(isRead);

@@ -55,7 +55,7 @@ export class SummaryBox {
       this.changes = branches.changes;
       this.all = this.tree.inSight.allFrom(this.path);
     }
-    const begun = this.all.filter((path) => this.view.hasBegun(path));
+    const begun = this.all.filter((path) => this.view.hasStarted(path));
     this.group.classList.toggle("hidden", !begun.length);
     this.edge.classList.toggle("hidden", !begun.length);
     if (!begun.length) return;

@@ -49,7 +49,7 @@ export class TableView {
     this.filledAt = performance.now();
     const step = this.store.stepAt(this.view.cursor);
     const rows = new Map(step?.paths.map((record) => [record.path, record]));
-    const shown = this.view.begunPaths();
+    const shown = this.view.startedPaths();
     const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
     const threshold = this.store.run.threshold.toFixed(2);

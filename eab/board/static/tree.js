@@ -283,7 +283,7 @@ export class TreeView {
     const { areFew, boxes } = this.inSight;
     const shown = new Set();
     for (const path of boxes) {
-      if (!this.view.hasBegun(path)) continue;
+      if (!this.view.hasStarted(path)) continue;
       shown.add(path.id);
       this.boxOf(path).render(path);
     }

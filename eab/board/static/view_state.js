@@ -92,7 +92,7 @@ export class ViewState {
   }
 
   /** All paths in view, including folded and joined ones. */
-  begunPaths() {
+  startedPaths() {
     return [...this.atCursor().begun];
   }
 
@@ -108,7 +108,7 @@ export class ViewState {
     const { branches, cursor } = this;
     if (this.begun.cursor !== cursor || this.begun.changes !== branches.changes) {
       const [shown, begun] = [branches.drawn(), branches.inView()].map((paths) =>
-        paths.filter((path) => this.hasBegun(path)),
+        paths.filter((path) => this.hasStarted(path)),
       );
       this.begun = { cursor, changes: branches.changes, shown, begun, texts: null };
     }
@@ -116,7 +116,7 @@ export class ViewState {
   }
 
   /** @param {Path} path */
-  hasBegun({ tokens, born }) {
+  hasStarted({ tokens, born }) {
     return tokens.length > 0 && born <= this.cursor;
   }
 

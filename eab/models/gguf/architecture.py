@@ -17,7 +17,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from eab.errors import ModelError
 from eab.formatting import quoted, reason_of
 from eab.models.gguf.header import Header, read_tensor
-from eab.models.model_size import MOST_OF_A_KIND
+from eab.models.model_size import MAX_COUNT
 
 ROPE_FACTORS: Final = "rope_freqs.weight"  # Llama 3's rotary scaling, as a tensor
 # The training settings of Llama 3.1, 3.2 and 3.3 (their config.json); the factor is in the file.
@@ -140,7 +140,7 @@ def _mapped(
 
 def _checked_number(header: Header, key: str, value: Any) -> int | float:
     """The value of a setting; ModelError if the setting cannot have it."""
-    most = MOST_OF_A_KIND if key in _FEW else _MOST
+    most = MAX_COUNT if key in _FEW else _MOST
     if key in _REAL:
         if type(value) in (int, float) and 0 < value <= most:
             return float(value)
