@@ -1,4 +1,4 @@
-"""The server's side of the app: runs, their queue, loaded models, saved runs.
+"""The server side of the app: runs, their queue, loaded models, saved runs.
 
-Knows nothing of Streamlit.
+It does not depend on Streamlit.
 """

@@ -1,4 +1,4 @@
-"""Which runs may begin, under the rules of the server."""
+"""Decides which runs may start under the server's rules."""
 
 import threading
 import time
@@ -23,16 +23,16 @@ class _Spent(NamedTuple):
 
 
 class Admission:
-    """Rejects what the rules do not allow, with an explanation, before anything is loaded."""
+    """Rejects jobs that the rules do not allow, with an explanation, before anything is loaded."""
 
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._clock = rules, clock
         self._lock = threading.Lock()
-        self._active: list[tuple[float, LiveTask[Any]]] = []  # with the second of its beginning
-        self._ended: list[_Spent] = []  # within the last hour
+        self._active: list[tuple[float, LiveTask[Any]]] = []  # with its start time (s)
+        self._ended: list[_Spent] = []  # started within the last hour
 
     def admit(self, task: LiveTask[Any]) -> None:
-        """Note a job that is about to begin; LimitError says what it exceeds and what to do."""
+        """Register a job that is about to start. Raises LimitError, which says what to do."""
         self.check_model(task.model_name)
         for config in task.job.sizes:
             for name in ("max_new_tokens", "max_paths"):
@@ -54,11 +54,11 @@ class Admission:
             )
 
     def check_prompt(self, tokens: int) -> None:
-        """Refuse a prompt that is too long. Raises LimitError, which says how long it may be."""
+        """Raise LimitError if the prompt is too long; the message says how long it may be."""
         self._check_size("max_prompt_tokens", tokens)
 
     def limited(self, config: BranchingConfig) -> BranchingConfig:
-        """The settings with no more KV memory than a run may have; that changes no token."""
+        """The settings, with KV memory capped at the limit per run; the tokens stay the same."""
         return replace(config, kv_limit_mib=min(config.kv_limit_mib, self._rules.kv_limit_mib))
 
     def _check_size(self, rule: str, given: int) -> None:
@@ -72,7 +72,7 @@ class Admission:
             )
 
     def _tidy(self, now: float) -> None:
-        """Remember of what has ended only what it took, for an hour after its beginning."""
+        """Drop ended jobs, but keep what they cost until an hour after they started."""
         self._ended += [
             _Spent(at, task.owner, task.seconds) for at, task in self._active if not task.active
         ]

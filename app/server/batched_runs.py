@@ -1,5 +1,5 @@
-"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model. The
-worker guards it: `serve` may run while nobody holds its lock, everything else may not.
+"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model.
+`serve` may run without the worker's lock; everything else needs it.
 """
 
 import time
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 MAX_RUNNING: Final = 32  # runs of one model that are served at the same time
-KV_SHARE: Final = 0.25  # of the memory of the machine, of its container, or of a GPU
+KV_SHARE: Final = 0.25  # share of the memory of the machine, its container, or a GPU
 
 
 def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
-    """KV memory that all runs of a device may hold; of the processor, if none is given."""
+    """KV memory in bytes that all runs of a device may hold; the device defaults to the CPU."""
     from eab.engine.scheduler import KV_LIMIT_MIB
     from eab.models.machine import CPU, total_memory
 
@@ -40,7 +40,7 @@ def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
 
 
 def _is_bundled(request: "Request") -> bool:
-    """Whether a visitor has typed nothing of it."""
+    """Whether the prompt is bundled, so nothing in it was typed by a visitor."""
     typed = request.continued or request.messages or request.config.system
     return not typed and request.prompt in prompts()
 
@@ -53,7 +53,7 @@ def _shown(
     if cache is None:
         return PrefixesNow(model.card.full_name, 0, 0, 0, 0, can_reuse(model.kv_shape), ())
     segments = []
-    numbers: dict[int, int] = {}  # by the identity of a segment
+    numbers: dict[int, int] = {}  # by id() of the segment
     for segment, text in cache.texts():
         own = any(whole[: len(text)] == text for whole in known)
         numbers[id(segment)] = len(numbers)
@@ -85,21 +85,21 @@ class _Submitted(NamedTuple):
 
 
 class BatchedRuns:
-    """All runs, by model. Models share nothing, so they take turns."""
+    """All runs, by model. Models cannot share forward passes, so they take turns."""
 
     def __init__(self, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE) -> None:
         self.max_running, self.rules = max_running, rules
-        # Kept while a model is loaded, also when it has no runs; None for a model that has none
+        # Kept while a model is loaded, even without runs; None for a model without a prefix cache.
         self._prefixes: WeakKeyDictionary[LanguageModel, PrefixCache | None] = WeakKeyDictionary()
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
-        # What `tidy` will queue: only the thread that serves may give a scheduler a run.
+        # `tidy` queues these, because only the serving thread may submit to a scheduler.
         self._submitted: list[_Submitted] = []
         self._log = ServingLog()
 
     @property
     def active(self) -> int:
-        """How many runs wait or are served."""
+        """The number of runs that wait or are being served."""
         return len(self._lives) + len(self._submitted)
 
     def submit(
@@ -109,12 +109,12 @@ class BatchedRuns:
         request: "Request",
         draft: "LanguageModel | None",
     ) -> None:
-        """Queue a run, unless it was stopped meanwhile."""
+        """Queue a run, unless it has been stopped in the meantime."""
         if live.advance_to("waiting"):
             self._submitted.append(_Submitted(live, model, request, draft))
 
     def position(self, live: LiveRun) -> QueuePosition | None:
-        """The position of a run in the queue of its model; None if it does not wait."""
+        """The position of a run in its model's queue; None if it is not waiting."""
         for scheduler in self._schedulers.values():
             waiting = [self._lives[handle] for handle in scheduler.waiting]
             if live in waiting:
@@ -123,7 +123,7 @@ class BatchedRuns:
         return None
 
     def tidy(self) -> None:
-        """Queue what is new, and forget what has ended. A model without runs may be freed."""
+        """Queue new runs, and drop ended ones, so that a model without runs can be freed."""
         self._queue_submitted()
         for handle, live in self._lives.items():
             if handle.ended:
@@ -148,7 +148,7 @@ class BatchedRuns:
         self._submitted = []
 
     def _scope(self, live: LiveRun, request: "Request") -> str:
-        """With whose runs it shares what is computed."""
+        """The scope in which a run shares computed prompts."""
         everyone = self.rules.share_prefixes == "everyone"
         return "" if everyone or _is_bundled(request) else live.scope
 
@@ -182,20 +182,20 @@ class BatchedRuns:
         )
 
     def prefixes_now(self, known: Sequence[tuple[int, ...]]) -> list[PrefixesNow]:
-        """The prefix cache of each model that has served a run, empty with a limit of 0 if it has
-        none; of its texts only those that one of these begins with are named.
+        """The prefix cache of each model that has served a run; without one, it is empty with a
+        limit of 0. A text is readable only if a text in `known` starts with it.
         """
         return [_shown(model, cache, known) for model, cache in self._prefixes.items()]
 
     def serving_now(self, taking_turns: int) -> ServingNow:
-        """Who is served right now."""
+        """The newest shared passes, and how many runs are served or waiting now."""
         schedulers = self._schedulers.values()
         running = sum(len(scheduler.running) for scheduler in schedulers)
         waiting = sum(len(scheduler.waiting) for scheduler in schedulers)
         return ServingNow(self._log.passes, running, waiting, taking_turns, time.monotonic())
 
     def serve(self) -> None:
-        """One shared pass for the runs of each model."""
+        """Run one shared pass for each model."""
         for scheduler in list(self._schedulers.values()):
             start, new = time.perf_counter(), dict[LiveRun, list[Event]]()
             try:
@@ -204,13 +204,13 @@ class BatchedRuns:
                 for handle in scheduler.step():
                     new.setdefault(self._lives[handle], []).extend(self._deliver(handle))
                 self._log.note(time.perf_counter() - start, len(scheduler.waiting), new)
-            except Exception as error:  # the worker must go on, whatever happens
+            except Exception as error:  # the worker must survive any error
                 for handle in (*scheduler.running, *scheduler.waiting):
                     self._lives[handle].fail(explain(error))
                 scheduler.close()
 
     def _deliver(self, handle: "Handle") -> Sequence[Event]:
-        """Give a run its new events, and return them; an error ends only this run."""
+        """Apply and return a run's new events; an error ends only this run."""
         live, events = self._lives[handle], handle.new_events()
         if not live.advance_to("running"):
             handle.stop()

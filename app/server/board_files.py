@@ -1,5 +1,5 @@
-"""The board's code and style, which a browser loads once: Streamlit would send them with every
-message to the board.
+"""The board's code and style as files, which a browser loads once. Streamlit would send them with
+every message to the board.
 """
 
 import hashlib
@@ -12,10 +12,10 @@ from starlette.responses import PlainTextResponse, Response
 from eab.board import bundle
 
 FOLDER: Final = "board"
-# A change has a new name.
+# Safe to cache forever: a changed file gets a new name.
 _HEADERS: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _KINDS: Final = {"js": "text/javascript", "css": "text/css"}
-# The address is relative to the page, which may be served below any path.
+# The URL is relative to the page, which may be served under any path.
 _LOADER: Final = """
 const file = new URL("%s", document.baseURI);
 const [{ default: show }, style] = await Promise.all([
@@ -30,16 +30,16 @@ export default function (component) {
 }
 """
 
-is_served = False  # set by app/serve.py; with `streamlit run` alone nobody would answer
+is_served = False  # set by app/serve.py; `streamlit run` alone does not serve these files
 
 
 def component() -> dict[str, str]:
-    """What Streamlit sends to the browser: where the two files are, or what is in them."""
+    """The component for Streamlit: code that loads the two files, or their contents."""
     return {"js": _LOADER % f"{FOLDER}/{_name()}"} if is_served else _files()
 
 
 async def board_file(request: Request) -> Response:
-    """Answer with one of the two files."""
+    """Serve one of the two files."""
     name, _, kind = request.path_params["name"].partition(".")
     if name != _name() or kind not in _KINDS:
         return PlainTextResponse("not found\n", status_code=404)

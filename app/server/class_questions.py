@@ -1,4 +1,4 @@
-"""What a lecturer asks a class, and the answers: anonymous, and in memory only."""
+"""The questions that a lecturer asks a class, and the numbers of anonymous answers."""
 
 import csv
 import io
@@ -20,16 +20,16 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class ClassQuestion:
-    """A multiple choice; ClassError says what is wrong with its options."""
+    """A multiple-choice question. Raises ClassError if it is not valid."""
 
     text: str
     options: tuple[str, ...]  # all different
-    # what the model gave each of them; None if it has no opinion
+    # the model's probability of each option; None if there are none
     probabilities: tuple[float, ...] | None = None
-    right: int | None = None  # the option that came true; None if there is none
-    # id of the lesson that asks it, and key of its data; None if no lesson asks it
+    right: int | None = None  # index of the option that came true, if any
+    # id of the lesson that asks it, and key of the lesson's data; None if no lesson asks it
     lesson: tuple[str, str] | None = None
-    passage: str = ""  # the text that it is about, with a gap; empty if it is about none
+    passage: str = ""  # the text in question, with a gap; empty if there is none
 
     def __post_init__(self) -> None:
         if not FEWEST_OPTIONS <= len(self.options) <= MOST_OPTIONS:
@@ -52,7 +52,7 @@ class ClassQuestion:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the pictures of a run show what is asked."""
+        """Whether the pictures of a run would give the answer away."""
         return self.right is not None or self.probabilities is not None
 
 
@@ -62,17 +62,17 @@ class AskedQuestion:
 
     number: int  # 1 for the first question of the class
     question: ClassQuestion
-    counts: tuple[int, ...]  # how many chose each option
+    counts: tuple[int, ...]  # number of answers per option
     revealed: bool = False  # whether the class sees the counts and what the model says
 
     @property
     def answers(self) -> int:
-        """How many answered."""
+        """The number of answers."""
         return sum(self.counts)
 
 
 def as_csv(asked: Sequence[AskedQuestion]) -> str:
-    """A line per option of each question: who answered is not known, so it is not in it."""
+    """A CSV table with a line per option of each question. It cannot say who answered."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(_COLUMNS)
@@ -99,5 +99,5 @@ def as_csv(asked: Sequence[AskedQuestion]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """The text, changed so that no spreadsheet takes it for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

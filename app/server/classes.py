@@ -1,4 +1,4 @@
-"""The classes of this server, also those that went on when it was restarted."""
+"""The classes of this server, including those that survived a restart."""
 
 import threading
 from collections.abc import Callable
@@ -26,11 +26,11 @@ class Classes:
 
     @property
     def allowed(self) -> bool:
-        """Whether there can be classes here."""
+        """Whether this server allows classes."""
         return self._most > 0
 
     def start(self, owner: str) -> Classroom:
-        """A new class. Raises ClassError if there are too many already."""
+        """Start a class. Raises ClassError if there are too many already."""
         with self._lock:
             going_on = self._going_on()
             if sum(room.owner == owner for room in going_on) >= self._per_visitor:
@@ -48,7 +48,7 @@ class Classes:
             return room
 
     def by_code(self, code: str) -> Classroom:
-        """The class with this code, in any case and spacing; ClassError if there is none."""
+        """The class with this code, in any case and spacing. Raises ClassError if there is none."""
         given = "".join(code.split()).upper()
         with self._lock:
             room = next((each for each in self._going_on() if each.code == given), None)
@@ -57,7 +57,7 @@ class Classes:
         return room
 
     def by_key(self, key: str) -> Classroom:
-        """The class that this key leads. Raises ClassError if there is none, or no longer."""
+        """The class that this key leads. Raises ClassError if there is none, or it has ended."""
         with self._lock:
             room = next((each for each in self._going_on() if each.leads(key)), None)
         if room is None:

@@ -1,8 +1,8 @@
 """A class: what the lecturer shows, who follows, and what was asked.
 
-The key is for leading the class; the code is for following and answering only. What is shown is a
-frozen value of the pages, passed on as it is. `KeptClasses` keeps the rest for a restart of the
-server.
+The key is for leading the class; the code is only for following and answering. What is shown is a
+frozen value from the pages, passed on unchanged. `KeptClasses` keeps the questions and the number
+of answers across restarts of the server.
 """
 
 import hmac
@@ -18,10 +18,10 @@ from app.server.kept_classes import KeptClass
 from eab.errors import ClassError
 
 ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
-ENDS_EMPTY_AFTER: Final = 600.0  # seconds without anybody
+ENDS_EMPTY_AFTER: Final = 600.0  # seconds with nobody connected
 MAX_MEMBERS: Final = 300  # tabs that follow one class
 MAX_QUESTIONS: Final = 200
-CODE_SIGNS: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"  # none that is taken for another
+CODE_SIGNS: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"  # no look-alikes
 CODE_LENGTH: Final = 6
 
 Wake = Callable[[], None]
@@ -31,10 +31,10 @@ Wake = Callable[[], None]
 class ClassState:
     """A class at one moment, as its members see it."""
 
-    version: int = 0  # grows with every change
+    version: int = 0  # increases with every change
     shown: Any = None  # what the lecturer shows; None before the first view
     question: AskedQuestion | None = None
-    following: int = 0  # how many follow
+    following: int = 0  # number of tabs that follow
     lecturer_here: bool = True  # whether a tab of the lecturer is connected
     ended: bool = False
 
@@ -50,8 +50,8 @@ class Classroom:
         kept: KeptClass | None = None,
         keep: Callable[[KeptClass], None] = lambda _kept: None,
     ) -> None:
-        """Begin a class, or go on with one that was kept. `keep` is given what a restart of the
-        server must not lose, whenever it has changed; of the answers to an open question, nothing.
+        """Start a class, or resume a kept one. `keep` is called after each change with what a
+        restart of the server must not lose. That does not include the answers to an open question.
         """
         kept = kept or KeptClass(owner, secrets.token_urlsafe(24), _new_code())
         self.owner: Final = kept.owner
@@ -63,24 +63,24 @@ class Classroom:
         self._state = ClassState(question=self._asked[-1] if kept.is_open and kept.asked else None)
         self._lecturer_seen = self._anybody_seen = (
             now()
-        )  # when the lecturer, and when anybody was here last
+        )  # when the lecturer, and when anybody, was last connected
         self._lecturers: dict[str, Wake] = {}
         self._followers: dict[str, Wake] = {}
-        self._answers: dict[str, int] = {}  # to the question on the screens, by member
+        self._answers: dict[str, int] = {}  # by member, to the question on the screens
         self._keep_it()
 
     # ---- for everybody
 
     @property
     def state(self) -> ClassState:
-        """The class now; those who lost the connection are no longer counted."""
+        """The class now, without members who have lost the connection."""
         with self._lock:
             self._drop_disconnected()
             return self._state
 
     def join(self, session: str, wake: Wake) -> ClassState:
-        """Follow, or go on following. `wake` is called after each change, from any thread, and must
-        return at once. Raises ClassError if the class is over, or full.
+        """Follow the class, or keep following it. `wake` is called after each change, from any
+        thread, and must return immediately. Raises ClassError if the class is over or full.
         """
         with self._lock:
             self._must_go_on()
@@ -95,14 +95,14 @@ class Classroom:
             return self._state
 
     def leave(self, session: str) -> None:
-        """Follow no longer."""
+        """Stop following."""
         with self._lock:
             self._followers.pop(session, None)
             self._count()
 
     def answer(self, session: str, number: int, option: int) -> None:
-        """Answer the question on the screens; until the reveal, the answer can be replaced.
-        ClassError if it is no longer asked, or has no such option.
+        """Answer the question on the screens; the answer can be changed until the reveal. Raises
+        ClassError if the question is closed, or has no such option, or the tab does not follow.
         """
         with self._lock:
             self._must_go_on()
@@ -118,19 +118,19 @@ class Classroom:
                 self._tell(self._counted(asked), self._lecturers)
 
     def answer_of(self, session: str, number: int) -> int | None:
-        """What this tab answered to the question on the screens; None if nothing."""
+        """This tab's answer to the question on the screens; None if it has not answered."""
         with self._lock:
             asked = self._state.question
             return self._answers.get(session) if asked and asked.number == number else None
 
-    # ---- for those who have the key
+    # ---- for holders of the key
 
     def leads(self, key: str) -> bool:
         """Whether this is the key of the class."""
         return hmac.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
 
     def lead(self, key: str, session: str, wake: Wake) -> ClassState:
-        """A tab of the lecturer is here; see `join`."""
+        """Register a tab of the lecturer; see `join`."""
         with self._lock:
             self._must_lead(key)
             self._lecturers[session] = wake
@@ -138,14 +138,14 @@ class Classroom:
             return self._state
 
     def show(self, key: str, shown: Any) -> None:
-        """What the lecturer's screen shows now; nothing happens if it is the same as before."""
+        """Set what the lecturer's screen shows; do nothing if it is the same as before."""
         with self._lock:
             self._must_lead(key)
             if shown != self._state.shown:
                 self._tell(replace(self._state, shown=shown), self._followers)
 
     def ask(self, key: str, question: ClassQuestion) -> None:
-        """Put a question on the screens of the class, in the place of the one before."""
+        """Put a question on the screens of the class, in place of the previous one."""
         with self._lock:
             self._must_lead(key)
             if len(self._asked) >= MAX_QUESTIONS:
@@ -160,7 +160,7 @@ class Classroom:
             self._keep_it()
 
     def reveal(self, key: str) -> None:
-        """Show the class what it answered and what the model says."""
+        """Show the class its answers and the model's probabilities."""
         with self._lock:
             self._must_lead(key)
             if self._state.question is not None and not self._state.question.revealed:
@@ -178,13 +178,13 @@ class Classroom:
                 self._keep_it()
 
     def csv(self, key: str) -> str:
-        """All questions so far with the number of answers; see `class_questions.as_csv`."""
+        """All questions so far with their number of answers; see `class_questions.as_csv`."""
         with self._lock:
             self._must_have_key(key)
             return as_csv(self._asked)
 
     def end(self, key: str) -> None:
-        """The class is over for everybody."""
+        """End the class for everybody."""
         with self._lock:
             self._must_lead(key)
             self._end()
@@ -207,7 +207,7 @@ class Classroom:
             raise ClassError("this class has ended; ask for the code of another one")
 
     def _drop_disconnected(self) -> None:
-        """Forget who has lost the connection, and end a class without a lecturer."""
+        """Drop disconnected members, and end a class that has been left alone for too long."""
         for members in (self._lecturers, self._followers):
             for session in [member for member in members if not self._connected(member)]:
                 del members[session]
@@ -243,7 +243,7 @@ class Classroom:
         self._keep(KeptClass(self.owner, self.key, self.code, asked, is_open, ended))
 
     def _tell(self, state: ClassState, *whom: dict[str, Wake]) -> None:
-        """Take over the state and wake these members; all if none are given."""
+        """Set the state and wake these groups of members; all members if none are given."""
         self._state = replace(state, version=self._state.version + 1)
         for members in whom or (self._lecturers, self._followers):
             for wake in members.values():

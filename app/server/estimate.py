@@ -1,4 +1,4 @@
-"""What a run will take at most, from its settings and from the earlier runs of its model."""
+"""Estimates of what a run or sweep will take, from its settings and from earlier runs."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -10,20 +10,20 @@ from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.work_items import RESIMULATED, Item
 
-_BESIDE_PASSES: Final = 1.2  # a sweep takes so many times its forward passes (measured)
+_BESIDE_PASSES: Final = 1.2  # time of a sweep relative to its forward passes (measured)
 _KEPT: Final = tuple(name for name in SETTINGS if name not in RESIMULATED)
 
 
 def most_tokens(config: BranchingConfig) -> int:
-    """How many tokens a run generates at most: every path in every step."""
+    """The most tokens that a run can generate: one for every path at every step."""
     return config.max_paths * config.max_new_tokens
 
 
 def seconds(
     config: BranchingConfig, model_name: str, earlier: Iterable[LiveTask[Any]]
 ) -> float | None:
-    """How long a run takes if it takes all its steps, at the pace of the run of this model with the
-    nearest path limit, since a step takes longer with more paths; None if none was timed.
+    """How long a run takes if it takes all its steps, at the pace of this model's run with the
+    nearest path limit, because a step takes longer with more paths. None if no run was timed.
     """
     timed: list[LiveTask[Any]] = [
         live
@@ -42,11 +42,11 @@ def seconds(
 
 
 def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]:
-    """The cells that this model made in its newest sweep here; empty before there is one."""
+    """The cells that this model ran in its newest sweep here; empty if there is none."""
     for live in reversed(list(earlier)):
         report = live.state
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
-            known = report.began.known if report.began is not None else 0  # perhaps of a file
+            known = report.began.known if report.began is not None else 0  # may come from a file
             found = [cell for cell in report.cells[known:] if cell.made == "run"]
             if found:
                 return found
@@ -54,8 +54,8 @@ def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]
 
 
 def sweep_seconds(items: Sequence[Item], timed: Iterable[Cell]) -> float | None:
-    """About how long a sweep takes: per item, the pace of the timed cells with the nearest path
-    limit, if possible of the same policy, per token of the length limit; None if none is timed.
+    """About how long a sweep takes: per item, its length limit times the time per token of timed
+    cells with the nearest path limit, if possible of the same policy. None if none is timed.
     """
     spent: defaultdict[tuple[str, int], float] = defaultdict(float)
     done: defaultdict[tuple[str, int], set[Hashable]] = defaultdict(set)

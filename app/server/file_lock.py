@@ -1,4 +1,4 @@
-"""A lock on an open file. The system frees it when the process ends, however it ends."""
+"""A lock on an open file. The system frees it when the process ends, even after a crash."""
 
 import sys
 from typing import BinaryIO
@@ -7,12 +7,12 @@ if sys.platform == "win32":
     import msvcrt
 
     def lock(file: BinaryIO) -> None:
-        """Lock the file, which is at its beginning; OSError if another one has locked it."""
+        """Lock the file, which must be at its start. Raises OSError if it is already locked."""
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
     def lock(file: BinaryIO) -> None:
-        """Lock the file; OSError if another one has locked it."""
+        """Lock the file. Raises OSError if it is already locked."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What is free in this process, back to the system: glibc keeps much of it in case of need."""
+"""Returns freed memory to the operating system; glibc would keep much of it."""
 
 import ctypes
 import gc
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def give_back() -> None:
-    """Collect garbage, and return free memory where the C library can (a tenth of a second)."""
+    """Collect garbage, and return free memory if the C library can (takes a tenth of a second)."""
     gc.collect()
     with suppress(AttributeError, OSError, TypeError):  # macOS, musl and Windows cannot
         ctypes.CDLL(None).malloc_trim(0)

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketDisconnected
 from app.server import metrics
 from app.server.rules import Rules, current
 
-# Streamlit evaluates code, puts styles into the page, and runs components from blob addresses.
+# Streamlit evaluates code, injects styles into the page, and runs components from blob URLs.
 _CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; "
     "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; "
@@ -30,7 +30,7 @@ _CONTENT_SECURITY_POLICY: Final = (
 
 
 def security_headers(rules: Rules) -> dict[str, str]:
-    """The headers that every response has: the browser asks nobody but this server."""
+    """The headers of every response: the browser may contact no server but this one."""
     policy = _CONTENT_SECURITY_POLICY.format(ancestors=rules.frame_ancestors)
     return {
         "Content-Security-Policy": policy,
@@ -57,10 +57,10 @@ class SecurityHeaders:
 
 
 class ClosedTabs:
-    """ASGI middleware that ends quietly what was for a browser tab that has been closed.
+    """ASGI middleware that suppresses the errors of a closed browser tab.
 
-    If a tab goes while something is sent to it, Streamlit tries to close its WebSocket once more;
-    each time would be a traceback in the log.
+    If a tab closes while something is sent to it, Streamlit tries to close its WebSocket again,
+    which would log a traceback each time.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -75,9 +75,9 @@ class ClosedTabs:
 
 
 class SideDoors:
-    """ASGI middleware that shuts what Streamlit leaves open and no page of ours needs: WebSockets
-    without an origin, which no browser opens; text over them, which it ends with a traceback; and,
-    on a public server, its metrics, which anybody could read.
+    """ASGI middleware that blocks what Streamlit leaves open and our pages do not need: WebSockets
+    without an origin, which no browser opens; text over WebSockets, which causes a traceback; and,
+    on a public server, Streamlit's metrics, which anybody could read.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -98,18 +98,18 @@ class SideDoors:
 
 
 async def _bytes_alone(receive: Receive) -> Message:
-    """What comes next; a text is taken as the end."""
+    """The next message; a text message counts as a disconnect."""
     message = await receive()
     if message["type"] == "websocket.receive" and message.get("bytes") is None:
-        return {"type": "websocket.disconnect", "code": 1003}  # a kind of data that is not accepted
+        return {"type": "websocket.disconnect", "code": 1003}  # unsupported data
     return message
 
 
 class KnownHosts:
-    """ASGI middleware that refuses requests to names which are not those of this server.
+    """ASGI middleware that refuses requests for host names that are not this server's.
 
-    Else a website whose name suddenly leads to this machine (DNS rebinding) could use the page, and
-    the browser would take both for the same site.
+    Otherwise a website could suddenly point its name to this machine (DNS rebinding) and use the
+    page, because the browser would treat both as the same site.
     """
 
     def __init__(self, app: ASGIApp, only_this_machine: bool) -> None:
@@ -132,7 +132,7 @@ class KnownHosts:
 
 
 def host_name(header: str) -> str:
-    """The name or the address in the header Host, without the port; empty if it makes no sense."""
+    """The host name or address in a Host header, without the port; empty if it is malformed."""
     try:
         return (urlsplit(f"//{header}").hostname or "").rstrip(".")
     except ValueError:
@@ -140,7 +140,7 @@ def host_name(header: str) -> str:
 
 
 def is_this_machine_or_number(name: str) -> bool:
-    """Whether it is localhost or an IP address: neither can be made to lead elsewhere."""
+    """Whether it is localhost or an IP address, neither of which can be redirected by DNS."""
     try:
         return name == "localhost" or name.endswith(".localhost") or bool(ip_address(name))
     except ValueError:
@@ -153,7 +153,7 @@ async def health(_request: Request) -> Response:
 
 
 async def prometheus(request: Request) -> Response:
-    """The metrics for Prometheus, for those who send the key of the rules as a bearer token."""
+    """The metrics for Prometheus, for requests with the key of the rules as the bearer token."""
     given = request.headers.get("Authorization", "").removeprefix("Bearer ")
     if not is_key(given):
         return PlainTextResponse("not found\n", status_code=404)
@@ -161,6 +161,6 @@ async def prometheus(request: Request) -> Response:
 
 
 def is_key(given: str) -> bool:
-    """Whether this is the key of the rules; never if there is none."""
+    """Whether this is the key of the rules; always False if they have none."""
     key = current().key
     return bool(key) and hmac.compare_digest(given.encode("utf-8", "replace"), key.encode())

@@ -1,7 +1,7 @@
-"""The classes of a server in files beside the saved runs, so that a restart does not end them.
+"""The classes of a server in files next to the saved runs, so that a restart does not end them.
 
-A file holds the key of a class, so nobody else can read the folder. What the lecturer shows and who
-answered is not in it: the tabs that come back tell it again.
+A file holds the key of a class, so only the server's user can read the folder. It does not hold who
+answered, or what the lecturer shows: the lecturer's tab sends that again.
 """
 
 import logging
@@ -22,7 +22,7 @@ _LARGEST: Final = 2**22  # bytes
 
 @dataclass(frozen=True, slots=True)
 class KeptClass:
-    """What is kept of a class."""
+    """The part of a class that survives a restart."""
 
     owner: str
     key: str
@@ -33,20 +33,20 @@ class KeptClass:
 
 
 class KeptClasses:
-    """A file for each class; without a folder nothing is kept. A class goes on where its file
-    cannot be written.
+    """One file per class; without a folder, nothing is kept. A class whose file cannot be written
+    continues.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def all(self) -> list[KeptClass]:
-        """The classes that went on when the server ended; damaged files are left alone."""
+        """The classes that had not ended when the server stopped; damaged files are left alone."""
         files = [] if self._folder is None else sorted(self._folder.glob(f"*{_SUFFIX}"))
         return [kept for file in files if (kept := _read(file)) is not None]
 
     def keep(self, kept: KeptClass) -> None:
-        """Keep the class as it is now; of one that has ended nothing is kept."""
+        """Save the class as it is now; delete its file if it has ended."""
         if self._folder is None:
             return
         file = self._folder / f"{kept.code}{_SUFFIX}"

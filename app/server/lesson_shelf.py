@@ -1,7 +1,7 @@
-"""The lessons that can be opened: those of the project, and those that were uploaded here.
+"""The lessons that can be opened: the bundled ones, and those uploaded to this server.
 
-An uploaded lesson stays until the server ends, or until many others were uploaded after it, so
-that a lecturer can hand out a link.
+An uploaded lesson stays until the server ends, or until MOST others have been uploaded after it, so
+that a lecturer can share its link.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _UPLOADED: Final[OrderedDict[str, Lesson]] = OrderedDict()
 
 
 def add(data: bytes) -> Lesson:
-    """Keep an uploaded lesson under an id of its bytes; LessonError says what is wrong with it."""
+    """Keep an uploaded lesson under an id of its bytes. Raises LessonError if it is invalid."""
     lesson = loads(data, f"own-{hashlib.sha256(data).hexdigest()[:16]}")
     bundled_runs.named(lesson.run)
     with _LOCK:
@@ -34,7 +34,7 @@ def add(data: bytes) -> Lesson:
 
 
 def find(lesson_id: str) -> Lesson:
-    """The lesson of a link. Raises LessonError if there is none of this name, or no longer."""
+    """The lesson with this id. Raises LessonError if it is unknown or no longer kept."""
     with _LOCK:
         uploaded = _UPLOADED.get(lesson_id)
     lesson = uploaded or next((each for each in lessons() if each.id == lesson_id), None)

@@ -1,7 +1,7 @@
 """A link to a run: where it is found, its prompt and settings, and the step of the cursor.
 
-Links are untrusted text: each value is checked, one bad value makes the whole link invalid, and no
-link starts a run.
+Links are untrusted: each value is checked, one bad value makes the whole link invalid, and no link
+starts a run.
 """
 
 import json
@@ -15,7 +15,7 @@ from eab.errors import ConfigError, LinkError, PromptError
 from eab.events import Message
 from eab.events.chat import as_json, parse_messages, prompt_or_messages
 
-MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
+MAX_PROMPT: Final = 2000  # characters; browsers and chat programs truncate long links
 MAX_VALUE: Final = 300  # characters of any other value
 _LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop")
 MAX_STEP: Final = 1_000_000
@@ -27,20 +27,20 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a link names: of run, saved and example, only the first that is given is looked for."""
+    """The content of a link. `run` takes precedence over `saved`, and `saved` over `example`."""
 
     run: str = ""  # the id of a run that the server remembers
     saved: str = ""
     example: str = ""  # the file of a bundled run
-    prompt: str | None = None  # or the title of the messages; None if the link has none
-    messages: tuple[Message, ...] = ()  # the chat instead of a prompt
+    prompt: str | None = None  # or the title of the messages; None if the link has neither
+    messages: tuple[Message, ...] = ()  # a chat in place of the prompt
     model: str = ""
     config: BranchingConfig | None = None
     cursor: int | None = None  # a step
 
     @property
     def complete(self) -> bool:
-        """Whether the link alone is enough to make the run again."""
+        """Whether the link is enough to run the prompt again."""
         return self.prompt is not None and self.config is not None
 
 
@@ -58,7 +58,7 @@ def to_query(link: Link) -> str:
 
 
 def what_it_opens(link: Link) -> str:
-    """A sentence about what this link will show."""
+    """A sentence that says what this link will show."""
     if max(len(link.prompt or ""), len(_messages_text(link))) > MAX_PROMPT:
         return (
             f"The prompt is too long for a link: more than {MAX_PROMPT:,} characters. Download "
@@ -72,7 +72,7 @@ def what_it_opens(link: Link) -> str:
 
 
 def from_query(values: Mapping[str, str]) -> Link:
-    """The link in a query; unknown parameters are ignored. LinkError if a value is not allowed."""
+    """Parse a query; unknown parameters are ignored. Raises LinkError if a value is not allowed."""
     for name, text in values.items():
         if len(text) > _longest(name):
             raise LinkError(
@@ -116,7 +116,7 @@ def _as_text(value: Any) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """A value of the setting's type; BranchingConfig checks its range."""
+    """Convert a value to the setting's type; BranchingConfig checks its range."""
     kind: Any = int if name == "cursor" else _SETTINGS[name]
     if kind in (AllocationStep, ChatTemplate):
         if text == AUTO:

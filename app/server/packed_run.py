@@ -1,4 +1,4 @@
-"""A run that has ended, as a run file: a tenth of the memory of its events, or less."""
+"""An ended run as a run file, which takes a tenth of the memory of its events, or less."""
 
 import threading
 import weakref
@@ -8,20 +8,20 @@ from eab import record
 
 
 class PackedRun:
-    """The file, and the run itself as long as a page holds it.
+    """The run file, and the run itself while a page holds it.
 
-    RecordError if the run fits into no file.
+    Raises RecordError if the run does not fit into a file.
     """
 
     def __init__(self, live: LiveRun) -> None:
         self._file = record.dumps(live.events)
         self._whole = weakref.ref(live)
-        self._unpacking = threading.Lock()  # two pages unpack it once
+        self._unpacking = threading.Lock()  # so that two pages unpack it only once
         self.outline = live.without_events()
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return len(self._file)
 
     def run(self) -> LiveRun:

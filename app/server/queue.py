@@ -13,9 +13,9 @@ class QueuePosition:
     """The position of a waiting run."""
 
     number: int  # 1 starts next
-    total: int  # how many runs wait
-    # estimated time until it starts, if no run before it ends early; None if nothing was
-    # measured yet
+    total: int  # number of waiting runs
+    # estimated time until it starts, if no run before it ends early; None before the first
+    # measurement
     seconds: float | None
 
 
@@ -25,7 +25,7 @@ def position_in(
     running: Sequence[LiveTask[Any]],
     max_running: int,
 ) -> QueuePosition:
-    """The position of a run that waits."""
+    """The position of a waiting run."""
     number = waiting.index(run) + 1
     seconds = seconds_until_start(waiting[:number], running, max_running)
     return QueuePosition(number, len(waiting), seconds)
@@ -34,12 +34,11 @@ def position_in(
 def seconds_until_start(
     waiting: Sequence[LiveTask[Any]], running: Sequence[LiveTask[Any]], max_running: int
 ) -> float | None:
-    """Estimate the seconds until the last of the waiting runs, in the order in which they start,
-    has its first turn.
+    """Estimate the seconds until the last of the waiting runs has its first turn.
 
-    Every run is assumed to take all its turns, at its mean pace so far, which includes the turns of
-    others; a run without a turn yet counts with the mean pace of all. None if nothing was measured
-    yet.
+    `waiting` is in starting order. Every run is assumed to take all its turns at its mean pace so
+    far, which includes the turns of other runs; a run without a turn yet counts with the mean pace
+    of all. None if nothing was measured yet.
     """
     turns = sum(run.turns for run in running)
     if turns == 0:

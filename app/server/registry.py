@@ -1,7 +1,7 @@
-"""Which runs the server remembers, so that a reload finds its run again.
+"""The runs that the server remembers, so that a reloaded page finds its run again.
 
-All active ones, and the newest of those that ended. The worker packs the events of these runs when
-it has nothing else to do; those that were used last, or that a page holds, are in memory as well.
+It remembers all active runs, and the newest ended ones. The worker packs the events of ended runs
+when it is idle. The runs used last, or held by a page, also stay in memory unpacked.
 """
 
 import threading
@@ -16,7 +16,7 @@ from eab.run import RunFold
 
 MAX_RUNS: Final = 100
 MAX_PACKED_BYTES: Final = 2**26
-LAST_USED: Final = 2  # such as the two that a page compares
+LAST_USED: Final = 2  # such as both runs of a comparison
 
 
 class RunRegistry:
@@ -61,10 +61,9 @@ class RunRegistry:
         return run
 
     def pack(self, except_newest: int = 0) -> bool:
-        """Pack the runs that have ended; 64 paths of 256 tokens take a third of a second.
+        """Pack the ended runs; return whether there were any.
 
-        Returns:
-            Whether there were any to pack.
+        64 paths of 256 tokens take a third of a second.
         """
         with self._packing:
             ended = [
@@ -82,7 +81,7 @@ class RunRegistry:
         try:
             packed = PackedRun(run)
         except RecordError:
-            self._fit_no_file.add(run.id)  # it stays as it is
+            self._fit_no_file.add(run.id)  # it stays unpacked
             return
         with self._lock:
             if self._runs.get(run.id) is run:  # it may have been forgotten meanwhile
@@ -90,13 +89,13 @@ class RunRegistry:
 
     @property
     def runs(self) -> list[LiveTask[Any]]:
-        """All of them, the oldest first; of a packed one its times and texts, without its state."""
+        """All runs, oldest first; packed ones have only their times and texts, no state."""
         with self._lock:
             known = list(self._runs.values())
         return [run.outline if isinstance(run, PackedRun) else run for run in known]
 
     def fail_begun(self, message: str) -> None:
-        """End every queued or running job with this explanation."""
+        """Fail every queued or running job with this explanation."""
         for run in self.runs:
             if run.status != "loading":
                 run.fail(message)

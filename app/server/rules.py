@@ -1,8 +1,7 @@
 """What the operator of this server allows its visitors.
 
-The rules are in a TOML file that the environment variable EAB_RULES names; EAB_PUBLIC=1 starts
-from the rules of a public server instead of those of a private machine. They are read once, when
-the server starts.
+The environment variable EAB_RULES names a TOML file with rules. With EAB_PUBLIC=1, the defaults are
+those of a public server, not of a private machine. The rules are read once, when the server starts.
 """
 
 import os
@@ -26,7 +25,7 @@ FILE_VARIABLE: Final = "EAB_RULES"
 PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
 MAX_FILE_BYTES: Final = 2**20
 UNLIMITED: Final = 1_000_000
-CHAT_CORES: Final = 2  # from which on a public server starts with the chat model
+CHAT_CORES: Final = 2  # fewest cores for which a public server puts the chat model first
 
 MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
 Visitor = Literal["tab", "address"]
@@ -56,7 +55,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a server; docs/server-rules.md lists them. ConfigError if one is not allowed."""
+    """The rules of a server (docs/server-rules.md). Raises ConfigError if one is not allowed."""
 
     public: bool = setting(
         False, Switch(), SERVER, "Public", "Whether the server is open to the public."
@@ -211,11 +210,11 @@ class Rules:
 
     @property
     def most_tokens(self) -> int:
-        """Of the longest run that may be made here, and read from a file."""
+        """Token limit of a run, both for new runs and for run files."""
         return self.max_paths * self.max_new_tokens
 
     def visitor_at(self, address: str) -> str:
-        """Who counts as the visitor at an IP address: an IPv6 address stands for its network."""
+        """The visitor at an IP address; an IPv6 address stands for its network."""
         try:
             parsed = ip_address(address.partition("%")[0])
         except ValueError:
@@ -268,7 +267,7 @@ PUBLIC: Final = Rules(
 
 
 def load(environment: Mapping[str, str]) -> Rules:
-    """The rules that these environment variables name; ConfigError says what is wrong with them."""
+    """The rules that these environment variables name. Raises ConfigError if they are invalid."""
     given = _read(environment.get(FILE_VARIABLE, "").strip())
     public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))
     RULES["public"].values.check("public", public)

@@ -15,16 +15,16 @@ FORK: Final = "Will the text fork here?"
 GAP: Final = "___"
 _LONGEST_PASSAGE: Final = 120  # characters before the gap
 _LETTERS: Final = re.compile(r"(?:['’]?\w)*")
-_REST: Final = "…"  # of a word that no text of the run has
+_REST: Final = "…"  # marks where a word or passage is cut
 
 
 def next_question(run: RunState, path: int, index: int) -> ClassQuestion | None:
-    """Which of the likely tokens follows, as whole words where a text of the run has them; None if
-    there are fewer than two.
+    """Ask which of the likely tokens follows, shown as whole words where a text of the run has
+    them. None if fewer than two are likely.
     """
     token = run.paths[path].tokens[index]
     candidates = token.candidates[:MOST_OPTIONS]
-    options: dict[str, int] = {}  # the token of each
+    options: dict[str, int] = {}  # token id by option
     for candidate in candidates:
         word = _word(run, path, index, candidate.token, candidate.text)
         exactly = token_text.visible(candidate.text).replace(" ", "␣")
@@ -32,7 +32,7 @@ def next_question(run: RunState, path: int, index: int) -> ClassQuestion | None:
         options.setdefault(named, candidate.token)
     if len(options) < 2:
         return None
-    options = dict(sorted(options.items()))  # by likelihood, their order would be a hint
+    options = dict(sorted(options.items()))  # the order of likelihood would be a hint
     probabilities = {candidate.token: candidate.probability for candidate in candidates}
     taken = [*options.values()]
     return ClassQuestion(
@@ -45,7 +45,7 @@ def next_question(run: RunState, path: int, index: int) -> ClassQuestion | None:
 
 
 def fork_question(run: RunState, path: int, index: int) -> ClassQuestion:
-    """Whether the path forks at this token."""
+    """Ask whether the path forks at this token."""
     forks = index == 0 and run.paths[path].parent >= 0
     words = f"{FORK} The threshold is {run.started.threshold_nats:.2f} nats."
     right = 0 if forks else 1
@@ -53,7 +53,7 @@ def fork_question(run: RunState, path: int, index: int) -> ClassQuestion:
 
 
 def _passage(run: RunState, path: int, index: int) -> str:
-    """The end of the text before the token, and a gap in its place."""
+    """The end of the text before the token, followed by a gap."""
     own = run.paths[path].tokens
     before = [*run.tokens(path)][: -len(own[index:])]
     text = f"{_beginning(run.started)}{token_text.join(token.shown for token in before)}"
@@ -64,13 +64,13 @@ def _passage(run: RunState, path: int, index: int) -> str:
 
 
 def _beginning(started: RunStarted) -> str:
-    """What the text continues; in a chat, what it answers."""
+    """The text that the run continues; in a chat, the message that it answers."""
     answers = started.is_chat and started.beginning == started.prompt
     return f"{started.beginning} → " if answers else started.beginning
 
 
 def _word(run: RunState, path: int, index: int, token: int, text: str) -> str:
-    """The word that the token begins, from the texts of the run that have it there."""
+    """The word that starts with the token, completed from a text of the run that has it there."""
     word = text.strip()
     if not word[-1:].isalnum():
         return token_text.visible(word)
@@ -81,7 +81,7 @@ def _word(run: RunState, path: int, index: int, token: int, text: str) -> str:
 
 
 def _rest_of_word(path: Path, index: int) -> tuple[str, bool]:
-    """What follows of the word at this token, and whether it is all of it."""
+    """The rest of the word that starts at this token, and whether the word is complete."""
     rest = ""
     for token in path.tokens[index + 1 :]:
         letters = _LETTERS.match(token.shown)
@@ -92,7 +92,7 @@ def _rest_of_word(path: Path, index: int) -> tuple[str, bool]:
 
 
 def _alternatives(run: RunState, path: int, index: int) -> Iterator[Path]:
-    """The paths that have a token at this place."""
+    """The paths with a token at this place: at a fork all siblings, else only the path."""
     own = run.paths[path]
     siblings = run.paths[own.parent].children if index == 0 and own.parent >= 0 else (path,)
     return (run.paths[each] for each in siblings if len(run.paths[each].tokens) > index)

@@ -15,19 +15,19 @@ KEPT_PASSES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class LoggedPass:
-    """A shared pass."""
+    """A shared forward pass."""
 
     ended_at: float  # when it ended, on the clock of `time.monotonic`
     waiting: int
     record: ScheduledPass
-    owners: Mapping[int, str]  # which tab started each run, by its number
+    owners: Mapping[int, str]  # owner of each run, by run number
 
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """The served runs at one moment."""
+    """What is being served at one moment."""
 
-    passes: tuple[LoggedPass, ...]  # the newest, the oldest of them first
+    passes: tuple[LoggedPass, ...]  # the newest ones, oldest first
     running: int  # in the batch
     waiting: int  # for a slot
     taking_turns: int  # sweeps and measurements that wait or take turns
@@ -35,15 +35,15 @@ class ServingNow:
 
     @property
     def busy(self) -> bool:
-        """Whether any run is served or waits."""
+        """Whether any run is being served or waiting."""
         return bool(self.running or self.waiting)
 
 
 class ServingLog:
-    """The newest passes. One thread writes it."""
+    """The newest passes, written by one thread."""
 
     def __init__(self) -> None:
-        # The oldest first. Replaced, never changed in place: other threads read it at any time.
+        # Oldest first. Replaced, never changed in place: other threads may read it at any time.
         self.passes: tuple[LoggedPass, ...] = ()
         self._recorder, self._next = ScheduleRecorder(), count(1)
         self._numbers: dict[str, int] = {}  # by id

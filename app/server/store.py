@@ -32,13 +32,13 @@ RunStore: TypeAlias = NamedStore[Sequence[Event]]
 
 
 def default_store() -> RunStore | None:
-    """The store that EAB_STORE names, or the user's own; None if saved runs are switched off."""
+    """The store that EAB_STORE names, or the user's default; None if saved runs are off."""
     path = store_path()
     return NamedStore(path, RUNS) if path is not None else None
 
 
 def store_path() -> Path | None:
-    """The file of saved runs; None if nothing is to be saved on this server."""
+    """The file of saved runs; None if this server saves nothing."""
     named = os.environ.get(VARIABLE, "").strip()
     if named.lower() == OFF or not rules.current().save_runs:
         return None

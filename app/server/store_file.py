@@ -1,7 +1,7 @@
-"""A SQLite file that this program made: its transactions.
+"""A SQLite file made by this program, and its transactions.
 
-A file that is damaged, of another program or of another version is refused with an explanation and
-left unchanged.
+A damaged file, or one of another program or version, is refused with an explanation and left
+unchanged.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ Kept = TypeVar("Kept")
 VARIABLE: Final = "EAB_STORE"
 OFF: Final = "off"
 _TIMEOUT: Final = 5.0  # seconds to wait for another session's transaction
-_VERSION: Final = 2  # of its table
+_VERSION: Final = 2  # of the table
 _TABLE: Final = (
     "CREATE TABLE {many} (id TEXT PRIMARY KEY, name TEXT NOT NULL, saved_at TEXT NOT NULL, "
     "size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL)"
@@ -28,21 +28,21 @@ _DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Kept]):
-    """What a store keeps."""
+    """A kind of things that a store keeps."""
 
-    one: str  # what messages call it, such as "run"
-    many: str  # also the name of the table
-    application_id: int  # marks the file as one of this program, with things of this kind
-    most: int  # things in a store
-    most_bytes: int  # of all of them together
-    largest: int  # bytes of one of them
+    one: str  # its name in messages, such as "run"
+    many: str  # the plural; also the name of the table
+    application_id: int  # marks a file of this program with things of this kind
+    most: int  # most things in a store
+    most_bytes: int  # most bytes of all things together
+    largest: int  # most bytes of one thing
     smaller: str  # how to get a smaller one, as a sentence
     dumps: Callable[[Kept], bytes]
-    loads: Callable[[bytes, str], Kept]  # the second argument names it in messages
+    loads: Callable[[bytes, str], Kept]  # the second argument is its name in messages
 
     @property
     def elsewhere(self) -> str:
-        """What to do where the file cannot be used."""
+        """What to do if the file cannot be used."""
         return (
             f"Set {VARIABLE} to another file, or to {OFF}; {self.many} can also be downloaded as "
             "files"
@@ -50,8 +50,8 @@ class Kind(Generic[Kept]):
 
 
 class StoreFile:
-    """The file of a store. Each transaction is closed before the next one, so several sessions, and
-    several servers, may use one file.
+    """The file of a store. Each transaction is closed before the next one, so several sessions and
+    several servers can share a file.
 
     All methods raise StoreError if the file cannot be read or written. The file need not exist.
     """
@@ -61,7 +61,7 @@ class StoreFile:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever saved. A first save that failed may leave an empty file."""
+        """Whether nothing has ever been saved. A failed first save may leave an empty file."""
         with self._explained("read"):
             return not self._path.exists() or self._path.stat().st_size == 0
 
@@ -90,7 +90,7 @@ class StoreFile:
                 db.commit()
 
     def _create(self, db: sqlite3.Connection) -> None:
-        """Make a store of an empty file; check any other."""
+        """Turn an empty file into a store; check any other file."""
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables or any(_owner_and_version(db)):
             self._check(db)
@@ -100,7 +100,7 @@ class StoreFile:
         db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Check that this program made the file, and in this version."""
+        """Check that this program made the file, in this version."""
         many = self._kind.many
         owner, version = _owner_and_version(db)
         if owner != self._kind.application_id:
@@ -132,12 +132,12 @@ class StoreFile:
 
 
 def _owner_and_version(db: sqlite3.Connection) -> tuple[int, int]:
-    """Which program made the file, and the version of its tables; both 0 in an empty file."""
+    """The program that made the file, and the version of its tables; both 0 in an empty file."""
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     return owner, version
 
 
 def _readable(text: bytes) -> str:
-    """Texts of damaged rows can be read, too."""
+    """Decode text, so that even damaged rows can be read."""
     return text.decode("utf-8", "replace")

@@ -11,24 +11,24 @@ from eab.events import Event
 from eab.formatting import apart, counted
 from eab.run import RunState, fold
 
-EARLY: Final = 1 / 3  # of the steps
-ROOM: Final = 0.4  # the share of the allowed branches that may be expected by then
-_MOST_GROWTH: Final = 50.0  # a power of e beyond any path limit
+EARLY: Final = 1 / 3  # share of the steps
+ROOM: Final = 0.4  # share of the allowed branches that may be expected by then
+_MOST_GROWTH: Final = 50.0  # its exponential is beyond any path limit
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A button of the page."""
+    """A suggested change, offered as a button."""
 
     why: str  # a sentence
     label: str
-    widgets: dict[str, Any]  # keys of widgets, without `set_`
-    # a threshold (nats) whose tree is known without the model; None for a new run
+    widgets: dict[str, Any]  # values by widget key, without `set_`
+    # a threshold (nats) whose tree is known without the model; None if a new run is needed
     what_if: float | None = None
 
 
 def suggestions(events: Sequence[Event]) -> list[Suggestion]:
-    """At most two suggestions for a run that has ended; none if nothing needs to be changed."""
+    """At most two suggestions for an ended run; none if nothing needs to change."""
     run = fold(events)
     if run.ended is None:
         return []
@@ -53,7 +53,7 @@ def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
 
 
 def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
-    """Lower the threshold (nats) to the highest entropy of this run, rounded down."""
+    """Suggest the highest entropy of this run, rounded down, as the threshold (nats)."""
     highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
     value = _rounded_down(highest)
     if not 0 < value < threshold:
@@ -69,7 +69,7 @@ def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
 
 
 def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Suggestion]:
-    """Raise the threshold to the lowest one at which the path limit hardly acts early."""
+    """Suggest the lowest higher threshold at which the path limit hardly acts early."""
     most = run.started.config.max_paths
     early = math.ceil(EARLY * len(run.steps))
     higher = sorted(
@@ -97,12 +97,12 @@ def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Sug
 
 
 def expected_paths(run: RunState, threshold: float, steps: int) -> float:
-    """How many paths the run would have after these steps at another threshold (nats), without a
+    """The expected number of paths after this many steps at another threshold (nats), without a
     path limit.
 
-    Where a share p of the tokens reaches the threshold, and each fork has k branches, the number of
-    paths grows by 1 + p (k - 1) at each step. A token counts by the weight of its path, since light
-    paths are many and few of them would have been there.
+    If a share p of the tokens reaches the threshold and each fork has k branches, each step
+    multiplies the number of paths by 1 + p (k - 1). A token counts by the weight of its path,
+    because there are many light paths, few of which would exist at another threshold.
     """
     tokens = [(path.weight, token.entropy) for path in run.paths for token in path.tokens]
     total = sum(weight for weight, _ in tokens)
@@ -112,18 +112,18 @@ def expected_paths(run: RunState, threshold: float, steps: int) -> float:
 
 
 def texts_at(events: Sequence[Event], threshold: float) -> tuple[int, bool] | None:
-    """How many texts the run has at another threshold (nats), as far as it tells without the model,
-    and whether that is exact; None if nothing can be said.
+    """How many texts the run has at another threshold (nats), as far as known without the model,
+    and whether the number is exact. None if nothing is known.
     """
-    from eab.what_if.resimulate import resimulate  # it needs torch
+    from eab.what_if.resimulate import resimulate  # imports torch
 
     try:
         run = fold(resimulate(events, threshold).events)
-    except EabError:  # the policy does not look at the threshold, or the model is needed for it
+    except EabError:  # the policy ignores the threshold, or the model is needed
         return None
     return len(run.leaves()), run.started.what_if == "exact"
 
 
 def _rounded_down(nats: float) -> float:
-    """To the step of the slider."""
+    """Round down to a step of the slider."""
     return math.floor(nats * 100) / 100

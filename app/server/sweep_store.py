@@ -1,4 +1,4 @@
-"""Saved sweeps: a file next to that of the saved runs, under the same rules."""
+"""Saved sweeps, in a file next to the saved runs, under the same rules."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ SWEEPS: Final[Kind[TuningReport]] = Kind(
 
 
 def default_sweep_store() -> NamedStore[TuningReport] | None:
-    """The store of sweeps; None where runs are not saved either."""
+    """The store of sweeps; None if runs are not saved either."""
     runs = store_path()
     if runs is None:
         return None

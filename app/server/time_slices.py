@@ -1,6 +1,5 @@
-"""Time slices for sweeps and measurements. They time themselves, so that nothing else may share
-their forward passes. The worker guards it: `serve` may run while nobody holds its lock,
-everything else may not.
+"""Time slices for sweeps and measurements. These measure their own time, so nothing else may share
+their forward passes. `serve` may run without the worker's lock; everything else needs it.
 """
 
 from collections.abc import Iterator
@@ -10,37 +9,37 @@ from app.server.live_run import LiveTask, explain
 from app.server.queue import QueuePosition, position_in
 from eab.engine.fair_queue import FairQueue
 
-MAX_TAKING_TURNS: Final = 8  # the others wait
+MAX_TAKING_TURNS: Final = 8  # more tasks wait
 
 
 class TimeSlices:
-    """Tasks that take turns, one turn up to the next Pause."""
+    """Tasks that take turns; a turn lasts until the next Pause."""
 
     def __init__(self) -> None:
         self._queue: FairQueue[LiveTask[Any]] = FairQueue()
         self._running: list[LiveTask[Any]] = []
-        self._events: dict[str, Iterator[Any]] = {}  # by id, of the queued and the running ones
+        self._events: dict[str, Iterator[Any]] = {}  # by id of the queued or running task
 
     @property
     def active(self) -> int:
-        """How many tasks wait or take turns."""
+        """The number of tasks that wait or take turns."""
         return len(self._running) + len(self._queue.entries)
 
     def add(self, task: LiveTask[Any], events: Iterator[Any]) -> None:
-        """Queue a task, unless it was stopped meanwhile."""
+        """Queue a task, unless it has been stopped in the meantime."""
         if task.advance_to("waiting"):
             self._queue.add(task)
             self._events[task.id] = events
 
     def position(self, task: LiveTask[Any]) -> QueuePosition | None:
-        """The position of a task in the queue; None if it does not wait."""
+        """The position of a task in the queue; None if it is not waiting."""
         waiting = self._queue.entries
         if task not in waiting:
             return None
         return position_in(waiting, task, self._running, MAX_TAKING_TURNS)
 
     def tidy(self) -> None:
-        """Forget what has ended, and start waiting tasks in its place."""
+        """Drop ended tasks, and start waiting ones in their place."""
         self._running = [task for task in self._running if task.active]
         for task in self._queue.entries:
             if task.should_stop:
@@ -55,7 +54,7 @@ class TimeSlices:
         self._events = {key: events for key, events in self._events.items() if key in known}
 
     def serve(self) -> None:
-        """One turn of each task; an exception ends only that task."""
+        """Give each task one turn; an exception ends only that task."""
         for task in list(self._running):
             try:
                 if not task.run_turn(self._events[task.id]) and task.active:

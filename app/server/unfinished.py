@@ -1,8 +1,8 @@
-"""What is being made, in files beside the store of its kind: a killed server loses a second of it.
+"""Active tasks in files next to their store, so that a killed server loses one second of work.
 
-A file goes when what it is of has ended, which is in the memory of the server then. What is there
-when a server starts was left by one that was killed or ended: it is saved. The file of a server
-that lives is locked, so several may use one folder; a process number would be used again.
+A task's file is deleted when the task ends, because the server then has the result in memory. Files
+found when a server starts were left by one that was killed or ended; they are saved. A live server
+locks its files, so several can share a folder; process ids would be reused.
 """
 
 import atexit
@@ -23,37 +23,37 @@ from app.server.store_file import Kept
 from eab.errors import EabError
 
 _LOGGER: Final = logging.getLogger("eab")
-EVERY: Final = 1.0  # seconds from one writing to the next
+EVERY: Final = 1.0  # seconds between writes
 
 
 class Growing(Protocol):
-    """A locked file of one thing that is being made."""
+    """The locked file of one active task."""
 
     @property
     def problem(self) -> Exception | None:
-        """Why nothing more is written; None if all is well."""
+        """Why writing has stopped; None if it has not."""
 
     def write(self, live: LiveTask[Any]) -> None:
-        """Write what is new."""
+        """Write what is new in the task."""
 
     def abandon(self) -> None:
-        """Close the file as it is on the disk."""
+        """Close the file, and leave it as it is on the disk."""
 
 
 @dataclass(frozen=True)
 class UnfinishedKind(Generic[Kept]):
-    """How one kind of thing is written while it is made, and read again."""
+    """How one kind of task is written while it is active, and how it is read again."""
 
     job_kind: str
-    suffix: str  # of its files
-    has_begun: Callable[[LiveTask[Any]], bool]  # whether there is something to keep
+    suffix: str  # of the file names
+    has_begun: Callable[[LiveTask[Any]], bool]  # whether there is anything to keep yet
     new_file: Callable[[Path], Growing]
-    # name and content of what was left, in the bytes of a file; None if that is nothing
+    # name and content of the result, from the bytes of a file; None if there is nothing to keep
     read: Callable[[bytes], tuple[str, Kept] | None]
 
 
 class Unfinished(Generic[Kept]):
-    """The files of what is being made, and of what others have left."""
+    """The files of active tasks, and those that other servers have left."""
 
     def __init__(self, store: NamedStore[Kept], kind: UnfinishedKind[Kept]) -> None:
         self._store, self._kind = store, kind
@@ -61,7 +61,7 @@ class Unfinished(Generic[Kept]):
         self._growing: dict[str, _File] = {}
 
     def write(self, tasks: Iterable[LiveTask[Any]]) -> None:
-        """Write what is new of the active tasks of this kind; drop the files of the others."""
+        """Write what is new in the active tasks of this kind; drop the files of ended ones."""
         active = {task.id: task for task in tasks if self._is_active(task)}
         for task_id in [*self._growing.keys() - active.keys()]:
             self._growing.pop(task_id).drop()
@@ -74,13 +74,13 @@ class Unfinished(Generic[Kept]):
         return task.active and task.job.kind == self._kind.job_kind and self._kind.has_begun(task)
 
     def _new_file(self) -> "_File":
-        with suppress(OSError):  # the file will say so, once
+        with suppress(OSError):  # the file reports it, once
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{secrets.token_hex(8)}{self._kind.suffix}"
         return _File(path, self._kind.new_file(path), self._kind.job_kind)
 
     def recover(self) -> list[str]:
-        """Save what others have left; returns the names. What cannot be saved now stays."""
+        """Save what other servers left; return the names. What cannot be saved now stays."""
         files = sorted(self._folder.glob(f"*{self._kind.suffix}"))
         return [name for file in files if (name := self._recovered(file))]
 
@@ -90,10 +90,10 @@ class Unfinished(Generic[Kept]):
                 lock(opened)
                 found = self._kind.read(opened.read())
                 name = self._store.save(*found).name if found is not None else ""
-                with suppress(OSError):  # where open files cannot be deleted
+                with suppress(OSError):  # some systems cannot delete an open file
                     file.unlink()
             file.unlink(missing_ok=True)
-        except OSError:  # the server that writes it lives, or the folder cannot be changed
+        except OSError:  # a live server writes it, or the folder cannot be changed
             return ""
         except EabError as error:
             _LOGGER.warning(
@@ -123,7 +123,7 @@ class _File:
             )
 
     def drop(self) -> None:
-        """Delete the file, while it is still locked if that is possible."""
+        """Delete the file, if possible while it is still locked."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         self.growing.abandon()
@@ -132,7 +132,7 @@ class _File:
 
 
 class Keeper:
-    """A thread that saves what others have left, and then writes what a server makes."""
+    """A thread that first saves what other servers left, then writes this server's tasks."""
 
     def __init__(
         self, tasks: Callable[[], Iterable[LiveTask[Any]]], kinds: Sequence[Unfinished[Any]]
@@ -141,7 +141,7 @@ class Keeper:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="eab-keeper", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # before the worker stops its runs: they are left, too
+        atexit.register(self.close)  # before the worker stops its runs, so that they are left, too
 
     def _work(self) -> None:
         for kind in self._kinds:
@@ -156,7 +156,7 @@ class Keeper:
     def _do(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except Exception as error:  # the tasks go on, and so does the thread
+        except Exception as error:  # neither the tasks nor this thread may stop
             _LOGGER.warning("unfinished work is not kept: %s", type(error).__name__)
 
     def close(self) -> None:

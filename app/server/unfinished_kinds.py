@@ -1,4 +1,4 @@
-"""The kinds of what is kept while it is made: runs and sweeps."""
+"""The kinds of tasks that are kept while they are active: runs and sweeps."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from eab.labs.tuning.report import TuningReport
 from eab.record.growing_file import GrowingFile
 from eab.run import fold_prefix
 
-_FASTEST: Final = 1  # of the levels of gzip: the files are short-lived
+_FASTEST: Final = 1  # gzip level; the files are short-lived
 
 
 def of_this_server() -> list[Unfinished[Any]]:
-    """Those that this server keeps; none where nothing is saved."""
+    """The kinds that this server keeps; empty if saving is off."""
     runs, sweeps = default_store(), default_sweep_store()
     if runs is None or sweeps is None:
         return []
@@ -64,7 +64,7 @@ def _run(data: bytes) -> tuple[str, Sequence[Event]] | None:
 
 
 class _GrowingSweep:
-    """A line for each cell."""
+    """A file with a line for each cell."""
 
     def __init__(self, path: Path) -> None:
         self.problem: Exception | None = None
@@ -89,7 +89,7 @@ class _GrowingSweep:
 
     def abandon(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what a full disk did not take
+            with suppress(OSError):  # the disk may be full
                 self._file.close()
 
 

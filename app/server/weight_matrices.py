@@ -1,7 +1,7 @@
 """One weight matrix of a model, for a page that shows it.
 
-Those of the embedded model are read from its file: a first visit should not wait for torch. Those
-of other models are taken from the loaded model.
+Matrices of the embedded model are read from its file, so that a first visit does not wait for
+torch. Those of other models come from the loaded model.
 """
 
 import re
@@ -17,16 +17,16 @@ from eab.assets import ASSETS
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
-MAX_WEIGHTS = 2**20  # of one matrix; of a larger one, evenly spaced rows are taken
+MAX_WEIGHTS = 2**20  # of one matrix; of a larger one, only evenly spaced rows are used
 EMBEDDED_FILE: Final = ASSETS / "model" / "model.safetensors"
-# The matrices of a layer in the order in which a token meets them.
+# The matrices of a layer, in the order in which a token passes through them.
 _IN_A_LAYER: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Load = Callable[[str], "LanguageModel"]
 
 
 def names(model_name: str, load: Load) -> list[str]:
-    """The names of its weight matrices, in the order in which a token meets them; ModelError if
-    it cannot be loaded.
+    """The names of a model's weight matrices, in the order in which a token passes through them.
+    Raises ModelError if the model cannot be loaded.
     """
     if model_name == EMBEDDED:
         return _embedded_names()
@@ -34,7 +34,7 @@ def names(model_name: str, load: Load) -> list[str]:
 
 
 def matrix(model_name: str, name: str, load: Load) -> tuple[NDArray[np.float32], tuple[int, int]]:
-    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole."""
+    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole matrix."""
     weight = _embedded(name) if model_name == EMBEDDED else _loaded(load(model_name), name)
     rows, columns = weight.shape
     every = -(-rows * columns // MAX_WEIGHTS)
@@ -50,7 +50,7 @@ def _embedded_names() -> list[str]:
 
 
 def _place(name: str) -> tuple[int, int]:
-    """Where a token meets this matrix: the embeddings come before the layers."""
+    """Sort key for the order of computation: the embeddings come before the layers."""
     layer, kind = re.search(r"layers\.(\d+)\.", name), name.split(".")[-1]
     return (int(layer[1]), _IN_A_LAYER.index(kind)) if layer else (-1, 0)
 

@@ -1,8 +1,8 @@
-"""The worker thread that makes the runs which the pages watch.
+"""The worker thread that executes the runs that the pages watch.
 
-Runs of one model share their forward passes, so that all trees grow at the same time. Comparisons,
-sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
-that run; after one that would end the thread, all runs end and the thread goes on with new ones.
+Runs of one model share forward passes, so all trees grow simultaneously. Comparisons, sweeps and
+measurements take turns with them. Runs over the limit wait. An error in a run ends only that run.
+After an error that would end the thread, all runs end and the thread continues with new ones.
 Models load in their own threads. A run that nobody watches is stopped.
 """
 
@@ -28,12 +28,12 @@ from eab.engine.request import Request
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
-REST: Final = 2.0  # seconds without work, before the runs that have ended are packed
-MOST_UNPACKED: Final = 8  # of those, while there is always work
+REST: Final = 2.0  # seconds without work before ended runs are packed
+MOST_UNPACKED: Final = 8  # ended runs that stay unpacked while there is always work
 
 
 class Worker:
-    """Makes the runs of all sessions, within the rules; start one per process."""
+    """Executes the runs of all sessions, within the rules; start one per process."""
 
     def __init__(
         self, models: ModelCache, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE
@@ -41,7 +41,7 @@ class Worker:
         self._models = models
         self._admission = Admission(rules)
         self._registry = RunRegistry()
-        self._wake = threading.Condition()  # held to read or change what follows
+        self._wake = threading.Condition()  # hold it to read or change the fields below
         self._runs, self._slices = BatchedRuns(max_running, rules), TimeSlices()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
@@ -50,8 +50,8 @@ class Worker:
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, job: Job[State], owner: str = "", scope: str = "") -> LiveTask[State]:
-        """Start a job; LimitError if the rules forbid it. The queue is fair between owners; runs of
-        one scope begin with what earlier ones have computed.
+        """Start a job. Raises LimitError if the rules forbid it. The queue is fair between owners.
+        Runs in the same scope share computed prompts.
         """
         live = LiveTask(job.with_limits(self._admission.limited), owner, scope)
         self._admission.admit(live)
@@ -61,12 +61,12 @@ class Worker:
         )
         try:
             loading.start()
-        except RuntimeError as error:  # this process may have no more threads
+        except RuntimeError as error:  # the process cannot start more threads
             live.fail(f"this server cannot start another run now ({error}). Try again in a minute")
         return live
 
     def model(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary; LimitError if visitors may not choose it."""
+        """The model of this name, loaded if necessary. Raises LimitError if it is not allowed."""
         self._admission.check_model(name)
         return self._models.get(name)
 
@@ -75,45 +75,45 @@ class Worker:
         return self._registry.find(run_id, kind)
 
     def position(self, run: LiveTask[Any]) -> QueuePosition | None:
-        """The position of a run in the queue; None if it does not wait."""
+        """The position of a run in the queue; None if it is not waiting."""
         with self._wake:
             return self._runs.position(run) or self._slices.position(run)
 
     @property
     def active(self) -> int:
-        """How many runs, sweeps and measurements wait or are being made."""
+        """The number of runs, sweeps and measurements that wait or are running."""
         with self._wake:
             return self._runs.active + self._slices.active
 
     @property
     def waiting(self) -> int:
-        """How many runs wait for a slot."""
+        """The number of runs that wait for a slot."""
         return self.serving_now().waiting
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of KV memory of the active runs, as measured in their last step."""
+        """KV memory of the active runs in bytes, as measured in their last step."""
         return sum(run.kv_bytes for run in self._registry.runs if run.active)
 
     @property
     def kv_limit_bytes(self) -> int:
-        """Bytes of KV memory that all runs may hold."""
+        """KV memory in bytes that all runs together may hold."""
         return kv_total_bytes(self._runs.rules.kv_total_mib)
 
     def serving_now(self) -> ServingNow:
-        """Who is served right now."""
+        """The newest shared passes, and how many runs are served or waiting now."""
         with self._wake:
             return self._runs.serving_now(self._slices.active)
 
     def prefixes_now(self, owner: str) -> list[PrefixesNow]:
-        """What the prefix caches hold right now; only texts of this owner's runs are named."""
+        """What the prefix caches hold right now; only texts of this owner's runs are readable."""
         own = [text for live in self._registry.runs if live.owner == owner for text in live.texts()]
         with self._wake:
             return self._runs.prefixes_now(own)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:
-        """What was started and is still known, the oldest first."""
+        """All started tasks that are still remembered, oldest first."""
         return self._registry.runs
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Worker:
         self._thread.join(timeout=10)
 
     def _prepare(self, live: LiveTask[Any]) -> None:
-        """Load the model and check the prompts, so that a wrong one is reported before the wait."""
+        """Load the model and check the prompts, so that errors are reported before the wait."""
         try:
             model, job = self._models.get(live.model_name), live.job
             from eab.engine.build import check_request, encode
@@ -151,7 +151,7 @@ class Worker:
         while not self._closed:
             try:
                 self._serve()
-            except BaseException as error:  # nobody else would tell those who wait
+            except BaseException as error:  # otherwise waiting users would never hear of it
                 self._restart_after(error)
 
     def _restart_after(self, error: BaseException) -> None:
