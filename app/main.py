@@ -1,13 +1,13 @@
-"""The explorer: `streamlit run app/main.py`. Page settings and navigation, nothing else."""
+"""The explorer (`streamlit run app/main.py`): page settings and navigation, nothing else."""
 
 import sys
 from pathlib import Path
 
 import streamlit as st
 
-# The folder of `app/`: it is the checkout, or a folder inside the installed package. Streamlit adds
-# only the folder of this file to the path. It comes first, so that another project's `app` is not
-# taken for ours.
+# The folder that contains `app/`: the checkout, or a folder inside the installed package. Streamlit
+# adds only the folder of this file to the path. HOME goes first, so that another project's `app` is
+# not imported instead.
 HOME = str(Path(__file__).resolve().parent.parent)
 if HOME not in sys.path:
     sys.path.insert(0, HOME)
@@ -25,9 +25,9 @@ keys move the cursor. **Help** above the tree explains the views and lists all k
 STATIC = Path(__file__).parent / "widgets" / "static"
 STYLES = ("page.css", "single_pages.css")
 
-# Without an icon here, Streamlit fetches the one of the page for the browser's tab from elsewhere.
-# That of the project comes last: Streamlit imports numpy for it, and the board should not wait.
-# The toolbar is minimal: with a menu item of ours, its menu offers the theme, too.
+# Without an icon here, Streamlit shows the page's icon in the browser tab and fetches it from
+# another server. The project's icon is set last, because Streamlit imports numpy for it, which
+# would delay the board. In the minimal toolbar, our menu item makes the menu offer the theme, too.
 st.set_page_config(
     page_title="EAB Explorer",
     page_icon="🌳",
@@ -35,8 +35,8 @@ st.set_page_config(
     initial_sidebar_state=260,
     menu_items={"About": ABOUT},
 )
-# The style is sent as a component: the browser then already fetches Streamlit's script for
-# components, which the board needs too, while this process imports the page.
+# The style is sent as a component, so that the browser fetches Streamlit's script for components,
+# which the board needs too, while this process still imports the page.
 st.components.v2.component(
     "eab_page",
     css="".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES),

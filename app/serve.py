@@ -1,7 +1,7 @@
-"""The explorer as a server: `python -m app.serve`, which `eab app` starts.
+"""The explorer as a server: `python -m app.serve`, started by `eab app`.
 
-The rules of the server are checked first. Then Streamlit serves app/main.py, with headers, /healthz
-and /metrics around it.
+The server's rules are checked first. Then Streamlit serves app/main.py, with headers, /healthz and
+/metrics around it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from eab.errors import EabError
 from eab.formatting import quoted
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-_WEBSOCKETS: Final = "streamlit.web.server.starlette.starlette_websocket"  # a logger of Streamlit
+_WEBSOCKETS: Final = "streamlit.web.server.starlette.starlette_websocket"  # a Streamlit logger
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def _check_address(address: str) -> None:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Log what strangers send as one line: it is not a message of a page and needs no traceback."""
+    """Log bad WebSocket messages without a traceback: no page sends them, only strangers do."""
     if record.levelno <= logging.WARNING:
         record.exc_info = None
     return True
@@ -101,12 +101,12 @@ def _streamlit_options(asked: argparse.Namespace, allowed: rules.Rules) -> dict[
         "server.address": asked.address,
         "server.baseUrlPath": asked.base_path,
         "server.maxUploadSize": allowed.upload_mib,
-        # No page needs it, and it parses pages: in Python 3.11 that may fail while another thread
-        # parses something (github.com/python/cpython/issues/106905).
+        # No page needs magic, and it parses the pages, which in Python 3.11 may fail while another
+        # thread parses something (github.com/python/cpython/issues/106905).
         "runner.magicEnabled": False,
     }
     if allowed.public:
-        # No browser is opened there, and no traceback is shown.
+        # Open no browser, and show no tracebacks.
         options |= {"server.headless": True, "client.showErrorDetails": "none"}
     return options
 
