@@ -1,7 +1,7 @@
-"""The class that this browser tab leads or follows, and what goes from one to the other.
+"""The class that this browser tab leads or follows, and what passes between the two.
 
-What the lecturer shows is collected after each drawing (`View`); a follower's tab is led to it by
-the state that its pages draw from anyway: the run of the tab, the what-if of a board, the lesson.
+Each drawing collects what the lecturer shows (`View`). A follower's tab is led there through the
+state that its pages draw from anyway: the tab's run, a board's what-if, the lesson.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,18 +24,18 @@ from app.state.tab import OpenRun
 from app.state.what_if import WhatIfSettings
 from eab.errors import EabError
 
-CODE, KEY = "class", "lecture"  # parameters of the links of students and of the lecturer
+CODE, KEY = "class", "lecture"  # URL parameters in the links of students and of the lecturer
 LEARN: Final = "learn"
 _MEMBERSHIP, _LOOK = "class_membership", "class_look"
 _ENTERED: Final = "class_entered"
-_TRIES: Final = 3  # drawings in which a tab may get to what the lecturer shows
+_TRIES: Final = 3  # drawings that a tab may need to reach what the lecturer shows
 
 Role = Literal["lecturer", "student"]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where the lecturer's board is."""
+    """The position of the lecturer's board."""
 
     run: str
     cursor: int | None  # None: it stays at the newest step
@@ -46,32 +46,32 @@ class Look:
 class View:
     """What the lecturer shows."""
 
-    page: str  # as in its address
+    page: str  # as in its URL
     key: str  # of the run on Explore
     asked: WhatIfSettings | None  # the what-if on Explore
     lesson: tuple[str, int] | None  # id and stage, on Learn
     data: LessonData | None
     lesson_asked: WhatIfSettings | None  # the what-if on the board of the lesson
-    run: OpenRun = field(compare=False)  # `key` stands for it where views are compared
+    run: OpenRun = field(compare=False)  # views are compared by `key` instead
     look: Look | None = None
 
     @property
     def place(self) -> tuple[str, str, tuple[str, int] | None]:
-        """What a student leaves by going elsewhere."""
+        """The place in the app; a student who leaves it stops following."""
         return self.page, self.key, self.lesson
 
 
 @dataclass
 class Membership:
-    """This tab in a class."""
+    """This tab's membership of a class."""
 
     room: Classroom
     role: Role
-    following: bool = True  # a student's tab goes where the lecturer goes
-    rounds: int = 1  # how often it began to follow
-    view: View | None = None  # what the tab was led to last, without the look
-    tries: int = 0  # drawings since then in which it is not there yet
-    back_at: Look | None = None  # where the board of a lecturer who came back by the link begins
+    following: bool = True  # the tab is led to what the lecturer shows, or last showed
+    rounds: int = 1  # how often it has started to follow
+    view: View | None = None  # where the tab was led last, without the look
+    tries: int = 0  # drawings since then in which the tab was not there yet
+    back_at: Look | None = None  # where the board of a lecturer who returned by the link starts
 
     def lead(self, look: Look) -> dict[str, Any]:
         """JSON values; see Lead in eab/board/static/types.d.ts."""
@@ -104,7 +104,7 @@ def membership() -> Membership | None:
 
 
 def start() -> None:
-    """Open a class and lead it from this tab. Raises ClassError if there are too many already."""
+    """Start a class and lead it from this tab. Raises ClassError if there are too many already."""
     _enter(Membership(classes().start(owner()), "lecturer", following=False))
 
 
@@ -126,25 +126,25 @@ def leave() -> None:
 
 
 def stop_following(member: Membership) -> None:
-    """Explore alone: what is on the screen stays, and goes its own way."""
+    """Stop following the lecturer; what is on the screen stays."""
     member.following = False
     member.room.leave(push.session_id())
 
 
 def follow_again(member: Membership) -> None:
-    """Go where the lecturer is."""
+    """Follow the lecturer again."""
     member.following, member.view = True, None
     member.rounds += 1
 
 
 def note_in_link(member: Membership) -> None:
-    """Write into the address by what a reload finds the class."""
+    """Write into the URL what a reload needs to find the class."""
     lecturer = member.role == "lecturer"
     note_in_url({KEY: member.room.key} if lecturer else {CODE: member.room.code})
 
 
 def attend(member: Membership) -> ClassState:
-    """The class now; ClassError if it is over or full. Its changes draw this fragment again."""
+    """The class now; its changes redraw this fragment. Raises ClassError if it is over or full."""
     session, wake = push.session_id(), push.of_this_fragment()
     if member.role == "lecturer":
         return member.room.lead(member.room.key, session, wake)
@@ -152,10 +152,10 @@ def attend(member: Membership) -> ClassState:
 
 
 def look(member: Membership, reported: dict[str, Any]) -> None:
-    """Where the lecturer's board is now, as the browser reports it."""
+    """Show the class where the lecturer's board is, as the browser reports it."""
     seen = _look_of(reported)
     shown = cast(View | None, member.room.state.shown)
-    if seen is None or seen == st.session_state.get(_LOOK):  # the last report stays
+    if seen is None or seen == st.session_state.get(_LOOK):  # the last report repeats
         return
     if member.role == "lecturer" and shown is not None:
         st.session_state[_LOOK] = seen
@@ -163,7 +163,7 @@ def look(member: Membership, reported: dict[str, Any]) -> None:
 
 
 def publish(page: str) -> None:
-    """Show the class what is on the lecturer's screen; nothing in any other tab."""
+    """Show the class what is on the lecturer's screen; do nothing in any other tab."""
     member = membership()
     if member is not None and member.role == "lecturer" and not member.following:
         view = _view(page)
@@ -172,8 +172,8 @@ def publish(page: str) -> None:
 
 
 def note_guess(member: Membership, asked: AskedQuestion) -> bool:
-    """Once the question of a lesson is revealed, take a student's answer as the guess there;
-    returns whether the page has to be drawn. Who did not answer can still guess.
+    """Once a lesson's question is revealed, note a student's answer, or the right one for the
+    lecturer, as the guess; return whether to redraw. Students without an answer can still guess.
     """
     of, right = asked.question.lesson, asked.question.right
     alone = member.role == "student" and not member.following
@@ -191,7 +191,7 @@ def note_guess(member: Membership, asked: AskedQuestion) -> bool:
 
 
 def follow_lecturer(member: Membership, view: View | None, page: str) -> str | None:
-    """Lead this tab to what the lecturer shows; returns the page to draw for that, or None."""
+    """Lead this tab to what the lecturer shows; return the page to draw for that, or None."""
     if view is None:
         member.following = member.role == "student"
     if view is None or not member.following:
@@ -200,13 +200,13 @@ def follow_lecturer(member: Membership, view: View | None, page: str) -> str | N
     goal = replace(view, look=None)
     if member.view != goal:
         member.view, member.tries = goal, 0
-    elif member.tries >= _TRIES:  # it was there
+    elif member.tries >= _TRIES:  # the tab has arrived before
         if here.place != goal.place:
             stop_following(member)
         return None
     if here == goal or member.tries == _TRIES - 1:
         member.tries = _TRIES
-        if member.role == "lecturer":  # it is back where it was, and leads again
+        if member.role == "lecturer":  # back where it was, the tab leads again
             member.following, member.back_at = False, view.look
         return None
     member.tries += 1
@@ -238,14 +238,14 @@ def _view(page: str) -> View:
 
 
 def _own_look(view: View) -> Look | None:
-    """Where the board of this tab was last; nothing of a run that it no longer shows."""
+    """The last position of this tab's board; None if the board's run is no longer shown."""
     seen = cast(Look | None, st.session_state.get(_LOOK))
     on_board = seen is not None and (view.lesson is not None or seen.run.endswith(view.key))
     return seen if on_board else None
 
 
 def _look_of(reported: dict[str, Any]) -> Look | None:
-    """The look in a message of the browser; None if it is none."""
+    """The look in a message from the browser; None if there is none."""
     run, cursor, token = (reported.get(name) for name in ("run", "cursor", "token"))
     if not isinstance(run, str) or len(run) > 500 or not isinstance(cursor, int | None):
         return None

@@ -25,7 +25,7 @@ EXPLORE: Final = "explore"
 INDEPENDENT: Final = "independent"
 FILE: Final = "file"
 PINNED: Final = "pinned"  # the first pinned run for A, the second for B
-CELL: Final = "cell"  # a cell of a sweep, made again on each side
+CELL: Final = "cell"  # a cell of a sweep, run again for each side
 _FILES: Final = "diff_files"
 _SIDES: Final = ("a", "b")
 _PINNED_TITLES: Final = {"a": "The first pinned run", "b": "The second pinned run"}
@@ -40,7 +40,7 @@ SAMPLES: Final = Slot(
 )
 
 
-# The recorded run is never shown: a side has a cell once Tune has started one.
+# A recorded run is never shown: a side has a cell only once Tune has started one.
 CELLS: Final = {
     side: Slot(f"cell_{side}", RunFold, RunFold, drawable=has_ended_with_texts) for side in _SIDES
 }
@@ -50,13 +50,13 @@ CELLS: Final = {
 class Side:
     """One side of the comparison."""
 
-    key: str  # names the run for the board
+    key: str  # identifies the run for the board
     title: str
     run: RunState  # no longer changes
 
 
 def sources(with_independent: bool) -> list[Source]:
-    """What can be chosen for a side."""
+    """The sources that can be chosen for a side."""
     sampled: list[Source] = [INDEPENDENT] if with_independent else []
     pinned: list[Source] = [PINNED] if len(history.pinned()) == history.MAX_PINNED else []
     cells: list[Source] = [CELL] if cell_runs() else []
@@ -64,13 +64,13 @@ def sources(with_independent: bool) -> list[Source]:
 
 
 def cell_runs() -> list[LiveRun]:
-    """The runs of the two cells that were chosen on Tune; empty if none were, or they are gone."""
+    """The runs of the two cells chosen on Tune; empty if none were chosen, or they are gone."""
     lives = [CELLS[side].current().live for side in _SIDES]
     return [live for live in lives if live is not None]
 
 
 def compare_cells(cells: Sequence[tuple[str, BranchingConfig]], model_name: str) -> None:
-    """Make the runs of two cells again, and choose them as A and B."""
+    """Run two cells again, and choose them as A and B."""
     for side, (prompt, config) in zip(_SIDES, cells, strict=True):
         CELLS[side].start(run_job(prompt, config, model_name))
         st.session_state[f"diff_{side}"] = CELL
@@ -83,7 +83,7 @@ def choose_pinned() -> None:
 
 
 def title_of(source: Source, side: str) -> str:
-    """The name of a source in the list of a side."""
+    """The title of a source in a side's list."""
     if isinstance(source, bundled_runs.Recording):
         return f"Example: {source.title}"
     return {
@@ -96,7 +96,7 @@ def title_of(source: Source, side: str) -> str:
 
 
 def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
-    """The run of a source, if it has ended; independent samples need the other side's prompt."""
+    """The run of a source, if it has ended; independent samples must have the prompt of `like`."""
     if isinstance(source, bundled_runs.Recording):
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
     if source == PINNED:
@@ -144,7 +144,7 @@ def _explored() -> Side | None:
 
 
 def source_in_url(side: str, default: Source) -> Source:
-    """The source that the URL names for a side, or the default; a file is never named there."""
+    """The source that the URL names for a side, or the default; a URL never names a file."""
     name = st.query_params.get(side, _name(default))
     named = {_name(source): source for source in sources(side == "b")}
     if name not in named:
@@ -154,7 +154,7 @@ def source_in_url(side: str, default: Source) -> Source:
 
 
 def note_in_url(choices: Mapping[str, Source]) -> None:
-    """Write both sources into the URL, and where a reload finds the samples and Explore's run."""
+    """Write both sources into the URL, and how a reload finds the samples and Explore's run."""
     parameters = {side: _name(source) for side, source in choices.items()}
     parameters |= tab.current().details.link_ids if EXPLORE in choices.values() else {}
     if CELL in choices.values():
@@ -168,14 +168,14 @@ def _name(source: Source) -> str:
 
 
 def read_file(data: bytes, name: str, side: str) -> None:
-    """Read an uploaded run file for a side; RecordError if it is none: the earlier one stays."""
+    """Read a side's uploaded run file. Raises RecordError if it is invalid; the old one stays."""
     run = fold(record.loads(data, name, rules.current().most_tokens))
     files = st.session_state.setdefault(_FILES, {})
     files[side] = Side(hashlib.sha256(data).hexdigest()[:16], name, run)
 
 
 def active(choices: Collection[Source]) -> LiveRun | None:
-    """What is still being made of what is chosen: the samples, or the run on Explore."""
+    """The chosen run that is still active: the samples, the run on Explore, or a cell."""
     explored = tab.current().live if EXPLORE in choices else None
     cells = cell_runs() if CELL in choices else []
     candidates = (SAMPLES.current().live, explored, *cells)
@@ -183,7 +183,7 @@ def active(choices: Collection[Source]) -> LiveRun | None:
 
 
 def start_sampling(like: RunState, budget: Budget) -> None:
-    """Start independent sampling at the budget of a run; earlier samples are stopped."""
+    """Start independent sampling with the budget of a run; stop any earlier sampling."""
     config = independent_config(like, budget)
     started = like.started
     continued = started.continued_tokens

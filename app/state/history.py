@@ -22,10 +22,10 @@ _PINNED: Final = "pinned_runs"
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run of this tab that has ended."""
+    """An ended run of this tab."""
 
     key: str
-    # without the events of a run of this process, so that the server may forget it
+    # without the events of a live run, so that the server may forget them
     details: Details
     prompt: str
     config: BranchingConfig
@@ -34,7 +34,7 @@ class PastRun:
 
     @property
     def live(self) -> LiveRun | None:
-        """The run in this process; None if it was recorded, or if the server has forgotten it."""
+        """The run in this process; None if it was recorded, or the server has forgotten it."""
         return worker().find(self.live_id, RunFold) if self.live_id else None
 
     @property
@@ -46,7 +46,7 @@ class PastRun:
 
 
 def note(opened: OpenRun) -> None:
-    """Remember a run that no longer changes; the oldest one that is not pinned is forgotten."""
+    """Remember a run that no longer changes; if there are too many, drop the oldest unpinned."""
     run = opened.run
     if run is None or opened.key in {past.key for past in runs()}:
         return
@@ -66,7 +66,7 @@ def note(opened: OpenRun) -> None:
 
 
 def open_again(past: PastRun) -> None:
-    """Show a run of this tab again; LinkError if the server has forgotten it."""
+    """Show a run of this tab again. Raises LinkError if the server has forgotten it."""
     if past.live_id:
         live = past.live
         if live is None:
@@ -77,7 +77,7 @@ def open_again(past: PastRun) -> None:
 
 
 def runs() -> list[PastRun]:
-    """The runs of this tab, the newest first."""
+    """The runs of this tab, newest first."""
     return cast(list[PastRun], st.session_state.get(_RUNS, []))
 
 
@@ -87,20 +87,20 @@ def named(key: str) -> PastRun | None:
 
 
 def pinned() -> list[PastRun]:
-    """The pinned runs, in the order in which they were pinned; at most MAX_PINNED."""
+    """The pinned runs in the order of pinning; at most MAX_PINNED."""
     by_key = {past.key: past for past in runs()}
     return [by_key[key] for key in _pinned_keys()]
 
 
 def toggle_pin(key: str) -> None:
-    """Pin a run, or unpin it; of three, the one that was pinned first is unpinned."""
+    """Pin or unpin a run; a third pin unpins the run that was pinned first."""
     keys = _pinned_keys()
     changed = [other for other in keys if other != key] if key in keys else [*keys, key]
     st.session_state[_PINNED] = changed[-MAX_PINNED:]
 
 
 def differing_settings() -> list[str]:
-    """The settings in which the runs differ from each other."""
+    """The settings that differ between the runs."""
     return [name for name in SETTINGS if len({getattr(past.config, name) for past in runs()}) > 1]
 
 

@@ -1,4 +1,4 @@
-"""What one browser tab shows of each laboratory: what it measured itself, or what is recorded.
+"""What one browser tab shows of each laboratory: its own measurements, or recorded ones.
 
 The sweeps of the page Tune are in `tuning`.
 """
@@ -22,7 +22,7 @@ def _is_complete(live: LiveTask[Any]) -> bool:
 
 
 def _has_runs(live: LiveTask[VariantRuns]) -> bool:
-    """Whether there is a run of every variant; repeats for the times may still be made."""
+    """Whether there is a run of every variant; repeats for the times may still be running."""
     return live.state.has_all_runs
 
 
@@ -52,7 +52,7 @@ BMC: Final[dict[Experiment, Slot[ExperimentReport]]] = {
     )
     for name in EXPERIMENTS
 }
-# the run of Explore with weights in fewer bits
+# the run on Explore with weights in fewer bits
 QUANTIZED: Final = Slot(
     "quantized",
     RunFold,

@@ -1,4 +1,4 @@
-"""Where one browser tab is in the lessons: which one, at which stage, and its data."""
+"""The position of one browser tab in the lessons: lesson, stage and data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,8 @@ from eab.lessons.lesson_files import sources_of
 from eab.lessons.sources import Source, Sources, bundled_sources, matrix
 from eab.run import RunState, fold_prefix
 
-BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
-OWN: Final = "lesson_own"  # key of the switch between the example and what was made in this tab
+BOARD: Final = "lesson_what_if"  # key of what was asked for on the lesson's board
+OWN: Final = "lesson_own"  # key of the switch between the example and this tab's own data
 _LESSON, _STAGE, _ENTERED = "lesson_id", "lesson_stage", "lesson_entered"
 _GUESSES, _SOLVED = "lesson_guesses", "lesson_solved"
 _DATA, _GUEST = "lesson_data", "lesson_guest"
@@ -35,15 +35,15 @@ _SLOTS: Final[dict[str, Slot[Any]]] = {
 
 @dataclass(frozen=True)
 class LessonData:
-    """What a lesson shows and computes its numbers from."""
+    """What a lesson shows, and what its numbers are computed from."""
 
-    key: str  # for the guesses and the board, and where two are compared
-    run: OpenRun = field(compare=False)  # on the board
+    key: str  # for the guesses, the board and comparisons
+    run: OpenRun = field(compare=False)  # shown on the board
     sources: Sources = field(compare=False)
 
 
 def lesson() -> Lesson:
-    """The lesson of this tab; in a new tab that of the link, or the first one."""
+    """The lesson of this tab; in a new tab, the one of the link, or else the first one."""
     if _LESSON not in st.session_state:
         st.session_state[_LESSON] = lessons()[0].id
         named = st.query_params.get("lesson", "")
@@ -61,13 +61,13 @@ def lesson() -> Lesson:
 
 
 def choose(chosen: Lesson, stage: int = 0) -> None:
-    """Open a lesson, at its introduction if nothing else is said."""
+    """Open a lesson, by default at its introduction."""
     st.session_state[_LESSON] = chosen.id
     st.session_state[_STAGE] = min(stage, len(chosen.sections))
 
 
 def stage() -> int:
-    """0 is the introduction of the lesson, 1 its first section."""
+    """The stage: 0 is the introduction of the lesson, 1 its first section."""
     return cast(int, st.session_state.get(_STAGE, 0))
 
 
@@ -77,13 +77,13 @@ def go_to(number: int) -> None:
 
 
 def own_exists(chosen: Lesson) -> bool:
-    """Whether something that the lesson draws on was made in this tab."""
+    """Whether anything that the lesson draws on was made in this tab."""
     return any(_is_own(source) for source in sources_of(chosen))
 
 
 def data_of(chosen: Lesson) -> LessonData:
-    """The example, or what the user chose of this tab; in a class, the data of the lecturer's
-    lesson, until the user chooses or leaves.
+    """The example, or this tab's own data if the user chose it. In a class, the data of the
+    lecturer's lesson, until the user chooses or leaves.
     """
     current = _guest(chosen) or _data(chosen)
     st.session_state[_DATA] = current
@@ -91,13 +91,13 @@ def data_of(chosen: Lesson) -> LessonData:
 
 
 def uses_lecturers_data(chosen: Lesson) -> bool:
-    """Whether the lesson has other numbers than it would have in this tab outside the class."""
+    """Whether the class gives the lesson other data than this tab would use outside the class."""
     guest = _guest(chosen)
     return guest is not None and guest != _data(chosen)
 
 
 def uses_own(chosen: Lesson) -> bool:
-    """Whether the user has chosen what was made in this tab, and there is something."""
+    """Whether the user has chosen this tab's own data, and there is some."""
     return bool(st.session_state.get(OWN)) and own_exists(chosen)
 
 
@@ -107,12 +107,12 @@ def shown_data() -> LessonData | None:
 
 
 def use_data(chosen: Lesson, guest: LessonData | None) -> None:
-    """Show this lesson with what another tab made; None: with what this tab has."""
+    """Show this lesson with another tab's data; None: with this tab's data."""
     st.session_state[_GUEST] = chosen.id, guest
 
 
 def use_own_data() -> None:
-    """Show the lessons with what this tab has."""
+    """Show the lessons with this tab's data."""
     st.session_state.pop(_GUEST, None)
 
 
@@ -147,13 +147,13 @@ def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
 
 
 def guess(chosen: Lesson, key: str) -> int | None:
-    """Which range was guessed; None before."""
+    """The range that was guessed; None before the guess."""
     guesses: dict[tuple[str, str], int] = st.session_state.setdefault(_GUESSES, {})
     return guesses.get((chosen.id, key))
 
 
 def note_guess(chosen: Lesson, key: str, choice: int) -> None:
-    """Remember which range was guessed."""
+    """Remember the guessed range."""
     st.session_state.setdefault(_GUESSES, {})[chosen.id, key] = choice
 
 

@@ -15,7 +15,7 @@ _MESSAGE: Final = "message"
 
 
 def notify(message: str) -> None:
-    """Keep a message on the page until the next action."""
+    """Show a message on the page until the next action."""
     st.session_state[_MESSAGE] = message
 
 
@@ -26,7 +26,7 @@ def clear() -> None:
 
 @contextmanager
 def errors_as_message() -> Iterator[None]:
-    """Remove the message, and keep what is refused inside as the new one; also a decorator."""
+    """Clear the message, and show an EabError raised inside as the new one; also a decorator."""
     clear()
     try:
         yield
@@ -35,12 +35,12 @@ def errors_as_message() -> Iterator[None]:
 
 
 def message() -> str:
-    """The message that is kept on the page; empty if there is none."""
+    """The message on the page; empty if there is none."""
     return cast(str, st.session_state.get(_MESSAGE, ""))
 
 
 def problems(*shown: Entry[Any]) -> list[str]:
-    """What went wrong in the last action and on the page, with control characters made visible."""
+    """The problems of the last action and of the page, with control characters made visible."""
     ends = (entry.state.ended for entry in shown)
     failures = [entry.live.message for entry in shown if entry.live is not None]
     failures += [ended.message for ended in ends if ended is not None]

@@ -1,4 +1,4 @@
-"""The parts of a page that are redrawn at intervals while something is being made."""
+"""The parts of a page that are redrawn at intervals while a task is active."""
 
 import itertools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from app.server.live_run import LiveTask
 from app.state import status
 from app.state.process import worker
 
-POLL_SECONDS: Final = 0.25  # between two polls of a page, at least
+POLL_SECONDS: Final = 0.25  # minimum between two polls of a page
 POLL_COST: Final = 0.05  # seconds between any two polls of the server; one takes about 10 ms
 _DRAWINGS: Final = itertools.count()
 _FRAGMENTS: Final = "polling_fragments"
@@ -20,19 +20,19 @@ _Polling: TypeAlias = tuple[DeltaGenerator, Callable[[], None], float]
 
 
 def interval(at_least: float) -> float:
-    """Seconds between polls; more active runs make it longer, to keep the server responsive."""
+    """Seconds between polls; longer with more active tasks, to keep the server responsive."""
     return max(at_least, POLL_COST * worker().active)
 
 
 def fragment(draw: Callable[[], None], every: float | None) -> None:
-    """Put a part of the page here, which is redrawn without the rest of the page.
+    """Draw a part of the page here that is redrawn without the rest of the page.
 
     A poll that arrives just after a page was drawn can make Streamlit drop what was not sent yet
     (see its AppSession.request_rerun), and the page would stay half drawn. Therefore a polling
-    fragment has a new name on each drawing, as polls of old names do nothing, and is drawn after
-    everything else (`draw_fragments`), as the browser starts to poll when it receives it. A click
-    in it that was sent before the browser had the new page is lost. `every` is in seconds; None
-    redraws the part only when a widget in it is used.
+    fragment gets a new name on each drawing, because polls of old names do nothing. It is drawn
+    after everything else (`draw_fragments`), because the browser starts to poll when it receives
+    it. A click in it that was sent before the browser had the new page is lost. `every` is in
+    seconds; with None, the part is redrawn only when a widget in it is used.
     """
     container = st.container()
     if every is None:
@@ -43,7 +43,7 @@ def fragment(draw: Callable[[], None], every: float | None) -> None:
 
 
 def draw_fragments() -> None:
-    """Draw the polling fragments; the last call of every page."""
+    """Draw the polling fragments; must be the last call of every page."""
     for container, draw, every in forget_fragments():
         draw.__qualname__ = f"{draw.__qualname__} {next(_DRAWINGS)}"
         with container:
@@ -51,7 +51,7 @@ def draw_fragments() -> None:
 
 
 def forget_fragments() -> list[_Polling]:
-    """Return and forget fragments not drawn yet: an earlier drawing may have been interrupted."""
+    """Return and forget fragments not drawn yet; an earlier drawing may have been interrupted."""
     return cast(list[_Polling], st.session_state.pop(_FRAGMENTS, []))
 
 
@@ -60,10 +60,10 @@ def watch(
     active: bool,
     is_outdated: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Show the progress of what `find` returns, and redraw the page when it ends.
+    """Show the progress of the task that `find` returns, and redraw the page when it ends.
 
-    `active` is whether the page is drawn as if it were active: ask once, before anything is drawn,
-    as what ends meanwhile has to be noticed here.
+    `active` says whether the page is drawn as if the task were active. Read it once, before
+    anything is drawn, so that a task that ends meanwhile is noticed here.
     """
 
     def show_progress() -> None:

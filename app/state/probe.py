@@ -1,7 +1,7 @@
 """The greedy probe of what Run would run, made before Run is pressed: the value of a quantile
 threshold, and the entropies around a threshold in nats.
 
-Made by loaded models on this machine only: a probe must not load a model, or cost money.
+Only loaded models on this machine make probes: a probe must not load a model or cost money.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class ProbeInputs:
-    """What a probe depends on. Its config has the settings of the probe."""
+    """What a probe depends on; the config has the probe's settings."""
 
     model: str
     prompt: str
@@ -40,13 +40,13 @@ class ProbeInputs:
 def asked(
     model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig
 ) -> ProbeInputs:
-    """What the probe of a run with these settings depends on."""
+    """The inputs of the probe for a run with these settings."""
     probed = replace(probe_config(config), threshold_unit="quantile")
     return ProbeInputs(model, prompt, messages, probed)
 
 
 def is_of(of: ProbeInputs, shown: OpenRun) -> bool:
-    """Whether the run on the screen would have had this probe."""
+    """Whether the run on the screen would have this probe."""
     started = shown.started
     if started is None:
         return False
@@ -55,9 +55,9 @@ def is_of(of: ProbeInputs, shown: OpenRun) -> bool:
 
 
 def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
-    """Those of the probe (nats), from the run on the screen or from a probe of its own.
+    """The probe's entropies (nats), from the run on the screen or from a separate probe.
 
-    Where there is none yet, one begins in a moment, and the page is drawn again when it is there.
+    If there are none yet, a probe is started soon, and the page is redrawn when it is done.
     """
     if shown.run is not None and shown.run.probe and is_of(of, shown):
         return shown.run.probe
@@ -65,14 +65,14 @@ def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
     run = live.state.run if live is not None and before == of else None
     if run is not None:
         return run.probe
-    is_free = not (shown.active or shown.guest)  # a class looks at the lecturer's run
+    is_free = not (shown.active or shown.guest)  # a class views the lecturer's run
     if is_free and (of.prompt or of.messages) and _is_at_hand(of.model):
         _wait_for(of)
     return None
 
 
 def stop() -> None:
-    """Stop the probe, if it is active: a run makes its own."""
+    """Stop the probe if it is active, because a run makes its own."""
     _, live = _held()
     if live is not None:
         live.stop()
@@ -85,8 +85,8 @@ def _is_at_hand(model: str) -> bool:
 
 
 def _wait_for(of: ProbeInputs) -> None:
-    """Begin the probe at the first poll, as a prompt that was typed may be run in the next moment;
-    draw the page again when it is there.
+    """Start the probe at the first poll, because the typed prompt may be run in the next moment;
+    redraw the page when the probe is done.
     """
     is_drawn = False
 
@@ -111,7 +111,7 @@ def _wait_for(of: ProbeInputs) -> None:
 def _begin(of: ProbeInputs) -> None:
     stop()
     st.session_state[_HELD] = (of, None)
-    with suppress(LimitError):  # Run explains it
+    with suppress(LimitError):  # pressing Run explains the limit
         probe = run_job(of.prompt, of.config, of.model, of.messages, probe_only=True)
         live = worker().start(probe, owner())
         st.session_state[_HELD] = (of, live)

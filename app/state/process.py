@@ -1,4 +1,4 @@
-"""The one worker of this server process, and the name under which this tab queues its runs."""
+"""The worker of this server process, and the name under which this tab queues its runs."""
 
 import secrets
 from typing import Final, cast
@@ -31,25 +31,25 @@ def worker() -> Worker:
 
 @st.cache_resource(show_spinner=False)
 def models() -> ModelCache:
-    """The models that are loaded."""
+    """The loaded models."""
     return ModelCache()
 
 
 @st.cache_resource(show_spinner=False)
 def model_download() -> ModelDownload:
-    """What fetches the chat model for all tabs."""
+    """The download of the chat model, shared by all tabs."""
     return ModelDownload(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
 
 
 def scope() -> str:
-    """With whose runs those of this tab share computed prompts: those of its class, or its owner's
-    (see the rule `share_prefixes`).
+    """The scope in which this tab's runs share computed prompts: that of its class, or else its
+    owner (see the rule `share_prefixes`).
     """
     return cast(str, st.session_state.get(CLASS_SCOPE, "")) or owner()
 
 
 def owner() -> str:
-    """Who asks, as the rules count visitors: the random name of this tab, or the network address.
+    """The visitor, as the rules count them: the random name of this tab, or the network address.
     The run queue is fair between owners.
     """
     allowed, address = rules.current(), st.context.ip_address

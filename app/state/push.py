@@ -1,9 +1,9 @@
-"""How another thread asks a browser tab to draw one fragment of its page.
+"""How another thread asks a browser tab to redraw one fragment of its page.
 
-A poll of thirty followers every 0.2 s takes most of a core even while nothing happens; a fragment
-that is asked for takes some milliseconds per follower and change (benchmarks/class.py). Streamlit
-offers no call for it: a message of the browser that asks for the fragment is handed to the session,
-on the thread that such messages arrive on. A slow poll of the same fragment mends what gets lost.
+Thirty followers that poll every 0.2 s take most of a core even while nothing happens. Asking for a
+fragment takes a few milliseconds per follower and change (benchmarks/class.py). Streamlit has no
+call for this, so a message like a browser's request for the fragment is given to the session, on
+the thread where such messages arrive. A slow poll of the fragment makes up for lost messages.
 """
 
 import threading
@@ -22,7 +22,7 @@ _TRIES: Final = 50
 
 @dataclass
 class Push:
-    """Asks for one fragment of one tab; calls that come before it is drawn are one."""
+    """Asks for one fragment of one tab; calls before it is drawn count as one."""
 
     session: str
     fragment: str
@@ -54,7 +54,7 @@ class Push:
 
 
 def of_this_fragment() -> Push:
-    """What asks for the fragment that is being drawn."""
+    """A push for the fragment that is being drawn."""
     context, fragment = get_script_run_ctx(), ThreadState.get().fragment_id
     assert context is not None
     assert fragment is not None
@@ -62,12 +62,12 @@ def of_this_fragment() -> Push:
 
 
 def session_id() -> str:
-    """Names this tab."""
+    """The session id of this tab."""
     context = get_script_run_ctx()
     assert context is not None
     return context.session_id
 
 
 def connected(session: str) -> bool:
-    """Whether the browser of this tab is connected."""
+    """Whether the browser of this session is connected."""
     return runtime.get_instance().is_active_session(session)

@@ -1,4 +1,4 @@
-"""What one browser tab shows on a page that can make something: its own, or a recorded one."""
+"""What one browser tab shows on a page that runs tasks: its own result, or a recorded one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,50 +17,50 @@ from eab.engine.job import Job, State
 class Entry(Generic[State]):
     """A run, a sweep or a report, live or recorded."""
 
-    key: str  # names it for the board and the charts
+    key: str  # identifies it for the board and the charts
     state: State  # its events, folded
-    live: LiveTask[State] | None = None  # what makes or made it; None if it was recorded
-    # it belongs to the lecturer whom this tab follows, and cannot be stopped here
+    live: LiveTask[State] | None = None  # its task; None if it was recorded
+    # belongs to the lecturer whom this tab follows, and cannot be stopped here
     guest: bool = False
 
     @property
     def active(self) -> bool:
-        """Whether it is being made."""
+        """Whether its task is active."""
         return self.live is not None and self.live.active
 
     @property
     def locked(self) -> AbstractContextManager[object]:
-        """A context in which it does not change."""
+        """A context in which the state does not change."""
         return self.live.lock if self.live is not None else nullcontext()
 
 
 def live_entry(live: LiveTask[State]) -> Entry[State]:
-    """The entry of what was started in this process."""
+    """The entry of a task that was started in this process."""
     return Entry(f"live-{live.id}", live.state, live)
 
 
 @dataclass(frozen=True)
 class Slot(Generic[State]):
-    """A place of one browser tab that shows one entry at a time.
+    """A place in one browser tab that shows one entry at a time.
 
-    The current entry is what was started last. Until it can be drawn, the page displays the entry
+    The current entry is the one started last. Until it can be drawn, the page displays the entry
     before it.
     """
 
     name: str  # in the session and in the URL
     kind: type[State]
-    recorded: Callable[[], State]  # makes the state to show before anything is started here
+    recorded: Callable[[], State]  # returns the state to show before anything is started here
     drawable: Callable[[LiveTask[State]], bool]  # whether a live entry can be drawn
-    # whether what the URL names belongs in this slot
+    # whether a task that the URL names belongs in this slot
     accepts: Callable[[LiveTask[State]], bool] = lambda _: True
 
     @property
     def filled(self) -> bool:
-        """Whether it shows something already."""
+        """Whether the slot has an entry."""
         return self._session_key in st.session_state
 
     def current(self) -> Entry[State]:
-        """What was started or opened last; in a new tab, what its URL names or the recording."""
+        """The entry started or opened last; in a new tab, the task of its URL or the recording."""
         if not self.filled:
             recorded = Entry("recorded", self.recorded())
             live = self.find(st.query_params.get(self.name, ""))
@@ -71,23 +71,23 @@ class Slot(Generic[State]):
         return self._held[0]
 
     def displayed(self) -> Entry[State]:
-        """What to draw: the current entry, or the one before it until this one can be drawn."""
+        """What to draw: the current entry, or the previous one until the current can be drawn."""
         current, (_, before) = self.current(), self._held
         waiting = current.live is not None and not self.drawable(current.live)
         return before if waiting and before is not None else current
 
     def find(self, live_id: str) -> LiveTask[State] | None:
-        """What has this id in this process, if it belongs in this slot."""
+        """The task with this id in this process, if it belongs in this slot."""
         live = worker().find(live_id, self.kind)
         return live if live is not None and self.accepts(live) else None
 
     def show(self, entry: Entry[State]) -> None:
-        """Make this the current entry, with none before it."""
+        """Make this the current entry, without a previous one."""
         self._hold(entry, None)
 
     def start(self, job: Job[State]) -> Entry[State]:
-        """Start a job, stop the entry before it, and return that, to be shown until the new one can
-        be drawn. LimitError if the rules forbid it; the current entry goes on.
+        """Start a job, stop the previous entry, and return that, to be shown until the new one can
+        be drawn. Raises LimitError if the rules forbid it; the current entry then continues.
         """
         live, before = worker().start(job, owner(), scope()), self.displayed()
         self.stop()
@@ -95,7 +95,7 @@ class Slot(Generic[State]):
         return before
 
     def stop(self) -> None:
-        """Stop the current entry, if it is active and no guest; what it has so far stays."""
+        """Stop the current entry, if it is active and not a guest; its results so far stay."""
         held = self._held[0] if self.filled else None
         if held is not None and held.live is not None and not held.guest:
             held.live.stop()
@@ -110,7 +110,7 @@ class Slot(Generic[State]):
         polling.watch(lambda: self.current().live, active, is_outdated)
 
     def in_url(self) -> dict[str, str]:
-        """URL parameters by which a reload finds what is being made, or else what is displayed."""
+        """URL parameters by which a reload finds the active entry, or else the displayed one."""
         current = self.current()
         live = (current if current.active else self.displayed()).live
         return {self.name: live.id} if live is not None else {}
@@ -129,17 +129,17 @@ class Slot(Generic[State]):
 
 
 def of_kind(kind: str) -> Callable[[LiveTask[Any]], bool]:
-    """What a slot accepts: the jobs of this kind."""
+    """A check that accepts only jobs of this kind."""
     return lambda live: live.job.kind == kind
 
 
 def has_ended_with_texts(live: LiveRun) -> bool:
-    """Whether a slot of runs can draw this one."""
+    """Whether a slot can draw this run: it has ended, and has at least one step."""
     return not live.active and live.state.run is not None and bool(live.state.run.steps)
 
 
 def note_in_url(parameters: dict[str, str]) -> None:
-    """Write URL parameters by which a reload finds what is shown; a page change removes them."""
+    """Write URL parameters by which a reload finds the entry; a page change removes them."""
     changed = {
         name: value for name, value in parameters.items() if st.query_params.get(name) != value
     }

@@ -1,4 +1,4 @@
-"""Progress and queue position of what is being made: a share from 0 to 1, and words."""
+"""Progress and queue position of a task: a share from 0 to 1, and a text."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ def progress(live: LiveTask[Any]) -> tuple[float, str]:
 
 
 def _not_running(live: LiveTask[Any]) -> tuple[float, str] | None:
-    """Progress of what is loading, waiting or failed; None for what has started or ended.
+    """Progress of a task that is loading, waiting or failed; None if it is running or has ended.
 
-    Call it without holding the run's lock: the worker takes the lock of its queue first and that of
-    a run second.
+    Call it without holding the task's lock, because the worker takes the lock of its queue before
+    the lock of a task.
     """
     if live.status == "loading":
         return 0.0, "Loading the model ..."

@@ -1,4 +1,4 @@
-"""The run that one browser tab shows on Explore, and the link that the tab was opened with."""
+"""The run that one browser tab shows on Explore, and the link that opened the tab."""
 
 import hashlib
 from collections.abc import Sequence
@@ -30,46 +30,46 @@ _LINK: Final = "link"
 _SLOT: Final = Slot(
     "run",
     RunFold,
-    RunFold,  # never asked for: `_follow` fills the slot of a new tab
+    RunFold,  # never used: `_follow` fills the slot of a new tab
     drawable=lambda live: live.state.run is not None,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAddress:
-    """A token of a run."""
+    """The address of a token in a run."""
 
     run: str  # the key of the run
     path: int  # its id
     token: int  # its index in the path
-    candidate: int  # to take instead of the token; -1 takes none
+    candidate: int  # candidate to use instead of the token; -1 keeps the token
 
 
 @dataclass(frozen=True)
 class Details:
-    """What only Explore needs to know of a run."""
+    """What only Explore needs to know about a run."""
 
     title: str
     description: str  # a sentence; empty for a live run
-    events: Sequence[Event]  # those of a live run still grow
+    events: Sequence[Event]  # a live run's list still grows
     # URL parameters by which a link finds it; empty for an uploaded file
     link_ids: dict[str, str] = field(default_factory=dict)
     autoplay: bool = False  # the board plays it from the beginning
-    cursor: int | None = None  # the step to begin at
-    # the run that it was grown from in this tab, if it is a new branch of that
+    cursor: int | None = None  # the step to start at
+    # the run that it was grown from in this tab, if it is a new branch of that run
     source: RunState | None = None
     grown_from: str = ""  # the key of the run that it was grown from in this tab
 
 
 @dataclass(frozen=True)
 class OpenRun(Entry[RunFold]):
-    """A run as Explore shows it: what the slot holds, and what only Explore needs."""
+    """A run as Explore shows it: the slot's entry, and what only Explore needs."""
 
     details: Details = field(kw_only=True)
 
     @property
     def run(self) -> RunState | None:
-        """The run; None for a live one that has not started."""
+        """The run; None for a live run that has not started."""
         return self.state.run
 
     @property
@@ -79,19 +79,19 @@ class OpenRun(Entry[RunFold]):
 
     @property
     def ended(self) -> RunEnded | None:
-        """The last event of the run, also of one that ended before it started."""
+        """The last event of the run, even if it ended before it started."""
         return self.state.ended
 
     @property
     def cut(self) -> str:
-        """That a recorded run has no end, as a sentence; else empty."""
+        """A sentence that says where an incomplete recording breaks off; else empty."""
         if self.live is not None or self.run is None or self.ended is not None:
             return ""
         return f"It breaks off after {counted(len(self.run.steps), 'step')}."
 
     @property
     def asked(self) -> Request | RunStarted:
-        """Its prompt, messages and settings, also if it never started."""
+        """Its prompt, messages and settings, even if it never started."""
         return self.live.request if self.live is not None else self.state.started_run().started
 
     @property
@@ -110,13 +110,13 @@ def current() -> OpenRun:
 
 
 def displayed() -> OpenRun:
-    """The run to draw: the current one, or the one before it until this one has started."""
+    """The run to draw: the current one, or the previous one until the current has started."""
     current()
     return _with_details(_SLOT.displayed())
 
 
 def link() -> Link:
-    """The link that this tab was opened with; a bad one is explained on the page."""
+    """The link that opened this tab; a bad link is explained on the page."""
     if _LINK not in st.session_state:
         try:
             st.session_state[_LINK] = links.from_query(st.query_params)
@@ -142,19 +142,19 @@ def link_to(run: OpenRun) -> Link:
 def start(
     prompt: str, config: BranchingConfig, model_name: str, messages: tuple[Message, ...] = ()
 ) -> None:
-    """Start a run and show it; a run of this tab that is still active is stopped."""
+    """Start a run and show it; stop the previous run of this tab if it is still active."""
     _start(run_job(prompt, config, model_name, messages))
 
 
 def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
-    """Start a run from a token of the displayed run; PromptError if there is no such token."""
+    """Grow a run from a token of the displayed run. Raises PromptError if it does not exist."""
     source = displayed()
     with source.locked:
         run = source.run
         if run is None or address.run != source.key:
             raise PromptError("another run is on the screen now; choose the token again")
         continued = run.continuation(address.path, address.token, address.candidate)
-        # What it is now: it may be growing.
+        # Its present state, because it may still grow.
         before = fold_prefix(source.details.events).started_run()
     _start(grown_run_job(run.started, continued, config, model_name))
     grown = _SLOT.current().key
@@ -164,28 +164,28 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
 
 
 def stop() -> None:
-    """Stop the current run, if it is active; that of a class only its lecturer stops."""
+    """Stop the current run, if it is active; only the lecturer can stop the run of a class."""
     if _SLOT.filled and _SLOT.current().guest and _SLOT.current().active:
         notify("Only the lecturer can stop this run. Press Stop following to explore on your own")
     _SLOT.stop()
 
 
 def open_recording(recording: bundled_runs.Recording) -> None:
-    """Show a bundled run from its beginning."""
+    """Show a bundled run from the beginning."""
     events = bundled_runs.events_of(recording)
     ids = {"example": recording.file}
     _open(recording.file, Details(recording.title, recording.description, events, ids))
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Show an uploaded run file; RecordError if it is none, and the page keeps what it shows."""
+    """Show an uploaded run file. Raises RecordError if it is invalid; the page then stays."""
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
     _open(key, Details(name, "Opened from a file.", events))
 
 
 def open_saved(run_id: str) -> None:
-    """Show a run of the store; StoreError or RecordError if it cannot be read."""
+    """Show a run of the store. Raises StoreError or RecordError if it cannot be read."""
     store = default_store()
     if store is None:
         raise StoreError("saved runs are switched off on this server; open a run file instead")
@@ -195,7 +195,7 @@ def open_saved(run_id: str) -> None:
 
 
 def retitle_saved(run_id: str, title: str) -> None:
-    """Show another title for a run of the store, if this tab shows that run."""
+    """Change the title of a run of the store, if this tab shows that run."""
     shown: dict[str, Details] = st.session_state.get(_DETAILS, {})
     for key, details in shown.items():
         if details.link_ids == {"saved": run_id}:
@@ -209,12 +209,12 @@ def open_live(live: LiveRun) -> None:
 
 
 def open_recorded(key: str, details: Details) -> None:
-    """Show a recorded run again, from its beginning."""
+    """Show a recorded run again, from the beginning."""
     _open(key.removeprefix("recorded-"), details)
 
 
 def open_guest(run: OpenRun) -> None:
-    """Show a run of another tab, as it is there; nothing here changes it."""
+    """Show a run of another tab as it is there; this tab cannot change it."""
     if current().key != run.key:
         _SLOT.stop()
         details = replace(run.details, autoplay=False, cursor=None)
@@ -245,18 +245,18 @@ def _follow(link: Link) -> None:
 
 
 def _open(key: str, details: Details) -> None:
-    """Show a recorded run from its beginning; RecordError if it never started."""
+    """Show a recorded run from the beginning. Raises RecordError if it never started."""
     state = fold_prefix(details.events)
     state.started_run()
     first = not _SLOT.filled
     _SLOT.stop()
     if not first:
-        st.query_params.clear()  # they name what the tab showed before
+        st.query_params.clear()  # these name what the tab showed before
     _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True, cursor=None))
 
 
 def _start(job: Job[RunFold]) -> None:
-    """Start a run; until it can be drawn, the displayed one stays on the screen."""
+    """Start a run; the displayed one stays on the screen until the new one can be drawn."""
     before = _SLOT.start(job)
     entry = _SLOT.current()
     assert entry.live is not None

@@ -1,6 +1,6 @@
 """The sweeps that one browser tab shows on the page Tune.
 
-Its own ones, by name, or the recorded one; and the pilot and the check of a recommended threshold.
+Its own, by name, or the recorded one; and the pilot and check of a recommended threshold.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MAX_KEPT: Final = 12
 MAX_NAME: Final = 60  # characters
 RECORDED: Final = "Recorded sweep"
 _KEPT: Final = "kept_sweeps"
-_RESUMED: Final = "resumed_sweep"  # the key of the last one that went on, and its name
+_RESUMED: Final = "resumed_sweep"  # key and name of the last resumed sweep
 _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
@@ -42,7 +42,7 @@ def displayed_model() -> str:
 
 
 def resume() -> None:
-    """Go on with the sweep on the page, if its plan is known: make the cells that it lacks."""
+    """Resume the sweep on the page, if its plan is known: run the cells that it lacks."""
     entry, name = SWEEP.displayed(), displayed_name()
     if (plan := entry.state.plan) is None:
         return
@@ -52,8 +52,8 @@ def resume() -> None:
 
 
 def keep_ended() -> None:
-    """Keep the current sweep of this tab once it has ended; of too many, the oldest is dropped.
-    One that went on takes the place of what it began with.
+    """Keep the current sweep of this tab once it has ended; drop the oldest of too many. A resumed
+    sweep takes the place of the one that it continued.
     """
     current = SWEEP.current()
     if current.live is None or current.active or not current.state.points:
@@ -69,13 +69,13 @@ def keep_ended() -> None:
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Keep and show a downloaded sweep; RecordError if the file is not a sweep."""
+    """Keep and show a downloaded sweep. Raises RecordError if the file is not a sweep."""
     report = loads(data, name)
     _open(f"file-{hashlib.sha256(data).hexdigest()[:16]}", name, report)
 
 
 def open_saved(sweep_id: str) -> None:
-    """Keep and show a sweep of the store; StoreError or RecordError if it cannot be read."""
+    """Keep and show a sweep of the store. Raises StoreError or RecordError if unreadable."""
     store = default_sweep_store()
     if store is None:
         raise StoreError("saved sweeps are switched off on this server; open a sweep file instead")
@@ -92,7 +92,7 @@ def follow_link() -> None:
 
 
 def note_saved_in_url() -> None:
-    """Write the saved sweep on the page into the URL, by which a reload and a link find it."""
+    """Write the saved sweep on the page into the URL, by which reloads and links find it."""
     key = SWEEP.displayed().key
     if key.startswith(_saved_key("")):
         note_in_url({_SAVED: key.removeprefix(_saved_key(""))})
@@ -101,19 +101,19 @@ def note_saved_in_url() -> None:
 
 
 def rename_saved(sweep_id: str, name: str) -> None:
-    """Give a sweep of the store its new name in this tab, too, if it was opened here."""
+    """Rename a sweep of the store in this tab, too, if it was opened here."""
     if own := _name_of(_saved_key(sweep_id)):
         _rename(own, _free(name, own))
 
 
 def _kept() -> dict[str, Entry[TuningReport]]:
-    """The sweeps of this tab that have ended, by name, the oldest first."""
+    """The ended sweeps of this tab by name, oldest first."""
     kept: dict[str, Entry[TuningReport]] = st.session_state.setdefault(_KEPT, {})
     return kept
 
 
 def _keep(name: str, entry: Entry[TuningReport]) -> str:
-    """Keep a sweep under this name, or a like one that is free; returns that."""
+    """Keep a sweep under this name, or a similar free one; return the name used."""
     name = _free(name)
     _kept()[name] = entry
     if len(_kept()) > MAX_KEPT:
@@ -132,13 +132,13 @@ def names() -> list[str]:
 
 
 def displayed_name() -> str:
-    """The name of the sweep on the page; empty while it is being made."""
+    """The name of the sweep on the page; empty while it is active."""
     key = SWEEP.displayed().key
     return RECORDED if key == "recorded" else _name_of(key)
 
 
 def show(name: str) -> None:
-    """Show the sweep of this name."""
+    """Show the sweep with this name."""
     st.query_params.pop(SWEEP.name, None)
     SWEEP.show(_kept().get(name) or Entry("recorded", bundled_runs.tuning()))
 
@@ -148,7 +148,7 @@ def _open(key: str, name: str, report: TuningReport) -> None:
 
 
 def _free(name: str, own: str = "") -> str:
-    """This name, with a number if another sweep than the one that is called `own` has it."""
+    """This name, with a number if it belongs to a sweep other than the one called `own`."""
     numbered = (
         f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}" for number in itertools.count(1)
     )
@@ -160,7 +160,7 @@ def _saved_key(sweep_id: str) -> str:
 
 
 def rename(old: str, new: str) -> None:
-    """Rename a kept sweep; ConfigError if the name is empty, too long or taken."""
+    """Rename a kept sweep. Raises ConfigError if the name is empty, too long or taken."""
     new = new.strip()
     if not 1 <= len(new) <= MAX_NAME or not new.isprintable():
         raise ConfigError(f"the name must have 1 to {MAX_NAME} visible characters")

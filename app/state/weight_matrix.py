@@ -1,4 +1,4 @@
-"""The weight matrix that the page Quantization shows, and its roundings, kept between redraws."""
+"""The weight matrix on the page Quantization, and its roundings, cached between redraws."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from app.server import weight_matrices
 from app.state.process import worker
 from eab.labs.quantization.rounding import Rounding, RoundingGrid, round_to_grid
 
-KEPT = 8  # of each kind, between all tabs
+KEPT = 8  # of each kind, shared by all tabs
 
 
 def names(model_name: str) -> Sequence[str]:
-    """The weight matrices of a model, which is loaded if necessary."""
+    """The names of a model's weight matrices; the model is loaded if necessary."""
     return weight_matrices.names(model_name, worker().model)
 
 

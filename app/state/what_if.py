@@ -1,7 +1,7 @@
-"""What a finished run would have been at another threshold or r, recomputed without a model.
+"""A finished run at another threshold or r, recomputed without a model.
 
-The board asks: the user drags its threshold line, or chooses another growth step. The request stays
-in the session until the user resets it or opens another run. See `eab.share.board_what_if`.
+The board asks when the user drags the threshold line or chooses another growth step. The request
+stays in the session until a reset or another run (see `eab.share.board_what_if`).
 """
 
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.share import board_what_if
 
-EXPLORE: Final = "what_if"  # what the user of this tab asked for on the board of Explore
+EXPLORE: Final = "what_if"  # key of what was asked for on Explore's board
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
-_TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and how many texts it has there
+_TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and the number of texts there
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfSettings:
-    """Settings that a run is to be shown with."""
+    """Settings with which a run is to be shown."""
 
     run: str  # the key of the run
-    threshold: float | None  # nats; None as recorded
+    threshold: float | None  # nats; None: as recorded
     r: AllocationStep  # the growth step of the tree cache
 
 
@@ -35,14 +35,14 @@ class WhatIfView:
     """What the page shows instead of the recorded run."""
 
     run: OpenRun
-    message: dict[str, Any]  # what the board is sent besides the run
+    message: dict[str, Any]  # sent to the board with the run
 
 
 def ask(
     recorded: OpenRun, key: str, threshold: float | None, r: str | int | None, board: str = EXPLORE
 ) -> None:
-    """Show the run with another threshold (nats) or growth step, for a callback of the board; None
-    is as recorded. Nothing happens if `key` is that of another run. Each board has its own what-if.
+    """Show the run at another threshold (nats) or growth step, for callbacks of a board; None is as
+    recorded. Does nothing if `key` is another run's. Each board has its own what-if.
     """
     run = recorded.run
     if run is None or key != recorded.key:
@@ -51,18 +51,18 @@ def ask(
 
 
 def asked_of(key: str, board: str = EXPLORE) -> WhatIfSettings | None:
-    """What was asked for on a board that shows the run of this key; None if nothing."""
+    """What was asked for on a board that shows the run with this key; None if nothing was."""
     asked: WhatIfSettings | None = st.session_state.get(board)
     return asked if asked is not None and asked.run == key else None
 
 
 def ask_again(asked: WhatIfSettings | None, board: str = EXPLORE) -> None:
-    """Show what another tab asked for; None as recorded."""
+    """Show what another tab asked for; None: as recorded."""
     st.session_state[board] = asked
 
 
 def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
-    """The run with the settings that were asked for on a board; None if they are its own."""
+    """The run with the settings asked for on a board; None if they are its own."""
     asked = asked_of(recorded.key, board)
     if recorded.run is None or asked is None:
         return None
@@ -72,14 +72,14 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
 
 
 def possible(recorded: OpenRun) -> bool:
-    """Whether there is a finished run to recompute, and nothing of it that no record holds."""
+    """Whether the run can be recomputed: it has steps, and its record holds all of its parts."""
     run = recorded.run
     return run is not None and bool(run.steps) and not run.started.own_parts
 
 
 def texts_at(recorded: OpenRun, threshold: float) -> int | None:
-    """About how many texts the run has at another threshold (nats); None if that is not known. Only
-    runs of the model are asked, as torch is there then, and not for lower thresholds.
+    """About how many texts the run has at another threshold (nats); None if unknown. Only live runs
+    are recomputed, because torch is loaded then, and only for higher thresholds.
     """
     run = recorded.run
     if run is None or run.ended is None or recorded.live is None:
@@ -97,7 +97,7 @@ def texts_at(recorded: OpenRun, threshold: float) -> int | None:
 
 
 def growth_steps(recorded: OpenRun) -> list[AllocationStep]:
-    """The growth steps to choose from, with the run's own."""
+    """The growth steps to choose from, including the run's own."""
     return [] if recorded.run is None else board_what_if.growth_steps(recorded.run)
 
 
