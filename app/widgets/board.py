@@ -24,20 +24,20 @@ _KEY: Final = "board"
 
 @dataclass(frozen=True)
 class Offers:
-    """What the user can ask the page for on the board; None or empty: it is not offered."""
+    """What the user can ask of the page on the board; None or empty: not offered."""
 
     grow: Callable[[TokenAddress], None] | None = None
-    # with the run's key, a threshold in nats and a growth step (None as recorded), while the
-    # threshold line is dragged or when another growth step is chosen
+    # called with the run's key, a threshold in nats and a growth step (None: as recorded), while
+    # the threshold line is dragged or when another growth step is chosen
     what_if: Callable[[str, float | None, str | int | None], None] | None = None
-    # with the run's key and the threshold in nats at which to run the model
+    # called with the run's key and the threshold in nats at which to run the model
     run_at: Callable[[str, float], None] | None = None
     growth_steps: Sequence[AllocationStep] = ()
-    link: Link | None = None  # what a link to the run names, without the cursor
-    # shows a run that was grown from another in the tree of that one, or alone
+    link: Link | None = None  # a link to the run, without the cursor
+    # switches between a grown run in the tree of its source and the grown run alone
     graft: Callable[[], None] | None = None
-    grafted: bool = False  # whether it is shown in that tree
-    # whether the tour begins by itself on the first visit; None: there is none
+    grafted: bool = False  # whether the tree of the source is shown
+    # whether the tour starts by itself on the first visit; None if there is no tour
     tour: bool | None = None
 
     def as_message(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ NOTHING: Final = Offers()
 
 
 def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) -> None:
-    """Put a board on the page with this message."""
+    """Mount a board with this message on the page."""
 
     def resend() -> None:
         _feed().resend(st.session_state[key]["missed"]["since"])
@@ -96,7 +96,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
 
     _mount(
         key=key,
-        # As bytes: Streamlit would encode a value twice, and more slowly.
+        # As bytes, because Streamlit would encode a value twice, and more slowly.
         data=msgspec.json.encode(message | {"offers": offers.as_message()}),
         on_missed_change=resend,
         on_grow_change=grow,

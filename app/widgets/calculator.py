@@ -25,13 +25,13 @@ class Numbers:
         return self.values[goal.quantity]
 
     def unit(self, goal: Goal) -> Unit:
-        """Its unit."""
+        """The unit of this number."""
         assert isinstance(goal.quantity, str)
         return self.calculator.results.get(goal.quantity, "")
 
 
 def draw(name: str, sources: Sources) -> Numbers:
-    """Draw the sliders and the results. Raises ConfigError if the run cannot be computed with."""
+    """Draw the sliders and the results. Raises ConfigError if the results cannot be computed."""
     calculator = CALCULATORS[name]
     values = {
         knob_name: st.select_slider(

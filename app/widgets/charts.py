@@ -1,4 +1,4 @@
-"""Charts and downloads, drawn in the same way on every page."""
+"""Charts and downloads, drawn the same way on every page."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import streamlit as st
 
-# The browser puts the text colour of its theme, light or dark, in the place of this one.
+# The browser replaces this text colour by that of its theme, light or dark.
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from app.widgets.markdown import plain
@@ -27,8 +27,8 @@ def draw(
 ) -> None:
     """Draw a chart.
 
-    `sentence` stands above it and is read by screen readers, `name` is its file name, another `key`
-    makes the browser redraw it, `white` is for print (the camera then saves SVG), and `on_click`
+    `sentence` is shown above the chart and read by screen readers. `name` is its file name. Another
+    `key` makes the browser redraw it. `white` is for print (the camera then saves SVG). `on_click`
     gets the customdata of a marker.
     """
     from eab.figures.charts import for_print, in_ink
@@ -68,7 +68,7 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
 
 
 def origin(began: Began | RunStarted | str | None, live: bool, more: str = "") -> None:
-    """Draw a caption that says where the results come from, in words or by what they began with."""
+    """Draw a caption with the origin of the results, given as text or by their first event."""
     if began is None:
         return
     if isinstance(began, str):
@@ -83,12 +83,12 @@ def origin(began: Began | RunStarted | str | None, live: bool, more: str = "") -
 
 
 def quoted(prompt: str) -> str:
-    """The beginning of a prompt, for a caption."""
+    """The start of a prompt, for a caption."""
     return plain(excerpt(visible(prompt), 90))
 
 
 def white_background() -> bool:
-    """The switch for charts that are printed; whether it is on."""
+    """Draw the switch for charts that are to be printed; return whether it is on."""
     help_text = "The camera button above each chart then saves it black on white, as SVG."
     return st.toggle("White background, for print", key="print_view", help=help_text)
 
@@ -97,12 +97,12 @@ File: TypeAlias = tuple[str, str, Callable[[], str | bytes]]
 
 
 def csv_file(label: str, name: str, table: Callable[..., Any], *arguments: Any) -> File:
-    """The download of the table that this function returns for these arguments."""
+    """A download of the table that this function returns for these arguments."""
     return f"{label} (CSV)", name, lambda: table(*arguments).to_csv(index=False)
 
 
 def downloads(files: Sequence[File]) -> None:
-    """Draw a row of download buttons: label, file name, and what makes the file on a click."""
+    """Draw a row of download buttons; a file is made only when its button is clicked."""
     for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
         column.download_button(
             label, make, name, key=f"download-{name}", on_click="ignore", width="stretch"

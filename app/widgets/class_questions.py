@@ -1,4 +1,4 @@
-"""Questions to a class: asking them, answering them, and their results."""
+"""Questions to a class: asking, answering and results."""
 
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ _TEXT, _OPTIONS = "class_question_text", "class_question_options"
 
 
 def ask(room: Classroom, shown: View | None) -> None:
-    """What a lecturer can ask, also about the lesson or the selected token that is shown."""
+    """Draw what a lecturer can ask, including about the lesson or the token that is shown."""
     if shown is not None and shown.lesson is not None:
         title = plain(learning.lesson().question.title)
         st.button(
@@ -64,7 +64,7 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -
 
 
 def lecturer(room: Classroom, asked: AskedQuestion) -> None:
-    """The answers so far; the model's probabilities come with Reveal, as the class sees this."""
+    """Draw the answers so far; the class sees them, so Reveal adds the model's probabilities."""
     _result(asked, f"lecturer-{asked.number}")
     with st.container(horizontal=True, key="class_question_lecturer"):
         if not asked.revealed:
@@ -73,7 +73,7 @@ def lecturer(room: Classroom, asked: AskedQuestion) -> None:
 
 
 def student(room: Classroom, asked: AskedQuestion) -> None:
-    """The question, or after the reveal what came of it."""
+    """Draw the question or, after the reveal, its result."""
     if asked.revealed:
         _result(asked, f"student-{asked.number}")
         return
@@ -117,7 +117,7 @@ def _passage(question: ClassQuestion) -> None:
 
 
 def _selected(shown: View) -> tuple[RunState, int, int] | None:
-    """The run and the selected token of the lecturer's board, by its path and place there."""
+    """The run and the token (path and index) that are selected on the lecturer's board."""
     run, look = shown.run.run, shown.look
     if run is None or look is None or look.token is None or look.run != shown.key:
         return None
@@ -152,7 +152,7 @@ def _ask_own(room: Classroom) -> None:
 
 
 def _put(room: Classroom, question: ClassQuestion) -> None:
-    """Ask it, and close the popover, which would lie over the answers."""
+    """Ask a question, and close the popover, which would cover the answers."""
     room.ask(room.key, question)
     st.session_state[MENU] = False
 

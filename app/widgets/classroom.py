@@ -1,4 +1,4 @@
-"""A class on the page: the entry, the bar above every page, and the board that follows."""
+"""A class on the page: the way in, the bar above every page, and the board that follows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from eab.errors import EabError
 from eab.formatting import as_sentence, counted
 
 ATTEND_SECONDS: Final = (
-    5.0  # changes are pushed; this notices who has gone, and mends what was lost
+    5.0  # changes are pushed; polls notice who has left, and make up for lost ones
 )
 _KEY: Final = "class_board"
 _DRAWINGS: Final = count()
@@ -33,13 +33,14 @@ Places = tuple[DeltaGenerator, DeltaGenerator]
 
 
 def reserve() -> Places:
-    """The bar and the way in; a tab enters by its link here, so that the page can report errors."""
+    """Reserve the bar and the way in. A tab enters by its link here, so the page can show errors.
+    """
     class_of_tab.membership()
     return st.container(key="class_bar"), st.sidebar.container(key="class_entry")
 
 
 def draw(places: Places, page: str) -> None:
-    """Draw the way into a class, or the bar of the class of this tab; after the page was drawn."""
+    """Draw the way into a class, or the bar of this tab's class; call it after drawing the page."""
     if not class_of_tab.classes().allowed:
         return
     bar, entry = places
@@ -53,7 +54,7 @@ def draw(places: Places, page: str) -> None:
 
     def attend() -> None:
         if class_of_tab.membership() is not member:
-            st.rerun()  # this tab has left: the way in is drawn again
+            st.rerun()  # this tab has left: draw the way in again
         _attend(member, page)
 
     with bar:
@@ -206,24 +207,24 @@ def _student(member: Membership, state: ClassState) -> None:
 
 
 def follows(member: Membership) -> bool:
-    """Whether this is a student's tab that goes where the lecturer goes."""
+    """Whether this is a student's tab that follows the lecturer."""
     return member.role == "student" and member.following
 
 
 def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -> None:
-    """Report or lead the board; `covered` hides the pictures, as they hold the answer."""
+    """Report or lead the board; `covered` hides the pictures, because they show the answer."""
     look: Look | None = shown.look if member.following and shown is not None else member.back_at
     if look is not None and asked and follows(member):
-        look = replace(look, token=None)  # its sheet would lie over the question on a phone
+        look = replace(look, token=None)  # its sheet would cover the question on a phone
     leads = member.role == "lecturer" and not member.following
     lead = member.lead(look) if look is not None else None
-    # The number makes each drawing differ: the browser drops what comes while it still loads the
-    # component, and would take no notice of the same again.
+    # The number makes each drawing differ: the browser drops what arrives while it still loads the
+    # component, and would ignore the same data sent again.
     drawing = next(_DRAWINGS)
     data = [{"leads": leads, "lead": lead, "covered": covered, "drawing": drawing}]
     told = _mount(key=_KEY, data=data, on_look_change=lambda: None)
-    # A state and no trigger, and not in the callback: where a drawing was interrupted, the next one
-    # still finds it.
+    # A state, not a trigger, and not read in the callback: if a drawing is interrupted, the next
+    # one still finds it.
     if isinstance(told.look, dict):
         with messages.errors_as_message():
             class_of_tab.look(member, told.look)

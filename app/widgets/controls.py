@@ -31,7 +31,7 @@ from eab.formatting import counted, human_seconds, listed
 from eab.threshold_scales import THRESHOLD_SCALES
 
 _ADVANCED: Final = "advanced_is_open"
-_EXPANDER: Final = "advanced"  # its key, of which Streamlit knows as long as it is drawn
+_EXPANDER: Final = "advanced"  # its key; Streamlit keeps the value only while it is drawn
 _FILLED: Final = "filled_prompt"  # the prompt that the widgets were filled with
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
@@ -49,7 +49,7 @@ def fill_from(
     model: str,
     messages: tuple[Message, ...] = (),
 ) -> None:
-    """Set the widgets to a run's prompt, model and settings, or nearly so; keep its messages."""
+    """Set the widgets to a run's prompt, model and settings, or the nearest; keep its messages."""
     late_messages.set_widgets({"prompt": prompt})
     st.session_state[_FILLED] = prompt
     conversation.keep(messages)
@@ -65,7 +65,7 @@ def run_bar(
     here: bool = False,
     on_prompt: Callable[[], None] | None = None,
 ) -> None:
-    """Draw the prompt, and Run (off where the model is missing), or Stop while a run is active."""
+    """Draw the prompt, and Stop while a run is active, else Run (disabled without its model)."""
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
             before()
@@ -104,7 +104,7 @@ def model_missing(here: bool = False) -> str:
 
 
 def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = None) -> None:
-    """Draw all widgets of a run, but not the setting that this page varies."""
+    """Draw all widgets of a run, except the setting that this page varies."""
     choose_model(here)
     defaults = starting_values.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
@@ -130,17 +130,17 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
 
 
 def _note_expander() -> None:
-    """Streamlit forgets it with the page."""
+    """Note whether it is open, because Streamlit forgets this with the page."""
     st.session_state[_ADVANCED] = st.session_state[_EXPANDER]
 
 
 def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
-    """The slider of the threshold. The entropies below it are those of the run on the screen, if it
-    is what Run would run but for the shape of its tree, and else those of a greedy probe.
+    """Draw the threshold slider. The entropies below it are those of the run on the screen, if Run
+    would make the same one apart from the shape of its tree, and else those of a greedy probe.
     """
     try:
         config = BranchingConfig.from_settings(settings())
-    except EabError:  # Run explains it
+    except EabError:  # pressing Run explains it
         on_screen = None
     if on_screen is None:
         return threshold.draw(defaults)
@@ -155,7 +155,7 @@ def _estimate() -> None:
     try:
         config = BranchingConfig.from_settings(settings())
     except EabError:
-        return  # Run explains it
+        return  # pressing Run explains it
     needs = estimate.seconds(config, model_choice.name(), worker().remembered)
     about = f", about {human_seconds(needs)}" if needs is not None else ""
     st.caption(f"Run: at most {counted(estimate.most_tokens(config), 'token')}{about}.")
@@ -174,9 +174,9 @@ def reset() -> None:
 
 
 def leave_example(started: RunStarted) -> None:
-    """Start anew from the model's settings if another prompt was typed than the one of an example.
+    """Reset to the model's settings if the prompt is no longer that of the example.
 
-    An example chooses its model and its settings for its own prompt: a few tokens, say, or two
+    An example chooses its model and settings for its own prompt: a few tokens, say, or two
     candidates. They would spoil other texts. What the visitor has changed stays, and so do the
     settings of a link with a prompt.
     """
@@ -206,7 +206,7 @@ def prompt() -> str:
 
 
 def messages() -> tuple[Message, ...]:
-    """The messages in the place of the prompt; see `conversation.messages_with`."""
+    """The messages that replace the prompt; see `conversation.messages_with`."""
     return conversation.messages_with(prompt())
 
 
@@ -216,10 +216,10 @@ def apply(widgets: dict[str, Any]) -> None:
 
 
 def settings() -> dict[str, Any]:
-    """The settings as the widgets stand now; callbacks see the latest change already."""
+    """The settings as the widgets show them now; callbacks already see the latest change."""
     state = st.session_state
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
-    # Not every page draws them all.
+    # A page need not draw all of them.
     chosen = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
     chosen["kv_limit_mib"] = starting_values.START.kv_limit_mib
     chosen["entropy_threshold"] = values[f"set_threshold_{chosen['threshold_unit']}"]
@@ -232,7 +232,7 @@ def choose_model(here: bool = False) -> None:
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
-    """Draw a widget with these drafters, where the choice is no setting of the run."""
+    """Draw a choice of these drafters, for pages on which it is not a setting of the run."""
     declared = SETTINGS["drafter"]
     st.selectbox(declared.label, drafters, key=key, help=declared.help, **KEPT)
 
@@ -258,7 +258,7 @@ def changed_since(started: RunStarted | None) -> str:
 
 
 def _chosen() -> dict[str, Any]:
-    """The settings as a config has them, if they are allowed: typed JSON in its one form."""
+    """The settings as a config holds them, if they are valid: typed JSON is then normalised."""
     try:
         config = BranchingConfig.from_settings(settings())
     except EabError:

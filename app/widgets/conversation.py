@@ -1,5 +1,4 @@
-"""A chat of several messages: the messages before the prompt, and a reply to a text of the
-model."""
+"""A chat of several messages: those before the prompt, and replies to the model's texts."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,17 +13,17 @@ from eab.run import RunState
 
 _OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
 _BEFORE: Final = "messages_before_the_prompt"
-_LONGEST: Final = 60  # characters of a text that is replied to
+_LONGEST: Final = 60  # characters of the quoted text
 
 
 def keep(messages: tuple[Message, ...]) -> None:
-    """Keep the messages of a run that the widgets are set to; for callbacks."""
+    """Keep the messages of the run that the widgets are set to; for callbacks."""
     st.session_state[_OPENED], st.session_state[_BEFORE] = messages, ()
 
 
 def messages_with(prompt: str) -> tuple[Message, ...]:
-    """The messages to run: a reply, or those of the run that the widgets were set to, while its
-    prompt is not changed. Empty if the prompt stands alone.
+    """The messages to run: a reply, or the messages of the run that the widgets were set to while
+    its prompt is unchanged. Empty if the prompt stands alone.
     """
     if before := _before():
         return (*before, Message("user", prompt)) if prompt.strip() else ()
@@ -38,11 +37,11 @@ def can_reply_to(run: RunState) -> bool:
 
 
 def draw_reply(run: RunState, redraw_page: Callable[[], None]) -> None:
-    """Draw a button that takes the likeliest text into the chat; the next prompt replies to it."""
+    """Draw a button that adds the likeliest text to the chat; the next prompt replies to it."""
 
     def reply() -> None:
         _reply(run)
-        redraw_page()  # the prompt is outside of this fragment
+        redraw_page()  # the prompt is outside this fragment
 
     st.button(
         "Reply",
@@ -54,7 +53,7 @@ def draw_reply(run: RunState, redraw_page: Callable[[], None]) -> None:
 
 
 def draw_before() -> bool:
-    """Say what the prompt replies to, with a button that forgets it; False if to nothing."""
+    """Say what the prompt replies to, with a button to forget it; False if it is no reply."""
     before = _before()
     if not before:
         return False
@@ -73,7 +72,7 @@ def _reply(run: RunState) -> None:
     started = run.started
     system = started.config.system
     asked = started.messages or (Message("user", started.prompt),)
-    if asked[-1].role == "assistant":  # it was continued
+    if asked[-1].role == "assistant":  # the run continued this message
         asked, begun = asked[:-1], asked[-1].content
     else:
         begun = ""

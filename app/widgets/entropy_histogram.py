@@ -1,5 +1,5 @@
-"""The entropies below the slider of the threshold, on its scale, and what the threshold means for
-them. `page.js` follows the slider while it is dragged.
+"""The entropies below the threshold slider, on its scale, and what the threshold means for them.
+`page.js` follows the slider while it is dragged.
 """
 
 import math
@@ -14,9 +14,9 @@ _BINS: Final = 40
 
 
 def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> str:
-    """Bars as high as the square roots of their counts, and a sentence; the last bar has all that
-    lie beyond the slider. All numbers are in nats. `of` follows "tokens" and says whose they are;
-    `note` holds only at this very threshold.
+    """Bars as high as the square roots of their counts, and a sentence; the last bar includes all
+    entropies beyond the slider. All numbers are in nats. `of` follows "tokens" and says whose they
+    are; `note` is true only at exactly this threshold.
     """
     above = sum(entropy >= threshold for entropy in entropies)
     tokens = (
@@ -31,7 +31,7 @@ def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> st
 
 
 def empty(sentence: str) -> str:
-    """A sentence below the room of the bars, so that nothing moves when they come."""
+    """A sentence below the space for the bars, so that nothing moves when they appear."""
     return _figure("", sentence, "")
 
 
@@ -56,7 +56,7 @@ def _bars(entropies: Sequence[float], threshold: float) -> str:
 
 
 def _per_step(entropies: Sequence[float]) -> str:
-    """How many entropies lie at or above a step of the slider and below the next, step by step."""
+    """How many entropies lie between each step of the slider (included) and the next."""
     counts = [0] * (round(_SLIDER.high / _SLIDER.step) + 1)
     for entropy in entropies:
         counts[min(math.floor(entropy / _SLIDER.step + 1e-9), len(counts) - 1)] += 1

@@ -1,4 +1,4 @@
-"""Whether scores of uncertainty find wrong answers: a recorded `eab evaluate`."""
+"""Whether uncertainty scores find wrong answers: a recorded `eab evaluate`."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ questions.
 
 
 def show() -> None:
-    """Draw the chart, the table, and where they come from."""
+    """Draw the chart, the table, and their origin."""
     from eab.figures.tables import text_table
     from eab.labs.tuning.evaluation_pictures import evaluation_figure
     from eab.labs.tuning.evaluation_report import ROW_HEADINGS, report_rows, verdict

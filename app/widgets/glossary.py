@@ -1,4 +1,4 @@
-"""Text with its technical words underlined, each once per page, and explained by the page."""
+"""Text with technical terms underlined, each once per page, and explained by the page."""
 
 from pathlib import Path
 from typing import Final
@@ -8,7 +8,7 @@ import streamlit as st
 from eab.lessons.glossary import linked, terms
 
 _STATIC: Final = Path(__file__).parent / "static"
-_SEEN: Final = "glossary_seen"  # ids of the terms that stand on the page
+_SEEN: Final = "glossary_seen"  # ids of the terms on the page
 
 _explain: Final = st.components.v2.component(
     "eab_glossary",
@@ -19,7 +19,7 @@ _explain: Final = st.components.v2.component(
 
 
 def begin_page() -> None:
-    """Forget which terms stand on the page; the first call of every drawing."""
+    """Forget which terms are on the page; must be the first call of every drawing."""
     st.session_state[_SEEN] = set()
 
 
@@ -29,7 +29,7 @@ def markdown(text: str) -> None:
 
 
 def explain() -> None:
-    """Put what explains the terms on the page; the last call of every drawing."""
+    """Add the explanations of the terms to the page; must be the last call of every drawing."""
     seen: set[str] = st.session_state.setdefault(_SEEN, set())
     if seen:
         shown = [[term.id, term.name, term.text] for term in terms() if term.id in seen]

@@ -1,4 +1,4 @@
-"""The runs of this tab as small pictures: open one again, or pin two and compare them."""
+"""The runs of this tab as small pictures: open one again, or pin two to compare them."""
 
 import base64
 from collections.abc import Callable
@@ -19,7 +19,7 @@ COMPARE = "../pages/compare.py"
 
 
 def draw(current: str, on_open: Callable[[PastRun], None]) -> None:
-    """Draw the runs of this tab, once there are two."""
+    """Draw the runs of this tab, if there are at least two."""
     past = history.runs()
     if len(past) < 2:
         return

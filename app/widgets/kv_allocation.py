@@ -1,4 +1,4 @@
-"""How KV memory is allocated: slabs, blocks and tree rows on the same runs, with their waste."""
+"""How KV memory is allocated: slabs, blocks and tree rows for the same runs, with their waste."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -33,7 +33,7 @@ are those of its tensors.
 def kv_allocation_section(
     runs: Sequence[RunState], key: str, begins: Sequence[int] | None = None, white: bool = False
 ) -> None:
-    """Draw what runs of the tree cache reserve by scheme; `begins` are their first steps."""
+    """Draw what runs with the tree cache reserve per scheme; `begins` are their first steps."""
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")

@@ -1,7 +1,7 @@
-"""Widgets that the page itself sets, kept against a browser that does not know it yet.
+"""Protects widgets that the page itself sets from a browser that does not know it yet.
 
-With every message a browser sends the values of all widgets as it shows them. A slow one sends the
-old ones for a while after a callback has set new ones, and Streamlit would take them for a choice.
+With every message, a browser sends the values of all its widgets. After a callback has set new
+values, a slow browser sends the old ones for a while, and Streamlit would take them for a choice.
 """
 
 import time
@@ -11,8 +11,8 @@ from typing import Any, Final
 import streamlit as st
 
 _CHANGE: Final = "set_by_page"  # the last change by the page
-_SECONDS: Final = 30.0  # so long it can take to reach a slow browser
-_ONE_CALLBACK: Final = 1.0  # second; what it sets is one change
+_SECONDS: Final = 30.0  # how long a change may take to reach a slow browser
+_ONE_CALLBACK: Final = 1.0  # second; changes within it count as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Change:
 
 
 def set_widgets(values: dict[str, Any]) -> None:
-    """Set these widgets, by their keys in the session; for callbacks."""
+    """Set these widgets, by their session keys; for callbacks."""
     held = {key: st.session_state.get(key) for key in values}
     before = {key: old for key, old in held.items() if old is not None and old != values[key]}
     after = {key: values[key] for key in before}
@@ -38,8 +38,8 @@ def set_widgets(values: dict[str, Any]) -> None:
 
 
 def set_again() -> None:
-    """Undo a late message, which has all widgets as they were; before the widgets are drawn. One
-    widget alone may be somebody's choice.
+    """Undo a late message, which has the old values of all widgets; call it before the widgets are
+    drawn. A single changed widget may be the user's choice.
     """
     last: _Change | None = st.session_state.get(_CHANGE)
     if last is None or len(last.before) < 2 or not last.is_younger_than(_SECONDS):

@@ -1,4 +1,4 @@
-"""A lesson on the page: its words, its question or exercise, and the board or a chart."""
+"""A lesson on the page: its text, its question or exercise, and the board or a chart."""
 
 from functools import partial
 from typing import Any
@@ -22,12 +22,12 @@ from eab.run import RunState
 
 
 def is_covered(lesson: Lesson, data: LessonData) -> bool:
-    """Whether the picture is kept back until the question is answered."""
+    """Whether the picture is hidden until the question is answered."""
     return lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
 
 
 def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
-    """The words of the stage, its question or its exercise."""
+    """Draw the text of the stage, and its question or exercise."""
     if learning.stage() == 0:
         st.header(lesson.title, anchor=False)
         words(lesson.introduction, data.sources)
@@ -45,13 +45,13 @@ def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
 
 
 def words(text: str, sources: Sources) -> None:
-    """Markdown of a lesson, with its numbers; those of this run."""
+    """Draw Markdown of a lesson, with this run's numbers filled in."""
     values = {name: plain(parse(name).in_words(sources)) for name in numbers_in(text)}
     glossary.markdown(with_numbers(text, values))
 
 
 def draw_picture(lesson: Lesson, data: LessonData, view: what_if.WhatIfView | None) -> None:
-    """The board, or a chart."""
+    """Draw the board, or a chart."""
     script = lesson.script_at(learning.stage())
     if script.picture:
         sentence, figure = PICTURES[script.picture].draw(data.sources)
@@ -80,7 +80,7 @@ def _board(
 
 
 def view_name(lesson: Lesson, data: LessonData) -> str:
-    """Names what the stage shows, so that the board is led there once."""
+    """A name for what the stage shows, so that the board is led there only once."""
     answered = learning.guess(lesson, data.key) is not None
     return f"{lesson.id} {learning.stage()} {data.key} {answered}"
 

@@ -40,7 +40,7 @@ def ensure_defaults() -> None:
 
 
 def name() -> str:
-    """The chosen model and weight format, as app.server.model_cache names it; or empty."""
+    """The chosen model and weight format, as in app.server.model_cache; empty if none is named."""
     if offered := rules.current().models:
         listed = st.session_state.get("set_model_listed", offered[0])
         return full_name(listed, st.session_state.set_weights)
@@ -53,7 +53,7 @@ def name() -> str:
 
 
 def choose(model: str) -> None:
-    """Set the widgets to a name as `name` gives it; for callbacks."""
+    """Set the widgets to a name that `name` returned; for callbacks."""
     model, weights = split_name(model)
     widgets = {f"set_{widget}": value for widget, value in _widgets_of(model).items()}
     late_messages.set_widgets({"set_weights": weights, **widgets})
@@ -71,12 +71,12 @@ def _widgets_of(model: str) -> dict[str, str]:
 
 
 def _first_here(offered: Sequence[str]) -> str:
-    """The first model of the rules that can run, or else the first."""
+    """The first model of the rules that can run; if none can, the first one."""
     return next((model for model in offered if not model_cache.missing(model)), offered[0])
 
 
 def is_embedded() -> bool:
-    """Whether the chosen model is the embedded one, in whatever weight format."""
+    """Whether the chosen model is the embedded one, in any weight format."""
     return split_name(name())[0] == EMBEDDED
 
 
@@ -100,7 +100,7 @@ def missing(model: str, here: bool = False) -> str:
 
 
 def draw(on_change: Callable[[], None], here: bool = False) -> None:
-    """Draw the widgets."""
+    """Draw the widgets of the model."""
     ensure_defaults()
     if offered := rules.current().models:
         if len(offered) > 1:
@@ -145,7 +145,7 @@ def _draw_kinds(on_change: Callable[[], None]) -> None:
 
 
 def _changed_kind(on_change: Callable[[], None]) -> None:
-    """A run on a server is exact only with a top-k."""
+    """Set a top-k for a server, because a run there is exact only with one."""
     on_change()
     if st.session_state.set_model_kind == SERVER and not st.session_state.get("set_top_k"):
         st.session_state.set_top_k = _TOP_K_OF_SERVERS
@@ -181,7 +181,7 @@ def _take_listed(on_change: Callable[[], None]) -> None:
 
 @st.cache_data(show_spinner=False, ttl=30)
 def _installed() -> dict[str, str]:
-    """Labels of the models of other programs on this machine, by name."""
+    """Labels of other programs' models on this machine, by model name."""
     from eab.models.installed import installed_models
 
     return {
@@ -224,7 +224,7 @@ def _draw_download() -> None:
         st.button("Stop the download", on_click=download.stop, key="stop_getting", width="stretch")
         return
     if SMOLLM2.is_here:
-        st.rerun()  # the rest of the page waits for it
+        st.rerun()  # the rest of the page is waiting for it
     if download.problem:
         st.error(plain(download.problem))
     if download.is_allowed:
@@ -241,7 +241,7 @@ def _start_download() -> None:
 
 
 def draw_weights() -> None:
-    """Draw the choice of the weight format."""
+    """Draw the choice of a weight format."""
     formats = "; ".join(f"{name}: {words}" for name, words in WEIGHT_FORMATS.items())
     st.selectbox(
         "Weights",

@@ -1,4 +1,4 @@
-"""What can be opened on Explore: examples, saved runs, run files, and the runs of this tab."""
+"""What Explore can open: examples, saved runs, run files, and the runs of this tab."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,11 +16,11 @@ from eab.events import Event
 from eab.lessons import bundled_runs
 
 _OPEN: Final = "open_run"  # key of the popover
-_RECORDING: Final = "recording"  # keys of what is chosen in it
+_RECORDING: Final = "recording"  # key of the list of examples in it
 
 
 def draw(active: bool) -> None:
-    """Draw a button that opens the list, which is drawn only while it is open."""
+    """Draw a button for the list, which is drawn only while it is open."""
     popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
     if popover.open:
         with popover:
@@ -57,13 +57,13 @@ def open_again(past: history.PastRun) -> None:
 
 
 def clear_choices(keep: str = "") -> None:
-    """Let what was chosen last be chosen again, except in the list of this key."""
+    """Let the last choices be made again, except in the list with this key."""
     for choice in {_RECORDING, _SAVED.chosen} - {keep}:
         st.session_state[choice] = None
 
 
 def fill_in_first() -> None:
-    """Set the widgets of a new tab: a link's settings go before those of the run it names."""
+    """Set the widgets of a new tab; a link's settings take precedence over its run's."""
     current, link = tab.current(), tab.link()
     asked = current.asked
     config, model = link.config or asked.config, link.model or current.model
@@ -90,7 +90,7 @@ def _open_file(data: bytes, name: str) -> None:
 
 
 def _open(act: Callable[[], None], keep: str = "") -> None:
-    """Open a run and set the widgets to it, or say why not; the choice in the list `keep` stays."""
+    """Open a run and set the widgets to it, or say why not; keep the choice in the list `keep`."""
     messages.clear()
     try:
         act()

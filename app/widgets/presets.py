@@ -1,4 +1,4 @@
-"""Presets of the settings that shape the tree, and of those that the model recommends."""
+"""Presets: the settings that shape the tree, or those that the model recommends."""
 
 from typing import Any, Final
 
@@ -13,12 +13,12 @@ from eab.config import OF_DISTRIBUTION
 from eab.formatting import listed
 
 _NAMES: Final = {preset.capitalize(): preset for preset in PRESETS}
-_OWN: Final = "Model's own"  # only where the model recommends something
+_OWN: Final = "Model's own"  # only if the model recommends something
 _CHOSEN: Final = "preset"
 
 
 def draw() -> None:
-    """Draw the choice of a preset; one is chosen while the settings are those that it sets."""
+    """Draw the choice of a preset; one is selected while the settings match it."""
     st.session_state[_CHOSEN] = chosen()
     words = [f"{name}: {PRESETS[preset].help}" for name, preset in _NAMES.items()]
     recommended = listed([f"{name} {value:g}" for name, value in _recommended().items()])
@@ -34,12 +34,12 @@ def draw() -> None:
 
 
 def _recommended() -> dict[str, float]:
-    """What the model recommends, without loading it."""
+    """The settings that the model recommends, as far as known without loading it."""
     return model_cache.recommended(model_choice.name(), models().peek(model_choice.name()))
 
 
 def chosen() -> str | None:
-    """The preset that the settings are those of, as the page names it."""
+    """The preset that the settings match, as the page names it; None if they match none."""
     return next((name for name in _offered() if _is_set(name)), None)
 
 
@@ -49,7 +49,7 @@ def _offered() -> list[str]:
 
 def _settings(name: str) -> dict[str, Any]:
     values: dict[str, Any] = dict(PRESETS[_NAMES.get(name, "balanced")].settings)
-    # Where few tokens are left, a larger branch factor would do nothing.
+    # If sampling left only a few tokens, a larger branch factor would have no effect.
     values |= {sampling: getattr(START, sampling) for sampling in OF_DISTRIBUTION}
     if name == _OWN:
         values |= _recommended()
@@ -66,5 +66,5 @@ def _is_set(name: str) -> bool:
 
 def _apply() -> None:
     name = st.session_state[_CHOSEN]
-    if name is not None:  # the chosen preset was pressed again
+    if name is not None:  # None: the selected preset was pressed again
         late_messages.set_widgets(_settings(name))

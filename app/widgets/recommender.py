@@ -1,4 +1,4 @@
-"""A threshold for a wanted number of paths or tokens: the pilot, the prediction, and the check."""
+"""A threshold for a target number of paths or tokens: the pilot, the prediction, the check."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,7 @@ from eab.labs.tuning.recommendation import (
 
 _KIND, _NUMBER = "tune_wanted", "tune_wanted_number"
 _PILOT_SEEDS: Final = tuple(range(1, PILOT_SEEDS + 1))
-_CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # none of the pilot's
+_CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # different from the pilot's
 HOW_IT_WORKS: Final = f"""
 The pilot runs your prompts with {PILOT_SEEDS} seeds at {len(THRESHOLDS)} thresholds, from
 {THRESHOLDS[0]:g} nats upwards. If no path limit acted, a run at a higher threshold follows exactly
@@ -58,7 +58,7 @@ def ensure_defaults() -> None:
 
 
 def show(piloting: bool, checking: bool) -> None:
-    """Draw the recommender; see `polling.watch` for when to ask what is active."""
+    """Draw the recommender; `polling.watch` says when to read what is active."""
     active = piloting or checking
     _bar(active)
     sweep_editor.own_prompts(sweep_editor.PILOT_SET)
@@ -77,7 +77,7 @@ def show(piloting: bool, checking: bool) -> None:
 
 
 def _bar(active: bool) -> None:
-    widths = [4.1, 3, 1.9, 2.2, 1.8]  # all can be read in a window of 1024 pixels
+    widths = [4.1, 3, 1.9, 2.2, 1.8]  # all labels fit into a window of 1024 pixels
     prompts, kind, number, predict, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts(sweep_editor.PILOT_SET)

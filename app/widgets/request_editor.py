@@ -46,7 +46,7 @@ def choose_preset() -> None:
 
 
 def choose_slots() -> None:
-    """Draw the choice of how many requests may be in a forward pass."""
+    """Draw the choice of how many requests share a forward pass."""
     st.selectbox(
         "Slots",
         range(1, MAX_SLOTS + 1),
@@ -57,7 +57,7 @@ def choose_slots() -> None:
 
 
 def edited() -> pd.DataFrame:
-    """Draw the table and the other settings; returns `prompt` and `new_tokens` of each request."""
+    """Draw the table and the other settings; return `prompt` and `new_tokens` of each request."""
     preset = st.session_state[_PRESET]
     table = st.data_editor(
         pd.DataFrame(PRESETS[preset], columns=["prompt", "new_tokens"]),
@@ -96,13 +96,13 @@ def edited() -> pd.DataFrame:
 
 
 def workload(table: pd.DataFrame) -> Workload:
-    """What to serve. Raises ConfigError if a row or a setting is out of its range."""
+    """The workload to serve. Raises ConfigError if a row or a setting is out of range."""
     state = st.session_state
     return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
 
 
 def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:
-    """The rows of the table. Raises ConfigError if a row is not complete."""
+    """The rows of the table. Raises ConfigError if a row is incomplete."""
     asked = []
     rows = table[["prompt", "new_tokens"]].itertuples(index=False)
     for number, (prompt, new_tokens) in enumerate(rows, start=1):

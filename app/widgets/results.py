@@ -1,7 +1,7 @@
 """The results below the board, once a run no longer changes: texts, charts, tables, downloads.
 
-Each tab imports what it draws with (pandas, plotly, networkx) when it is opened, so that the board
-does not wait for it.
+Each tab imports the libraries it needs (pandas, plotly, networkx) only when it is opened, so that
+the board does not wait for them.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _SAME_ANSWER_HELP: Final = (
     "and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
-_Helped: TypeAlias = tuple[File, str]  # a file, and what it is for
+_Helped: TypeAlias = tuple[File, str]  # a file and its help text
 
 
 def show(opened: OpenRun, run: RunState) -> None:
@@ -88,7 +88,7 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     )
     try:
         answers = group_answers(run, part, RULES[rule or "exact"])
-    except ConfigError as error:  # of the visitor's own pattern
+    except ConfigError as error:  # from the visitor's own pattern
         st.error(plain(str(error)))
         return
     sentence = answers_sentence(answers, run.started.config.policy)
@@ -196,7 +196,7 @@ def _data(table: "DataFrame") -> None:
 
 
 def _format(heading: str) -> str:
-    """How Streamlit writes the numbers of a column that are not whole."""
+    """How Streamlit formats the numbers of a column of floats."""
     if "nats" in heading:
         return "%.2f"
     if "(KiB)" in heading:

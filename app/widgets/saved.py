@@ -1,4 +1,4 @@
-"""What is saved on the server, runs or sweeps: save, open, rename, delete and undo."""
+"""The runs or sweeps saved on the server: save, open, rename, delete and undo."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from eab.formatting import as_sentence
 
 @dataclass(frozen=True)
 class Gallery(Generic[Kept]):
-    """The list of what is saved, with all that can be done with it."""
+    """The list of saved things, with the actions on them."""
 
     kind: Kind[Kept]
     find_store: Callable[[], NamedStore[Kept] | None]  # None if nothing can be saved on this server
-    # called when another one is chosen in the list; its id is the value of `chosen`
+    # called when another entry is chosen in the list; its id is the value of `chosen`
     on_open: Callable[[], None]
     on_rename: Callable[[str, str], None]  # called with the id and the new name
 
     @property
     def chosen(self) -> str:
-        """The key of the list."""
+        """The session key of the list."""
         return self._key("saved")
 
     def draw(self, to_save: Kept | None, name: str) -> None:
@@ -71,8 +71,8 @@ class Gallery(Generic[Kept]):
             disabled=not saved,
         )
 
-    # The text fields have no `max_chars`: the browser would drop a longer text without a word,
-    # where the store says what is wrong with it.
+    # The text fields have no `max_chars`: the browser would silently drop a longer text, while the
+    # store says what is wrong with it.
 
     def _change(self, store: NamedStore[Kept], chosen: Saved) -> None:
         key = self._key(f"rename_{chosen.id}")
@@ -97,7 +97,7 @@ class Gallery(Generic[Kept]):
     @messages.errors_as_message()
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
         self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
-        # sent to the browser, which would keep the old name
+        # makes Streamlit send the list again; the browser would keep the old name
         st.session_state[self.chosen] = saved_id
 
     @messages.errors_as_message()

@@ -1,10 +1,10 @@
-"""The runs that this server serves now, redrawn every second; no prompts of others."""
+"""The runs that this server serves now, redrawn every second, without the prompts of others."""
 
 from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
-# The browser puts the text colour of its theme, light or dark, in the place of this one.
+# The browser replaces this text colour by that of its theme, light or dark.
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from app.server.serving_log import ServingNow
@@ -33,8 +33,8 @@ _PREFIXES: Final = (
 
 
 def draw() -> None:
-    """Draw it here, and again every second."""
-    polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # a name of its own
+    """Draw the view here, and again every second."""
+    polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # lambda: `_redraw` keeps its name
     st.caption(_WHAT)
 
 
@@ -50,7 +50,7 @@ def _redraw() -> None:
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    with st.container(horizontal=True, key="now_measures"):  # two in a row on a phone
+    with st.container(horizontal=True, key="now_measures"):  # two per row on a phone
         for name, value in measures.items():
             st.metric(name, value, width=150)
     st.text(f"{sentence} {_own(now)}".strip())
@@ -79,7 +79,7 @@ def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _figure(_now: ServingNow, moment: float, busy: bool) -> "Figure":
-    """The picture at this moment, which all tabs share: a class may watch it."""
+    """The figure at this moment, shared by all tabs, because a whole class may watch it."""
     from eab.figures.charts import in_ink
     from eab.figures.serving_now import now_figure
 
@@ -87,7 +87,7 @@ def _figure(_now: ServingNow, moment: float, busy: bool) -> "Figure":
 
 
 def _timed(now: ServingNow) -> "list[TimedPass]":
-    """The passes, by seconds before now; the last picture stays while nothing is served."""
+    """The passes, in seconds before now; the last picture stays while nothing is served."""
     from eab.figures.serving_now import TimedPass
 
     end = now.at if now.busy or not now.passes else now.passes[-1].ended_at

@@ -1,6 +1,6 @@
 """The widget of each setting, made from its declaration (eab.config).
 
-A mark in its label says that its value is not the page's default, and what that is.
+A mark in its label shows that the value is not the page's default, and what the default is.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,12 +29,12 @@ from eab.settings import (
 )
 
 _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
-_LONGEST: Final = 40  # characters of a text that is named in a sentence
-# The settings that have a widget here; app.widgets.threshold has those of the threshold.
+_LONGEST: Final = 40  # characters of a text quoted in a sentence
+# The settings with a widget here; those of the threshold are in app.widgets.threshold.
 FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
-_PAGE: Final = "page_of_the_widgets"  # which was drawn last
-KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
-# The pages that tell more about a setting.
+_PAGE: Final = "page_of_the_widgets"  # the page that was drawn last
+KEPT: Final[Any] = {"persist_state": "session"}  # keeps a value while its widget is not drawn
+# The pages that explain more about a setting.
 _SEE: Final = {
     "cache": "Memory",
     "r": "BMC",
@@ -45,27 +45,27 @@ _SEE: Final = {
 
 @contextmanager
 def carried_to(page: str) -> Iterator[None]:
-    """Draw a page whose widgets have the values that they had on the page before.
+    """Draw a page whose widgets keep their values from the previous page.
 
     A widget has another identity on each page, and Streamlit hands its kept value over only at the
-    end of the first drawing: until then it would stand at its lowest value, and be read so.
+    end of the first drawing. Until then, it would show its lowest value, and that would be read.
     """
     if st.session_state.get(_PAGE) != page:
         for key in map(str, st.session_state):
             if key == "prompt" or key.startswith("set_"):
                 st.session_state[key] = st.session_state[key]
     yield
-    st.session_state[_PAGE] = page  # not if the drawing was interrupted
+    st.session_state[_PAGE] = page  # not reached if the drawing is interrupted
 
 
 def nearest(name: str, value: Any) -> Any:
-    """The value that the widget of this setting offers, nearest to this one."""
+    """The value offered by the widget of this setting that is nearest to the given one."""
     widget = _widget(name)
     return value if widget is None else widget.nearest(value)
 
 
 def _widget(name: str) -> Widget | None:
-    """The widget of a setting: within the rules of this server, and what its models can do."""
+    """The widget of a setting, limited by this server's rules and by what its models can do."""
     widget = SETTINGS[name].widget
     if name in ("max_paths", "max_new_tokens") and isinstance(widget, Slider):
         return replace(widget, high=min(widget.high, getattr(rules.current(), name)))
@@ -75,7 +75,7 @@ def _widget(name: str) -> Widget | None:
 
 
 def read(name: str, held: Any) -> Any:
-    """The value of a setting whose widget holds this."""
+    """The value of a setting whose widget holds `held`."""
     widget = SETTINGS[name].widget
     return widget.read(held) if isinstance(widget, Lines) else held
 
@@ -107,7 +107,7 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
 
 
 def help_of(name: str) -> str:
-    """What a setting does, and which page tells more."""
+    """What a setting does, and which page explains more."""
     page = f" See the page {_SEE[name]}." if name in _SEE else ""
     return SETTINGS[name].help + page
 
@@ -116,7 +116,7 @@ def mark(name: str, key: str, defaults: Mapping[str, Any]) -> str:
     """The end of a label: empty while the widget has its default, else a dot and the default."""
     if st.session_state[key] == defaults[key]:
         return ""
-    # plain, since screen readers are given it as it is
+    # plain, because screen readers read it as it is
     return f" ● default {shown(name, defaults[key])}"
 
 

@@ -1,4 +1,4 @@
-"""The buttons that start and stop a long job, and what went wrong with it."""
+"""The buttons that start and stop a long job, and the messages about its problems."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -20,7 +20,7 @@ def start_button(
     args: tuple[Any, ...] = (),
     type: Literal["primary", "secondary"] = "primary",
 ) -> bool:
-    """Draw Start, off while it is active or where the model is missing; whether it was pressed."""
+    """Draw Start, disabled while active or without the model; return whether it was pressed."""
     return st.button(
         label,
         on_click=on_start,
@@ -37,11 +37,11 @@ def start_button(
 def stop_button(
     key: str, on_stop: Callable[[], None], active: bool = True, label: str = "Stop"
 ) -> None:
-    """Draw Stop, off while nothing is active."""
+    """Draw Stop, disabled while nothing is active."""
     st.button(label, on_click=on_stop, disabled=not active, key=key, width="stretch")
 
 
 def show_problems(*shown: Entry[Any]) -> None:
-    """Draw what went wrong with the last action, and with what is made on the page."""
+    """Draw the problems of the last action and of these entries."""
     for problem in messages.problems(*shown):
         st.error(plain(problem))

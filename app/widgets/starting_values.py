@@ -1,6 +1,6 @@
 """The values that the widgets of the settings start with: the page's, or those of an example.
 
-What a visitor has changed stays when another model or prompt is chosen; the rest starts anew.
+What a visitor has changed stays when another model or prompt is chosen; the rest is reset.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from eab.branching.presets import CHAT_PRESET, CHAT_SAMPLING, PRESETS
 from eab.config import BranchingConfig
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
-# Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
+# Values that differ from the library's were chosen by looking at trees (docs/models.md).
 START: Final = BranchingConfig(
     **PRESETS[CHAT_PRESET].settings, **CHAT_SAMPLING, max_new_tokens=48, kv_limit_mib=1024
 )
@@ -26,7 +26,7 @@ _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 
 
 def defaults() -> dict[str, Any]:
-    """What each widget starts with, by its key in the session."""
+    """The starting value of each widget, by its session key."""
     thresholds = {f"set_threshold_{unit}": value for unit, value in _THRESHOLDS.items()}
     return _fields(START) | thresholds
 
@@ -40,7 +40,7 @@ def ensure() -> None:
 
 
 def of_config(config: BranchingConfig) -> dict[str, Any]:
-    """The widgets' values for these settings, or the nearest that they offer."""
+    """The widgets' values for these settings, or the nearest ones on offer."""
     slider = THRESHOLD_SCALES[config.threshold_unit].widget
     nearest = slider.nearest(config.entropy_threshold)
     return defaults() | _fields(config) | {f"set_threshold_{config.threshold_unit}": nearest}
@@ -62,7 +62,7 @@ def move_to(values: dict[str, Any]) -> None:
 
 
 def start_anew() -> None:
-    """Start anew what the visitor has not changed, after another model or prompt; for callbacks."""
+    """Reset what the visitor has not changed, for another model or prompt; for callbacks."""
     move_to(defaults())
 
 

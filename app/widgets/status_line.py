@@ -11,9 +11,9 @@ from app.state import history, messages, status, tab, what_if
 from app.widgets import controls, conversation
 from app.widgets.markdown import plain
 
-# At least this long between two polls, by the status of the run.
+# Minimum time between two polls (s), by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
-_SUGGESTED: Final = "suggested"  # the key of a run that has ended, and what is suggested for it
+_SUGGESTED: Final = "suggested"  # the key of an ended run, and its suggestions
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 _CHANGED: Final = "changed_in_status_line"  # whether a button here changed the rest of the page
 
@@ -29,7 +29,7 @@ def draw(
         live is not None and live.status != drawn and (live.active or drawn in POLL_SECONDS)
     )
     if st.session_state.pop(_CHANGED, False) or has_changed:
-        st.rerun()  # the rest of the page shows what was before
+        st.rerun()  # the rest of the page is out of date
     with st.container(horizontal=True, key="status"):
         if live is not None and drawn in POLL_SECONDS:
             draw_progress(live)
@@ -39,7 +39,7 @@ def draw(
 
 
 def draw_progress(live: LiveRun) -> None:
-    """The progress of the run."""
+    """Draw the progress of the run."""
     live.mark_watched()
     share, words = status.progress(live)
     own = live.state.run.started.model.memory_words if live.state.run is not None else ""
@@ -98,7 +98,7 @@ def _redraw_page() -> None:
 
 
 def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
-    """For a run of the model that is shown as it was; found once per run."""
+    """The suggestions for a live run that is shown without what-if, found once per run."""
     if current.live is None or current.run is None or what_if.view_of(current) is not None:
         return []
     if current.run.ended is None:
@@ -114,7 +114,7 @@ def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
 def _take(
     suggestion: Suggestion, current: tab.OpenRun, run_with: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Show the tree at once where it is known; otherwise a new run makes it."""
+    """Show the tree immediately if it is known; otherwise start a new run."""
     if suggestion.what_if is None:
         return run_with(suggestion.widgets)
     controls.apply(suggestion.widgets)

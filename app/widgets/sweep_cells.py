@@ -1,5 +1,5 @@
-"""A setting of a sweep, chosen in a chart or in a list, and what can be done with one of its cells:
-open its tree, compare it with another cell, or use its settings.
+"""One setting of a sweep, chosen in a chart or in a list, and what can be done with its cells: open
+a cell's tree, compare it with another cell, or use its settings.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
 
 
 def _prompt_order(cell: Cell) -> tuple[int, str]:
-    """The order of the prompts in their set; cells come in the order in which they end."""
+    """The order of the prompts in their set; cells are listed in the order in which they end."""
     return len(cell.prompt_id), cell.prompt_id
 
 
@@ -128,13 +128,13 @@ def _words(cell: Cell) -> str:
 
 @messages.errors_as_message()
 def _open_tree(cell: Cell, model_name: str) -> None:
-    tab.current()  # a new tab has a run before another one is started
+    tab.current()  # gives a new tab its first run before another one is started
     tab.start(cell.prompt, cell.config, model_name)
     controls.fill_from(cell.prompt, cell.config, model_name)
 
 
 def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:
-    """Draw a button that sets Explore's controls; if it was pressed, the caller goes to Explore."""
+    """Draw a button that sets Explore's controls; if it was pressed, the caller opens Explore."""
     return st.button(
         "Use these settings",
         on_click=_use,
@@ -147,5 +147,5 @@ def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) 
 
 def _use(prompt: str, config: BranchingConfig, model_name: str) -> None:
     messages.clear()
-    tab.current()  # a new tab has a run before its widgets are set
+    tab.current()  # gives a new tab its first run before its widgets are set
     controls.fill_from(prompt, config, model_name)

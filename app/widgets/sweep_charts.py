@@ -14,18 +14,18 @@ from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
 _COST, _GAIN = "tune_cost", "tune_gain"
 _ACROSS, _DOWN = "tune_across", "tune_down"
-# The first two that vary are the axes of the heat map.
+# The first two of these that vary are the axes of the heat map.
 _PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy")
 _FEW: Final = 2  # settings on the axes of the heat map
 
 
 def choose_cost(cells: Sequence[Cell]) -> Quantity:
-    """Draw the choice of the cost; only what some cell knows is offered."""
+    """Draw the choice of the cost; only costs that some cell knows are offered."""
     return _choose("Cost", _COST, _known(cells, COSTS))
 
 
 def choose_gain(cells: Sequence[Cell]) -> Quantity:
-    """Draw the choice of the gain; only what some cell knows is offered."""
+    """Draw the choice of the gain; only gains that some cell knows are offered."""
     return _choose("Gain", _GAIN, _known(cells, GAINS))
 
 
@@ -60,7 +60,7 @@ def draw_charts(
     clickable: bool = True,
     white: bool = False,
 ) -> list[SettingPoint]:
-    """Draw the heat map and the Pareto front; returns the settings as numbered in the charts."""
+    """Draw the heat map and the Pareto front; return the settings as numbered in the charts."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as words
 
@@ -85,7 +85,7 @@ def draw_charts(
 def _heat_map(
     cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str, white: bool
 ) -> None:
-    """Draw the heat map, and below it the choice of its axes, unless cells are still being made."""
+    """Draw the heat map and, below it, the choice of its axes, unless cells are still running."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as tuning_words
 
@@ -155,7 +155,7 @@ def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
 def draw_parallel(
     points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str, white: bool
 ) -> None:
-    """Draw parallel coordinates, where more than two settings vary."""
+    """Draw parallel coordinates if more than two settings vary."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as tuning_words
 

@@ -1,4 +1,4 @@
-"""Which sweep the page Tune shows: one of this tab, a saved one, or a downloaded file."""
+"""The sweep that the page Tune shows: one of this tab, a saved one, or a downloaded file."""
 
 from typing import Final
 
@@ -20,8 +20,8 @@ MAX_UPLOAD_MIB: Final = 16
 
 
 def draw(displayed: Entry[TuningReport]) -> None:
-    """Draw the sweep's name, how much of it was made, and a button for the list, which is drawn
-    only while it is open.
+    """Draw the sweep's name, how much of it has run, and a button for the list, which is drawn only
+    while it is open.
     """
     report = displayed.state
     part = f": {report.made}" if report.missing else ""

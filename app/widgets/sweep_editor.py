@@ -1,4 +1,4 @@
-"""What the page Tune sweeps: the prompts, and which settings take which values."""
+"""What the page Tune sweeps: the prompts, and the values of each setting."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from eab.lessons import bundled_runs
 OWN: Final = "Your own, one per line"
 MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
 _LOWEST, _HIGHEST, _MOST_THRESHOLDS = 0.05, 3.0, 9  # nats
-_MOST_BYTES: Final = 20_000  # of a prompt with its answers, as JSON: each cell's key is made of it
+_MOST_BYTES: Final = 20_000  # of a prompt with its answers, as JSON: each cell's key contains it
 _MOST_SEEDS, _SHORTEST, _LONGEST = 12, 4, 96  # the lengths are in tokens
 _BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
 _MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
@@ -53,7 +53,7 @@ _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEED
     )
 )
 
-PILOT_SET: Final = "tune_pilot_set"  # the key of the set that a threshold is wanted for
+PILOT_SET: Final = "tune_pilot_set"  # the key of the prompt set to recommend a threshold for
 
 
 def _defaults() -> dict[str, Any]:
@@ -79,7 +79,7 @@ def ensure_defaults() -> None:
 
 
 def fill_from(plan: Plan) -> None:
-    """Set the controls to what this sweep makes, as far as they can say it."""
+    """Set the controls to the plan of a sweep, as far as they can express it."""
     base = plan.grid.base
 
     def values(name: str, offered: Sequence[Any]) -> list[Any]:
@@ -109,7 +109,7 @@ def _prompts_from(asked: tuple[TuningPrompt, ...]) -> dict[str, Any]:
 
 
 def choose_prompts(key: str = _SETS) -> None:
-    """Draw the choice of a set of prompts: of the sweep, or of another widget's key."""
+    """Draw the choice of a prompt set: that of the sweep, or one under another key."""
     st.selectbox(
         "Prompts",
         [*default_sweep.SET_LABELS, OWN],
@@ -120,7 +120,7 @@ def choose_prompts(key: str = _SETS) -> None:
 
 
 def own_prompts(key: str = _SETS) -> None:
-    """Draw the box for own prompts, if these are chosen."""
+    """Draw the box for the user's own prompts, if these are chosen."""
     if st.session_state[key] == OWN:
         st.text_area(
             "Prompts, one per line",
@@ -132,7 +132,7 @@ def own_prompts(key: str = _SETS) -> None:
 
 
 def prompts(key: str = _SETS) -> list[TuningPrompt]:
-    """The chosen prompts, with known answers; ConfigError if there are none or too many."""
+    """The chosen prompts, with known answers. Raises ConfigError if there are none or too many."""
     if st.session_state[key] != OWN:
         chosen = default_sweep.some_prompts(st.session_state[key], st.session_state[_NUMBER])
         return [*chosen]
@@ -159,7 +159,7 @@ def _check_prompts(written: Sequence[str]) -> None:
 
 
 def choose_ranges() -> None:
-    """Draw the sliders of what varies."""
+    """Draw the controls of the settings that vary, and of those for all settings."""
     st.markdown("**What varies**")
     st.slider(
         "Entropy threshold (nats), from and to", _LOWEST, _HIGHEST, step=0.05, key=_RANGE, **KEPT
@@ -219,8 +219,8 @@ def thresholds() -> tuple[float, ...]:
 
 
 def base() -> BranchingConfig:
-    """The settings that do not vary: those of Explore, but every path may fork, whatever its
-    weight; else no cell follows from another one.
+    """The settings that do not vary: those of Explore, except that every path may fork, whatever
+    its weight; otherwise no cell would follow from another one.
     """
     chosen = controls.settings() | {
         "threshold_unit": "nats",
@@ -234,7 +234,7 @@ def base() -> BranchingConfig:
 
 
 def grid() -> Grid:
-    """What is to be swept; ConfigError if no value is chosen for a setting."""
+    """The grid to sweep. Raises ConfigError if no value is chosen for a setting."""
     values: dict[str, tuple[Any, ...]] = {"entropy_threshold": thresholds()}
     for key, name in (
         (_LIMITS, "max_paths"),
@@ -262,7 +262,7 @@ def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) ->
 
 
 def check_cells(cells: int) -> None:
-    """Refuse too many cells by a ConfigError."""
+    """Raise ConfigError if there are too many cells."""
     if cells > MAX_CELLS:
         raise ConfigError(
             f"there are {cells:,} cells; at most {MAX_CELLS:,} are allowed here. Choose fewer "
@@ -271,8 +271,8 @@ def check_cells(cells: int) -> None:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse what this page could not have begun by a ConfigError: a file may plan anything, and
-    settings that vary are limited by no rule of the server.
+    """Raise ConfigError for a plan that this page could not have made: a file may contain any plan,
+    and no rule of the server limits settings that vary.
     """
     check_cells(plan.cells)
     _check_prompts([prompt.question.prompt for prompt in plan.prompts])
@@ -285,7 +285,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _time_words(items: Sequence[Item], model_name: str) -> str:
-    """About how long they take; empty if that is not known."""
+    """About how long the items take, as a text; empty if that is unknown."""
     timed, where = estimate.timed_cells(model_name, worker().remembered), "from earlier runs here"
     recorded = bundled_runs.tuning()
     if not timed and model_name == recorded.model_name:

@@ -1,4 +1,4 @@
-"""The slider of the entropy threshold, and the entropies that it stands among."""
+"""The slider of the entropy threshold, and the entropies around it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,17 +16,17 @@ from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 _LABEL: Final = SETTINGS["entropy_threshold"].label
 _NATS: Final = THRESHOLD_SCALES["nats"].widget
-_SHOWN: Final = "threshold_shown"  # what the page moved the slider from, and to
+_SHOWN: Final = "threshold_shown"  # the slider's values before and after the page moved it
 
 
 def draw(
     defaults: dict[str, object], shown: OpenRun | None = None, probe: Sequence[float] | None = None
 ) -> None:
-    """Draw the slider, and below it where the threshold stands among entropies of this model.
+    """Draw the slider and, below it, where the threshold stands among entropies of this model.
 
-    While the threshold is a quantile, the slider shows what that comes to in nats; moving the
-    slider sets the threshold in nats. The entropies are those of the run shown, if Run would meet
-    them, or of a greedy probe (nats).
+    While the threshold is a quantile, the slider shows its value in nats; moving the slider sets
+    the threshold in nats. The entropies (nats) are those of the run shown, if Run would give the
+    same ones, or else those of a greedy probe.
     """
     unit: ThresholdUnit = st.session_state.set_threshold_unit
     if unit == "normalised":
@@ -41,7 +41,7 @@ def draw(
     if nats > _NATS.high:
         value = nats
         st.caption(f"The threshold is {nats:.2f} nats, beyond the end of this slider.")
-    if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
+    if unit == "quantile" and probe is None:  # unknown until Run if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
         name = presets.chosen() or "This setting"
         takes = f"Run takes the highest {share:.0%} of the entropies along a greedy continuation"
@@ -51,7 +51,7 @@ def draw(
 
 
 def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
-    """Those to draw (nats), and whose they are. A run that grows has only some of them yet."""
+    """The entropies to draw (nats), and whose they are; an active run has only some of them yet."""
     run = shown.run if shown is not None and not shown.active else None
     of_run = [token.entropy for path in run.paths for token in path.tokens] if run else []
     return (of_run, "") if of_run or probe is None else (probe, " of a greedy run")
@@ -85,7 +85,7 @@ def _slider(unit: ThresholdUnit, mark: str) -> float:
 
 
 def _show(nats: float) -> None:
-    """Move the slider to the value of the quantile."""
+    """Move the slider to the value of the quantile in nats."""
     before = st.session_state.get("set_threshold_nats")
     if nats != before:
         st.session_state[_SHOWN] = (before, nats)
@@ -93,10 +93,10 @@ def _show(nats: float) -> None:
 
 
 def _take_nats() -> None:
-    """The slider was moved: its value is what runs.
+    """Use the slider's value as the threshold, because the user moved it.
 
-    A message that the browser sent before it knew the new value still has the one that was shown
-    before, and the next one has the new one; nobody moved the slider then.
+    Nobody moved it if the message is late: one that the browser sent before it knew a value set by
+    the page still has the previous value, and the next one has the new value.
     """
     is_late = st.session_state.set_threshold_nats in st.session_state.get(_SHOWN, ())
     if st.session_state.set_threshold_unit != "quantile" or not is_late:

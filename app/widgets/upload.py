@@ -1,4 +1,4 @@
-"""The widget that opens a file of the visitor's."""
+"""The widget that opens a visitor's file."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def upload(
     open_file: Callable[[bytes, str], None],
     most_mib: int | None = None,
 ) -> None:
-    """Draw it; `kind` is how file names end, and `open_file` gets the content and the name."""
+    """Draw it; `kind` is the file extension, and `open_file` gets the content and the name."""
 
     @messages.errors_as_message()
     def opened() -> None:
