@@ -1,5 +1,5 @@
 """Batching: the same requests served one by one, in static batches and by continuous batching; and
-which runs this server serves now.
+the runs that this server serves now.
 """
 
 from typing import Final
@@ -39,7 +39,7 @@ submitted. Only the passes of this measurement are timed, not those of other tab
 
 
 def bar() -> Workload | None:
-    """The requests, Measure and Stop; returns what Measure serves, if the table allows it."""
+    """Draw the requests, Measure and Stop; return what Measure serves, if the table allows it."""
     preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
     with preset:
         request_editor.choose_preset()

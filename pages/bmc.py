@@ -68,7 +68,7 @@ PAPER = (
     "up to 1.36 and 2.29 times the throughput of vLLM and DeepSpeed. These are the paper's results "
     "on other hardware; this page does not reproduce them."
 )
-# Title, and what it measures.
+# For each experiment: its title, and what it measures.
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": (
         "Sensitivity to r",
@@ -103,13 +103,13 @@ def stop() -> None:
 
 
 def active_experiment() -> LiveTask[ExperimentReport] | None:
-    """The experiment that is being made in this tab, if there is one."""
+    """The active experiment of this tab; None if there is none."""
     current = (slot.current() for slot in BMC.values())
     return next((entry.live for entry in current if entry.active), None)
 
 
 def show_interrupted() -> None:
-    """Explain which experiments ended early and were not repeated: those before them are shown."""
+    """Explain which experiments ended early and were not repeated; their old results are shown."""
     for experiment, slot in BMC.items():
         live = slot.current().live
         if live is None or live.active or slot.displayed().live is live:
@@ -124,7 +124,7 @@ def show_interrupted() -> None:
 
 
 def your_run() -> None:
-    """The run of the page Explore at another r, computed from its events."""
+    """Draw the run of the page Explore at another r, computed from its events."""
     from eab.labs.bmc import run_pictures as bmc
     from eab.labs.bmc.tables import allocations_table
 
@@ -159,18 +159,18 @@ def your_run() -> None:
 
 
 def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]:
-    """Predicted seconds of the growths and of the spare rows at this r."""
+    """Predicted seconds for the growths and for the spare rows at this r."""
     return predicted_overhead(costs, demand.at(r), [need.paths for need in demand.needs])
 
 
 def fitted() -> CostModel | None:
-    """The cost model that the displayed growth experiment fitted, if it did."""
+    """The cost model fitted by the displayed growth experiment; None if there is none."""
     calibration = BMC["growth"].displayed().state.fitted
     return calibration.costs if calibration is not None else None
 
 
 def experiments() -> None:
-    """The experiments in tabs, each with its button; only the open one is computed and sent."""
+    """Draw the experiments in tabs, each with a button; only the open tab is computed and sent."""
     st.header("Measure it here")
     left, right = st.columns([3, 1])
     with left:
@@ -200,7 +200,7 @@ def experiments() -> None:
 
 
 def one_experiment(name: Experiment, displayed: Entry[ExperimentReport]) -> None:
-    """The button of an experiment, what it found, and where that was measured."""
+    """Draw the button of an experiment, its results, and where they were measured."""
     from eab.labs.bmc import pictures as bmc_experiments
     from eab.labs.bmc.tables import points_table
 

@@ -18,7 +18,7 @@ from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs
 
-# Whether it is only the samples that are missing.
+# What to do, by whether only the samples are missing.
 MISSING = {
     False: "Choose two runs that have ended.",
     True: "There are no independent samples of A's prompt yet. Press Sample to make them.",
@@ -27,7 +27,7 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 
 
 def choose(side: str, label: str, like: Side | None = None) -> Side | None:
-    """The list of one side, and its upload if a run file is chosen."""
+    """Draw the choice of one side, and an upload if a run file is chosen; return the side."""
     options = compare.sources(with_independent=side == "b")
     source = st.selectbox(
         label,
@@ -47,7 +47,7 @@ def start(like: Side, budget: Budget) -> None:
 
 
 def sampling(a: Side, active: bool) -> None:
-    """What the samples have in common with A, and the buttons that start and stop them."""
+    """Draw the choice of how the samples match A, and the buttons that start and stop them."""
     choice, left, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with choice:
         st.segmented_control(
@@ -68,11 +68,11 @@ def chosen_budget() -> Budget:
 
 
 def out_of_date(a: Side, b: Side) -> str:
-    """Whether B was sampled with another budget than is chosen now, or with other settings of A."""
+    """A sentence if B was sampled with another budget or other settings of A; else empty."""
     if choices["b"] != INDEPENDENT:
         return ""
     wanted, sampled = independent_config(a.run, chosen_budget()), b.run.started.config
-    # Of KV memory, a server may allow less; neither that nor a setting of forks changes a sample.
+    # A server may allow less KV memory; neither this nor a setting of forks changes a sample.
     same = (*WITHOUT_EFFECT["independent"], "kv_limit_mib")
     if replace(sampled, **{name: getattr(wanted, name) for name in same}) == wanted:
         return ""
@@ -82,7 +82,7 @@ def out_of_date(a: Side, b: Side) -> str:
 
 
 def how_matched(a: Side) -> str:
-    """Why there are so many independent samples, and what they would see on average."""
+    """Why there are this many independent samples, and what they would see on average."""
     from eab.figures.run_comparison import average_sentence
 
     budget = chosen_budget()

@@ -1,4 +1,4 @@
-"""Explore: run, watch, inspect. The board is one component; the engine works in its own thread."""
+"""Explore: run, watch, inspect. The board is one component; the engine runs in its own thread."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from eab.config import BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
 NOTIFIED = "notified_in_fragment"  # whether a callback of the board left a message
-SENT_TO_ITS_END = "sent_to_its_end"  # the key of a run of which the board has the last step
+SENT_TO_ITS_END = "sent_to_its_end"  # the key of the run whose last step the board already has
 BRAND = """
 <div class="eab-brand">
   <h1>EAB Explorer</h1>
@@ -37,8 +37,8 @@ BRAND = """
 
 
 def own_prompt() -> None:
-    """A prompt of the visitor's own is not run with the model and the settings of an example."""
-    shown = tab.displayed()  # a run that failed at once leaves the example on the screen
+    """Leave the model and the settings of an example if the visitor has typed another prompt."""
+    shown = tab.displayed()  # after a run that failed immediately, the example is still displayed
     if shown.live is None and shown.started is not None:
         controls.leave_example(shown.started)
 
@@ -64,12 +64,12 @@ def grow(address: tab.TokenAddress) -> None:
 
 
 def turn_graft() -> None:
-    """Show a grown run in the tree that it was grown from, or alone."""
+    """Switch between a grown run in the tree of its source and the grown run alone."""
     st.session_state[GRAFTED] = not st.session_state[GRAFTED]
 
 
 def run_at(key: str, threshold: float) -> None:
-    """Make the displayed run again at another threshold (nats)."""
+    """Run the displayed prompt again at another threshold (nats)."""
     shown = tab.displayed()
     if key == shown.key:
         asked, nats = shown.asked, round(threshold, 2)
@@ -89,19 +89,19 @@ def draw_status() -> None:
 
 
 def draw_board() -> None:
-    """The board, and below it the results of a run that no longer changes.
+    """Draw the board and, below it, the results of a run that no longer changes.
 
     The board keeps its place on the page, and with it its state in the browser. It is sent before
-    the widgets around it, since the browser loads a script for each kind of widget.
+    the widgets around it, because the browser loads a script for each kind of widget.
     """
     if st.session_state.pop(NOTIFIED, False):
-        st.rerun()  # the page shows the messages, not this fragment
+        st.rerun()  # the page shows the messages; this fragment does not
     live, displayed = tab.current().live, tab.displayed()
     active = live is not None and live.active
     running = live if st.session_state[DRAWN] == "running" else None  # when the page was drawn
     is_sent = st.session_state.get(SENT_TO_ITS_END) == displayed.key
     if running is not None and running.status != "running" and (active or is_sent):
-        st.rerun()  # another run was begun, or this one has ended
+        st.rerun()  # another run was started, or this one has ended
     drawn = mount_board(displayed, active)
     if running is not None:
         with st.container(key="progress"):
@@ -109,14 +109,14 @@ def draw_board() -> None:
         # A rerun now would drop what the board was just sent; the next poll redraws the page.
         st.session_state[SENT_TO_ITS_END] = "" if active else displayed.key
     elif active and st.session_state[DRAWN] not in POLL_SECONDS:
-        st.rerun()  # `grow` started this run; the rest of the page shows the one before
+        st.rerun()  # `grow` started this run; the rest of the page shows the previous one
     elif not active and drawn.run is not None:
         with drawn.locked, st.container(key="below_board"):
             results.show(drawn, drawn.run)
 
 
 def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
-    """Send the board its message; the run that it shows, which is another one in a what-if."""
+    """Send the board its message; return the run that it shows, which a what-if replaces."""
     with displayed.locked:
         view = None if active else what_if.view_of(displayed)
         drawn = displayed if view is None else view.run
@@ -141,7 +141,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
 
 
 def message_of(drawn: OpenRun, grafted: bool) -> dict[str, Any]:
-    """What the board is sent: the run, or the run in the tree that it was grown from."""
+    """The board's message: the run, or the run in the tree that it was grown from."""
     source, run, details = drawn.details.source, drawn.run, drawn.details
     if grafted and source is not None and run is not None:
         return graft_message(source, run, f"graft {drawn.key}")
@@ -151,7 +151,7 @@ def message_of(drawn: OpenRun, grafted: bool) -> dict[str, Any]:
 
 
 def draw_name_and_open() -> None:
-    """What stands before the prompt: what this is, and the runs that can be opened."""
+    """Draw what precedes the prompt: the name of the app, and the menu of runs to open."""
     st.html(BRAND)
     open_menu.draw(active)
 

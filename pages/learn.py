@@ -1,6 +1,6 @@
 """Learn: lessons on a real run; the board and the charts follow the text.
 
-Before the guess, the words and the question stand where the picture will be.
+Before the guess, the text and the question take the place of the picture.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def choice(lesson: Lesson) -> None:
 
 
 def way(lesson: Lesson) -> None:
-    """Back and Next, and between them where you are."""
+    """Draw Back and Next, and between them the position in the lesson."""
     stage, last = learning.stage(), len(lesson.sections)
     with st.container(horizontal=True, vertical_alignment="center", key="lesson_way"):
         st.button(
@@ -87,7 +87,7 @@ def next_lesson(lesson: Lesson) -> Lesson | None:
 
 
 def numbers(lesson: Lesson) -> None:
-    """Where the numbers come from, and the choice where there is one."""
+    """Draw where the numbers come from, and a choice if there is one."""
     if learning.uses_lecturers_data(lesson):
         st.caption("These numbers come from the class.")
         label = "Use yours" if learning.uses_own(lesson) else "Use the example"

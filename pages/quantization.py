@@ -128,7 +128,7 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
 
 
 def measure_bar() -> None:
-    """The prompt, and the button that measures, or stops."""
+    """Draw the prompt, and the button that starts or stops the measurement."""
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     left.text_input("Prompt whose next token is compared", key="formats_prompt")
     with right:
@@ -150,7 +150,7 @@ def start() -> None:
 
 
 def your_run() -> None:
-    """The run on Explore against the same run with weights in fewer bits."""
+    """Draw the run on Explore against the same run with weights in fewer bits."""
     explored = tab.displayed()
     st.header("Your run in fewer bits")
     run = explored.run if not explored.active else None
@@ -180,7 +180,7 @@ def your_run() -> None:
 
 @messages.errors_as_message()
 def start_run(run: RunState) -> None:
-    """Make the run again with its model's weights in the chosen format."""
+    """Run it again with its model's weights in the chosen format."""
     started = run.started
     model_name = full_name(started.model.name, st.session_state.quantized_weights)
     QUANTIZED.start(grown_run_job(started, started.continued_tokens, started.config, model_name))
@@ -205,7 +205,7 @@ def difference(a: RunState, b: RunState, key: str) -> None:
 
 
 def roofline(displayed: Entry[FormatReport]) -> None:
-    """What bounds a step, with the run on Explore as a point."""
+    """Draw what bounds the time of a step, with the run on Explore as a point."""
     from eab.labs.quantization import roofline_picture as bounds
 
     report, point = displayed.state, own_point(displayed.state)
@@ -226,7 +226,7 @@ def roofline(displayed: Entry[FormatReport]) -> None:
 
 
 def own_point(report: FormatReport) -> RunPoint | None:
-    """The run on Explore, if it was made here with the model of the report."""
+    """The run on Explore as a point, if it was made here with the model of the report."""
     explored = tab.displayed()
     with explored.locked:
         run = explored.run

@@ -1,4 +1,4 @@
-"""What this server does and allows, for the person who runs it: the key of the rules opens it."""
+"""What this server does and allows, for its operator; opened with the key in the rules."""
 
 import pandas as pd
 import streamlit as st

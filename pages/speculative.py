@@ -1,5 +1,5 @@
-"""Speculative decoding: one text with and without draft tokens; how many are accepted, and what
-they save.
+"""Speculative decoding: one text with and without draft tokens; how many of them are accepted, and
+what they save.
 """
 
 from dataclasses import replace
@@ -81,7 +81,7 @@ def results(compared: VariantRuns, key: str) -> None:
 
 
 def table_note(compared: VariantRuns) -> str:
-    """Where the numbers of the table come from."""
+    """The sources of the numbers in the table."""
     from eab.labs.variants.draft_pictures import is_one_path
 
     note = (
@@ -98,7 +98,7 @@ def table_note(compared: VariantRuns) -> str:
 
 
 def text(compared: VariantRuns, key: str) -> None:
-    """The text with the highest weight of one of the runs, as chips."""
+    """Draw the text with the highest weight of one of the runs, as chips."""
     from eab.labs.variants import draft_pictures as speculation
 
     st.header("The text, token by token")
@@ -127,7 +127,7 @@ st.title("Can a small model predict the tokens of a large one?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
-    # The draft model has the vocabulary of the embedded model, and no other.
+    # The draft model shares its vocabulary with the embedded model only.
     fitting = [name for name in DRAFTERS if name != "model" or model_choice.is_embedded()]
     if st.session_state.get("drafter_varied") not in fitting:
         st.session_state.drafter_varied = fitting[0]

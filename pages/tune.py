@@ -1,4 +1,4 @@
-"""Tune: which settings give the best results at the lowest cost, and a threshold for a wanted
+"""Tune: which settings give the best results at the lowest cost, and a threshold for a target
 number of paths or tokens.
 """
 
@@ -36,7 +36,7 @@ from eab.timing import NOTHING_YET
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
 WORTH_TAB: Final = "Finding wrong answers"
-TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value in the URL
+TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by their values in the URL
 REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
@@ -54,7 +54,7 @@ threshold, without the model. Such cells are resimulated and have no time.
 
 
 def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
-    """The prompts, the cost and the gain (both returned), Run and Stop; perhaps Resume."""
+    """Draw the prompts, the cost and the gain (both returned), Run, Stop and perhaps Resume."""
     widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 3, 3]
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, *go_on, stop = st.columns(widths, vertical_alignment="bottom")
@@ -76,7 +76,7 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
 
 
 def resume_button(place: DeltaGenerator) -> None:
-    """Goes on with the sweep on the page."""
+    """Draw the button that resumes the sweep on the page."""
     missing = model_cache.missing(tuning.displayed_model())
     place.button(
         "Resume",
@@ -98,12 +98,12 @@ def resume() -> None:
 @messages.errors_as_message()
 def start() -> None:
     chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
-    sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
+    sweep_editor.needs_words(chosen, asked, model_choice.name())  # raises if there are too many
     SWEEP.start(sweep_job("sweep", chosen, asked, model_choice.name()))
 
 
 def needs() -> str:
-    """How many cells Run makes, and about how long it takes; or what is missing."""
+    """How many cells Run makes, and about how long it takes; or what is wrong."""
     try:
         return sweep_editor.needs_words(
             sweep_editor.grid(), sweep_editor.prompts(), model_choice.name()
@@ -135,7 +135,7 @@ def sweep() -> None:
 
 
 def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
-    """Draws the pictures while cells are being made: the heat map fills in."""
+    """A function that draws the charts while the cells run, so that the heat map fills in."""
 
     def draw_so_far() -> None:
         displayed = SWEEP.displayed()
@@ -148,7 +148,8 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
 
 
 def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
-    """The pictures of a sweep that no longer changes, a cell of it, the table, and downloads."""
+    """Draw the charts of a sweep that no longer changes, one of its cells, a table and downloads.
+    """
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
 
