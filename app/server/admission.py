@@ -32,7 +32,7 @@ class Admission:
         self._ended: list[_Spent] = []  # started within the last hour
 
     def admit(self, task: LiveTask[Any]) -> None:
-        """Register a job that is about to start. Raises LimitError, which says what to do."""
+        """Register a starting job. Raises LimitError, which says what it exceeds and what to do."""
         self.check_model(task.model_name)
         for config in task.job.sizes:
             for name in ("max_new_tokens", "max_paths"):

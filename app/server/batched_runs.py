@@ -123,7 +123,7 @@ class BatchedRuns:
         return None
 
     def tidy(self) -> None:
-        """Queue new runs, and drop ended ones, so that a model without runs can be freed."""
+        """Queue new runs and drop ended ones; a model without runs can then be freed."""
         self._queue_submitted()
         for handle, live in self._lives.items():
             if handle.ended:

@@ -7,7 +7,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def lock(file: BinaryIO) -> None:
-        """Lock the file, which must be at its start. Raises OSError if it is already locked."""
+        """Lock the file, whose position must be 0. Raises OSError if it is already locked."""
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:

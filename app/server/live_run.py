@@ -30,7 +30,7 @@ LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 
 
 class LiveTask(Generic[State]):
-    """A job that the worker runs turn by turn. A turn ends with a Pause: one step of a run."""
+    """A job that the worker runs in turns. A turn ends with a Pause; for a run, it is one step."""
 
     def __init__(self, job: Job[State], owner: str = "", scope: str = "") -> None:
         self.id = secrets.token_urlsafe(12)  # random, because anyone who knows it can open the run

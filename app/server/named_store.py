@@ -48,7 +48,7 @@ class NamedStore(Generic[Kept]):
         return [Saved(*row) for row in rows]
 
     def save(self, name: str, content: Kept) -> Saved:
-        """Save it under this name; StoreError if the name, the size or a full store forbids it."""
+        """Save it by name. Raises StoreError if the name, the size or a full store forbids it."""
         file = self.kind.dumps(content)
         saved = Saved(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
         if len(file) > self.kind.largest:

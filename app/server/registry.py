@@ -1,7 +1,8 @@
 """The runs that the server remembers, so that a reloaded page finds its run again.
 
 It remembers all active runs, and the newest ended ones. The worker packs the events of ended runs
-when it is idle. The runs used last, or held by a page, also stay in memory unpacked.
+when it is idle or many are unpacked. Runs used last, or held by a page, also stay in memory
+unpacked.
 """
 
 import threading

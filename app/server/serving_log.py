@@ -25,7 +25,7 @@ class LoggedPass:
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """What is being served at one moment."""
+    """The state of serving at one moment."""
 
     passes: tuple[LoggedPass, ...]  # the newest ones, oldest first
     running: int  # in the batch

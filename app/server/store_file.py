@@ -28,14 +28,14 @@ _DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Kept]):
-    """A kind of things that a store keeps."""
+    """A kind of thing that a store keeps."""
 
     one: str  # its name in messages, such as "run"
     many: str  # the plural; also the name of the table
     application_id: int  # marks a file of this program with things of this kind
-    most: int  # most things in a store
-    most_bytes: int  # most bytes of all things together
-    largest: int  # most bytes of one thing
+    most: int  # maximum number of things in a store
+    most_bytes: int  # maximum bytes of all things together
+    largest: int  # maximum bytes of one thing
     smaller: str  # how to get a smaller one, as a sentence
     dumps: Callable[[Kept], bytes]
     loads: Callable[[bytes, str], Kept]  # the second argument is its name in messages

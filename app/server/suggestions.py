@@ -69,7 +69,7 @@ def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
 
 
 def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Suggestion]:
-    """Suggest the lowest higher threshold at which the path limit hardly acts early."""
+    """Raise the threshold to the lowest value at which the path limit hardly acts early."""
     most = run.started.config.max_paths
     early = math.ceil(EARLY * len(run.steps))
     higher = sorted(

@@ -1,8 +1,8 @@
-"""Active tasks in files next to their store, so that a killed server loses one second of work.
+"""Saves active tasks in files next to their store: a killed server loses a second of work.
 
 A task's file is deleted when the task ends, because the server then has the result in memory. Files
-found when a server starts were left by one that was killed or ended; they are saved. A live server
-locks its files, so several can share a folder; process ids would be reused.
+found when a server starts were left by one that was killed or ended; they are saved. Locks mark the
+files of a live server, so several can share a folder; process ids are reused.
 """
 
 import atexit
