@@ -46,7 +46,7 @@ class PastRun:
 
 
 def note(opened: OpenRun) -> None:
-    """Remember a run that no longer changes; if there are too many, drop the oldest unpinned."""
+    """Remember a run that no longer changes; drop the oldest unpinned run of too many."""
     run = opened.run
     if run is None or opened.key in {past.key for past in runs()}:
         return

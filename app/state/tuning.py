@@ -1,6 +1,6 @@
 """The sweeps that one browser tab shows on the page Tune.
 
-Its own, by name, or the recorded one; and the pilot and check of a recommended threshold.
+They are its own, by name, or the recorded one; plus a recommended threshold's pilot and check.
 """
 
 import hashlib
@@ -52,8 +52,8 @@ def resume() -> None:
 
 
 def keep_ended() -> None:
-    """Keep the current sweep of this tab once it has ended; drop the oldest of too many. A resumed
-    sweep takes the place of the one that it continued.
+    """Keep this tab's current sweep once it has ended; if there are too many, drop the oldest. A
+    resumed sweep takes the place of the one that it continued.
     """
     current = SWEEP.current()
     if current.live is None or current.active or not current.state.points:
