@@ -33,7 +33,7 @@ Places = tuple[DeltaGenerator, DeltaGenerator]
 
 
 def reserve() -> Places:
-    """Reserve the bar and the way in; a tab enters by its link now, so the page can show errors."""
+    """Reserve the bar and the way in. A tab enters by its link here, so errors can be shown."""
     class_of_tab.membership()
     return st.container(key="class_bar"), st.sidebar.container(key="class_entry")
 

@@ -65,7 +65,7 @@ def run_bar(
     here: bool = False,
     on_prompt: Callable[[], None] | None = None,
 ) -> None:
-    """Draw the prompt, and Stop while a run is active, else Run (disabled without its model)."""
+    """Draw the prompt and Run (disabled without its model), or Stop while a run is active."""
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
             before()

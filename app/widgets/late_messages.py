@@ -1,4 +1,4 @@
-"""Protects widgets that the page itself sets from a browser that does not know it yet.
+"""Protects values that the page gives to widgets from a browser that does not know them yet.
 
 With every message, a browser sends the values of all its widgets. After a callback has set new
 values, a slow browser sends the old ones for a while, and Streamlit would take them for a choice.

@@ -93,10 +93,10 @@ def _show(nats: float) -> None:
 
 
 def _take_nats() -> None:
-    """Use the slider's value as the threshold, because the user moved it.
+    """Use the slider's value as the threshold, if the user moved it.
 
-    Nobody moved it if the message is late: one that the browser sent before it knew a value set by
-    the page still has the previous value, and the next one has the new value.
+    After the page has moved the slider, a late message of the browser still has the old value, and
+    the next one has the new value; nobody moved the slider then.
     """
     is_late = st.session_state.set_threshold_nats in st.session_state.get(_SHOWN, ())
     if st.session_state.set_threshold_unit != "quantile" or not is_late:

@@ -15,7 +15,7 @@ def upload(
     open_file: Callable[[bytes, str], None],
     most_mib: int | None = None,
 ) -> None:
-    """Draw it; `kind` is the file extension, and `open_file` gets the content and the name."""
+    """Draw the widget; `kind` is the file extension, `open_file` gets the content and the name."""
 
     @messages.errors_as_message()
     def opened() -> None:
