@@ -116,7 +116,7 @@ def draw_board() -> None:
 
 
 def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
-    """Send the board its message; return the run that it shows, which a what-if replaces."""
+    """Send the board its message; return the run that it shows (in a what-if, a recomputed one)."""
     with displayed.locked:
         view = None if active else what_if.view_of(displayed)
         drawn = displayed if view is None else view.run

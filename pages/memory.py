@@ -1,4 +1,4 @@
-"""Memory: one prompt with each KV cache in turn: the bytes held and copied, and the time taken."""
+"""Memory: one prompt with each KV cache in turn; the bytes held and copied, and the time taken."""
 
 from functools import partial
 

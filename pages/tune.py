@@ -148,8 +148,7 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
 
 
 def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
-    """Draw the charts of a sweep that no longer changes, one of its cells, a table and downloads.
-    """
+    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
 
