@@ -59,7 +59,7 @@ def _check_address(address: str) -> None:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Log bad WebSocket messages without a traceback: no page sends them, only strangers do."""
+    """Log bad WebSocket messages without a traceback, because only strangers send them."""
     if record.levelno <= logging.WARNING:
         record.exc_info = None
     return True
