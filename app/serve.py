@@ -89,7 +89,7 @@ def _application(asked: argparse.Namespace) -> Any:
         middleware=[
             Middleware(http.SecurityHeaders),
             Middleware(http.ClosedTabs),
-            Middleware(http.SideDoors),
+            Middleware(http.UnusedEndpoints),
             Middleware(http.KnownHosts, only_this_machine=_is_this_machine(asked.address)),
         ],
     )

@@ -74,7 +74,7 @@ class ClosedTabs:
                 raise
 
 
-class SideDoors:
+class UnusedEndpoints:
     """ASGI middleware that blocks what Streamlit leaves open and our pages do not need: WebSockets
     without an origin, which no browser opens; text over WebSockets, which causes a traceback; and,
     on a public server, Streamlit's metrics, which anybody could read.

@@ -28,7 +28,7 @@ class RunRegistry:
         self._runs: OrderedDict[str, LiveTask[Any] | PackedRun] = OrderedDict()
         self._last_used: deque[LiveTask[Any]] = deque(maxlen=LAST_USED)
         self._packing = threading.Lock()
-        self._fit_no_file: set[str] = set()  # ids
+        self._unpackable: set[str] = set()  # ids
 
     def add(self, run: LiveTask[Any]) -> None:
         """Remember a run; forget the oldest ended ones if there are too many."""
@@ -71,7 +71,7 @@ class RunRegistry:
                 run
                 for run in self.runs
                 if not run.active and isinstance(run.state, RunFold) and run.state.run is not None
-                if run.id not in self._fit_no_file
+                if run.id not in self._unpackable
             ]
             oldest = ended[: max(0, len(ended) - except_newest)]
             for run in oldest:
@@ -82,7 +82,7 @@ class RunRegistry:
         try:
             packed = PackedRun(run)
         except RecordError:
-            self._fit_no_file.add(run.id)  # it stays unpacked
+            self._unpackable.add(run.id)  # it stays unpacked
             return
         with self._lock:
             if self._runs.get(run.id) is run:  # it may have been forgotten meanwhile
@@ -95,7 +95,7 @@ class RunRegistry:
             known = list(self._runs.values())
         return [run.outline if isinstance(run, PackedRun) else run for run in known]
 
-    def fail_begun(self, message: str) -> None:
+    def fail_started(self, message: str) -> None:
         """Fail every queued or running job with this explanation."""
         for run in self.runs:
             if run.status != "loading":

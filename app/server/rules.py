@@ -120,15 +120,15 @@ class Rules:
         Whole(0, UNLIMITED),
         LIMITS,
         "Prefix cache",
-        "Maximum memory, in MiB for each loaded model, of texts that were computed and may be the "
-        "beginning of a later run. Runs that need the memory take it. 0 turns it off.",
+        "Maximum memory of the prefix cache, in MiB for each loaded model. It keeps computed texts "
+        "for later runs that begin with them, and gives up memory that runs need. 0 turns it off.",
     )
     share_prefixes: Sharing = setting(
         "everyone",
         Choice(("visitor", "everyone")),
         LIMITS,
         "Shared prompts",
-        "Whose runs may begin with what a run has computed: those of the same visitor and class, "
+        "Who can reuse the prompts that a run has computed: runs of the same visitor and class, "
         "or everyone's.",
         more="Whether a prompt was computed before can be told from the time to its first token. "
         "The prompts of the bundled runs are always shared.",

@@ -122,7 +122,7 @@ class StoreFile:
             if getattr(error, "sqlite_errorname", "") in _DAMAGED:
                 raise StoreError(
                     f"the file of saved {self._kind.many} {self._path} is damaged ({error}). "
-                    f"Move it away, and a new one begins. {self._kind.elsewhere}"
+                    f"Move it elsewhere; a new one is then created. {self._kind.elsewhere}"
                 ) from error
             reason = getattr(error, "strerror", None) or error
             raise StoreError(

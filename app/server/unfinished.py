@@ -119,7 +119,7 @@ class _File:
         if self.growing.problem is not None and not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "an unfinished %s is not kept any longer: %s", self._kind, self.growing.problem
+                "an unfinished %s is no longer saved: %s", self._kind, self.growing.problem
             )
 
     def drop(self) -> None:

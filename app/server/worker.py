@@ -157,7 +157,7 @@ class Worker:
     def _restart_after(self, error: BaseException) -> None:
         words = explain_restart(error)
         with self._wake:
-            self._registry.fail_begun(words)
+            self._registry.fail_started(words)
             before = self._runs
             self._runs = BatchedRuns(before.max_running, before.rules)
             self._slices = TimeSlices()

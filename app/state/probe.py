@@ -66,7 +66,7 @@ def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
     if run is not None:
         return run.probe
     is_free = not (shown.active or shown.guest)  # a class views the lecturer's run
-    if is_free and (of.prompt or of.messages) and _is_at_hand(of.model):
+    if is_free and (of.prompt or of.messages) and _is_loaded_here(of.model):
         _wait_for(of)
     return None
 
@@ -78,7 +78,7 @@ def stop() -> None:
         live.stop()
 
 
-def _is_at_hand(model: str) -> bool:
+def _is_loaded_here(model: str) -> bool:
     if operator.is_on_server(model):
         return False
     return model in KEPT or models().peek(model) is not None

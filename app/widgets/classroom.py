@@ -109,10 +109,10 @@ def _attend(member: Membership, page: str) -> None:
         st.rerun()
     goal = class_of_tab.follow_lecturer(member, state.shown, page)
     if goal is not None:
-        _draw_anew(goal, page)
+        _redraw(goal, page)
 
 
-def _draw_anew(goal: str, page: str) -> None:
+def _redraw(goal: str, page: str) -> None:
     if goal == page:
         st.rerun()
     st.switch_page(f"../pages/{goal or 'explore'}.py")

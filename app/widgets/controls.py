@@ -185,7 +185,7 @@ def leave_example(started: RunStarted) -> None:
     st.session_state[_FILLED] = ""
     if started.model.name == model_choice.EMBEDDED == model_choice.name():
         model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
-    starting_values.start_anew()
+    starting_values.reset_unchanged()
 
 
 def _reset_button() -> None:
@@ -228,7 +228,7 @@ def settings() -> dict[str, Any]:
 
 def choose_model(here: bool = False) -> None:
     """Draw the widgets of the model."""
-    model_choice.draw(starting_values.start_anew, here)
+    model_choice.draw(starting_values.reset_unchanged, here)
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:

@@ -58,7 +58,7 @@ def _redraw() -> None:
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
     st.plotly_chart(drawn, key="serving-now", alt=sentence)
     if now.taking_turns:
-        st.caption(_beside(now))
+        st.caption(_other_tasks_caption(now))
     if caches := worker().prefixes_now(owner()):
         st.header("Prefix cache: computed only once", help=_PREFIXES)
         for number, prefixes in enumerate(caches):
@@ -100,7 +100,7 @@ def _own(now: ServingNow) -> str:
     return f"Your run is number {max(own)}." if own else ""
 
 
-def _beside(now: ServingNow) -> str:
+def _other_tasks_caption(now: ServingNow) -> str:
     tasks = counted(now.taking_turns, "other task")
     return (
         f"{tasks} (sweeps, measurements) of all tabs, which measure times and share no forward "

@@ -61,7 +61,7 @@ def move_to(values: dict[str, Any]) -> None:
     st.session_state[_BEGUN_WITH] = values
 
 
-def start_anew() -> None:
+def reset_unchanged() -> None:
     """Reset what the visitor has not changed, for another model or prompt; for callbacks."""
     move_to(defaults())
 

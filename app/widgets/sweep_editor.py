@@ -279,7 +279,7 @@ def check_plan(plan: Plan) -> None:
     sizes = (len(json.dumps(prompt.as_json())) for prompt in plan.prompts)  # with the answers
     if plan.grid.varied.keys() - _VARIED or max(sizes) > _MOST_BYTES:
         raise ConfigError(
-            "this sweep was not begun on a page like this, so it cannot go on here. Press Use its "
+            "this sweep was not started on this page, so it cannot be resumed here. Press Use its "
             "settings under Open, then Run"
         )
 
