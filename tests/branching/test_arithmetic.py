@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +11,7 @@ from stepping import Text, leaves_of
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.events import Forked, Speculated
-from eab.run import fold
+from eab.events import Speculated
 
 
 def config_of(codes: int, seed: int = 0, tokens: int = 5) -> BranchingConfig:
@@ -54,28 +52,6 @@ def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
         assert math.floor(expected - 1e-6) <= count <= math.ceil(expected + 1e-6), prefix
 
 
-def test_the_codes_are_those_of_the_lattice() -> None:
-    """Worked out by hand: with four equal tokens, four codes choose each token once."""
-    model = TableModel(np.full((4, 4), 0.25))
-    for seed in range(20):
-        leaves, _ = leaves_of(model, config_of(4, seed, tokens=1))
-        assert {text: leaf.weight for text, leaf in leaves.items()} == {
-            (token,): 0.25 for token in range(4)
-        }
-        leaves, _ = leaves_of(model, config_of(16, seed, tokens=2))
-        assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
-
-
-def test_it_estimates_better_than_independent_texts_do() -> None:
-    """The weight of the first token varies by less than one code in n."""
-    model = TableModel(random_table(7, 4, 0.5))
-    for seed in range(50):
-        leaves, _ = leaves_of(model, config_of(10, seed, tokens=3))
-        for token, p in enumerate(model.next(0, 0)):
-            weight = sum(leaf.weight for text, leaf in leaves.items() if text[0] == token)
-            assert abs(weight - p) < 0.1
-
-
 def test_one_code_is_one_ordinary_text() -> None:
     model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
     for seed in range(20):
@@ -83,12 +59,6 @@ def test_one_code_is_one_ordinary_text() -> None:
             one = run_of(model, "0", policy=policy, max_paths=1, max_new_tokens=5, seed=seed)
             without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
             assert one.samples == without_forks.samples
-
-
-def test_a_sure_model_gives_one_path() -> None:
-    events = events_of(TableModel(np.eye(3)), "0", config_of(20))
-    assert not any(isinstance(event, Forked) for event in events)
-    assert [sample.weight for sample in fold(events).samples] == [1.0]
 
 
 def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:

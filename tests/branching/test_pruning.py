@@ -24,6 +24,8 @@ GRID = [(index + 0.5) / 1000 for index in range(1000)]
 @example(weights=[0.1] * 10, limit=3, uniform=LAST)
 @example(weights=[1 / 3] * 7, limit=6, uniform=0.0)
 @example(weights=[1.0] * 200, limit=150, uniform=LAST)
+@example(weights=[0.0] * 3, limit=2, uniform=0.7)
+@example(weights=[0.0, 0.5, 0.0, 0.5], limit=2, uniform=0.7)
 def test_exactly_as_many_as_the_limit_survive_unless_weights_are_zero(weights, limit, uniform):
     positive = sum(weight > 0 for weight in weights)
     survivors = [
@@ -72,22 +74,7 @@ def test_each_weight_is_kept_in_expectation(weights, limit):
     assert means == pytest.approx(weights, abs=2 * sum(weights) / len(GRID))
 
 
-def test_a_worked_example_keeps_the_heavy_one_and_picks_among_the_others():
-    weights = [0.1, 0.6, 0.1, 0.1, 0.1]  # limit 3: c = 0.2
-    for uniform, expected in (
-        (0.0, [None, 0.6, 0.2, None, 0.2]),
-        (0.6, [0.2, 0.6, None, 0.2, None]),
-    ):
-        assert fearnhead_clifford(weights, 3, uniform) == pytest.approx(expected)
-
-
 def test_neighbours_in_the_tree_are_not_kept_together_while_others_go():
     for uniform in GRID[::10]:
         kept = [weight is not None for weight in fearnhead_clifford([0.1] * 10, 5, uniform)]
         assert all(sum(kept[pair : pair + 2]) == 1 for pair in range(0, 10, 2))
-
-
-def test_zeros_are_dropped_first_but_not_within_the_limit():
-    assert fearnhead_clifford([0.5, 0.0, 0.5], 3, 0.3) == [0.5, 0.0, 0.5]
-    assert fearnhead_clifford([0.0, 0.5, 0.0, 0.5], 2, 0.7) == [None, 0.5, None, 0.5]
-    assert fearnhead_clifford([0.0, 0.0, 0.0], 2, 0.7).count(None) >= 1

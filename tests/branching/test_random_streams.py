@@ -143,12 +143,3 @@ def assert_one_purpose_each(asked: dict[Words, Counter[str]], repeats: bool) -> 
         if max(lines.values()) > 1 and not is_next_token(words) and words[3] != Purpose.STREAM_KEY
     }
     assert repeats or not again
-
-
-def test_the_purposes_of_a_policy_are_seen(twins, asked):
-    """What the test above looks at is all there: stochastic beams have four purposes."""
-    settings = {"policy": "stochastic-beam", "max_paths": 4, "max_new_tokens": 6}
-    assert events_of(twins("llama").ours, "w5 w9", **settings)
-    lines = {line.split()[1] for lines in asked.values() for line in lines}
-    assert {"__init__", "_next", "stream_key_of"} < lines
-    assert {words[3] // 2**32 * 2**32 for words in asked} == set(Purpose)

@@ -32,10 +32,6 @@ def drawn(count: int, seed: int, model: TableModel = MODEL) -> tuple[dict[Text, 
     return leaves, policy.kappa
 
 
-def many_drawn(count: int) -> list[tuple[dict[Text, Leaf], float]]:
-    return [drawn(count, seed) for seed in range(RUNS)]
-
-
 def of_run(samples: list[Sample], kappa: float) -> list[float]:
     """What is compared of a run: kappa, and for each functional the number of texts that have the
     property, this times kappa, and the estimate with the weights of the run.
@@ -108,8 +104,8 @@ def test_as_many_different_texts_as_there_can_be_and_weights_that_sum_to_one(
 def test_normalised_weights_are_biased_the_less_the_more_texts_are_drawn() -> None:
     def bias(count: int) -> float:
         totals = Counter[Text]()
-        for leaves, _ in many_drawn(count):
-            for text, leaf in leaves.items():
+        for seed in range(RUNS):
+            for text, leaf in drawn(count, seed)[0].items():
                 totals[text] += leaf.weight / RUNS
         return sum(abs(totals[text] - mass) for text, mass in EXACT.items())
 
