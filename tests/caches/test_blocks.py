@@ -11,20 +11,6 @@ from eab.errors import ConfigError
 from eab.events import KVUsage, PathRows
 
 
-def test_a_path_draws_a_block_when_the_last_one_is_full() -> None:
-    ledger = BlockLedger(4, row_bytes=10)
-    held = []
-    for _ in range(9):
-        ledger.append(0, 1)
-        held.append(ledger.num_blocks)
-    assert held == [1, 1, 1, 1, 2, 2, 2, 2, 3]
-    assert ledger.length(0) == 9
-    assert len(set(ledger.block_table(0))) == 3
-    usage = ledger.usage([0])
-    assert usage.bytes_held == 3 * 4 * 10
-    assert (usage.rows_shared, usage.rows_private, usage.rows_spare) == (0, 9, 3)
-
-
 def test_a_fork_shares_the_full_blocks_and_copies_the_last_one() -> None:
     ledger = BlockLedger(4, row_bytes=10)
     ledger.append(0, 10)
@@ -53,17 +39,6 @@ def test_a_fork_between_blocks_copies_nothing() -> None:
     assert ledger.usage([1, 2]).bytes_copied == 0
     ledger.append(1, 1)
     assert ledger.num_blocks == 3
-
-
-def test_the_blocks_of_a_path_are_free_once_nobody_lists_them() -> None:
-    ledger = BlockLedger(4)
-    ledger.append(0, 10)
-    ledger.fork(0, [1, 2])
-    ledger.release(1)
-    assert ledger.num_blocks == 3
-    ledger.release(2)
-    assert ledger.num_blocks == 0
-    assert ledger.usage([]).peak_bytes == 4 * 4
 
 
 def test_trimming_into_a_shared_block_copies_what_remains_of_it() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from made_runs import run_of
-from plain_logits import plain_logits
 
 from eab.caches import cascade, growth, row_order, tree
 from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
@@ -25,6 +24,18 @@ LONGEST = 60
 
 EXACT = 1e-9
 SHAPE = KVShape(2, 2, 4, torch.float32, torch.device("cpu"))
+
+
+@torch.inference_mode()
+def plain_logits(pair, texts: list[list[int]]) -> torch.Tensor:
+    """Logits after the last token of each text, from a full forward pass without a cache.
+
+    All go through it at once: a token does not see those that fill up the shorter texts behind it.
+    """
+    longest = max(map(len, texts))
+    filled = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts])
+    logits = pair.plain(filled, use_cache=False).logits
+    return logits[range(len(texts)), [len(text) - 1 for text in texts]]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The cost model compared with brute force: exact counts, the best r, the fit; and r = auto."""
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,15 +81,6 @@ def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
 )
 def test_the_best_rows_lie_between_one_step_and_all(costs: CostModel, work: CacheWorkload) -> None:
     assert min(work.kept, work.rows) <= best_rows(costs, work) <= max(work.kept, work.rows)
-
-
-def test_the_number_of_allocations_grows_with_the_square_root_of_the_length() -> None:
-    costs = CostModel(2e-6, 0.0, 1e-6)
-    ratio = (4096 / best_rows(costs, CacheWorkload(4096))) / (
-        1024 / best_rows(costs, CacheWorkload(1024))
-    )
-    assert ratio == pytest.approx(2.0)
-    assert best_rows(costs, CacheWorkload(1024)) == pytest.approx(math.sqrt(2 * 1024))
 
 
 def test_more_kept_rows_per_pass_mean_fewer_allocations() -> None:
