@@ -8,10 +8,10 @@ from saying_model import saying_model
 
 from eab.config import BranchingConfig
 from eab.engine import scheduler
-from eab.engine.loop import event_stream
+from eab.engine.loop import event_stream, serve
 from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
-from eab.events import RunEnded
+from eab.events import RunEnded, StepTimed
 
 MODEL = saying_model(3)
 
@@ -77,3 +77,9 @@ def test_what_is_dropped_ends() -> None:
         runs.add(0, request(0))
         runs.step()
         assert [run.step for run in runs.active] == [0]
+
+
+def test_iterating_one_of_several_handles_serves_the_others() -> None:
+    first, second = serve(MODEL, [request(0), request(1)])
+    assert isinstance(list(first)[-1], RunEnded)
+    assert any(isinstance(event, StepTimed) for event in second.new_events())

@@ -1,7 +1,6 @@
 """Runs that pause and lose their rows have the events that they have alone."""
 
-import itertools
-from collections.abc import Iterator
+from itertools import cycle, product
 
 import pytest
 from served import (
@@ -19,26 +18,15 @@ from eab.engine.scheduler import Scheduler
 from eab.events import TokensAppended
 
 
-def orders(family: str) -> Iterator[object]:
-    """Each family in one order of turns and with few rows always; the rest takes its time."""
-    often = FAMILIES.index(family) % 2 == 0
-    for rows, newcomers_first in itertools.product((40, 90), (False, True)):
-        slow = () if (rows, newcomers_first) == (40, often) else pytest.mark.slow
-        yield pytest.param(family, rows, newcomers_first, marks=slow)
-
-
 @pytest.mark.parametrize(
-    ("family", "rows", "newcomers_first"), [one for family in FAMILIES for one in orders(family)]
+    ("family", "limit"), [*zip(FAMILIES, cycle(product((40, 90), (False, True))), strict=False)]
 )
-def test_preempted_runs_have_the_same_events_as_alone(
-    monkeypatch, twins, family, rows, newcomers_first
-):
+def test_preempted_runs_have_the_same_events_as_alone(monkeypatch, twins, family, limit):
+    rows, newcomers_first = limit
     expected, model = expected_of(twins, family), twins(family).ours
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
-    limit = rows * model.kv_shape.row_bytes / 2**20
-    scheduler = Scheduler(
-        model, token_budget=40, kv_limit_mib=limit, newcomers_first=newcomers_first
-    )
+    mib = rows * model.kv_shape.row_bytes / 2**20
+    scheduler = Scheduler(model, token_budget=40, kv_limit_mib=mib, newcomers_first=newcomers_first)
     # All at once, and none has ended when the next begins.
     handles = assert_served_as_alone(scheduler, twins, expected)
     assert sum(handle.preemptions for handle in handles) > 1

@@ -137,18 +137,6 @@ def test_growing_from_a_path_computes_no_token_of_it(twins):
     assert usage.tokens_reused == len(model.encode(PROMPT, BASE)) + len(text) - 1
 
 
-@pytest.mark.parametrize("rows", [0, 1, 20, 80])
-def test_too_little_room_changes_nothing(twins, rows):
-    model = twins("llama").ours
-    prefixes = prefixes_of(model, rows)
-    scheduler = Scheduler(model, prefixes=prefixes)
-    asked = [Request(prompt, replace(BASE, seed=s)) for s in range(3) for prompt in (LONG, PROMPT)]
-    served = serve_all(scheduler, [scheduler.submit(request) for request in asked])
-    for events, request in zip(served, asked, strict=True):
-        assert_decides_as(events, alone(model, request))
-    assert prefixes.bytes_held <= prefixes.byte_limit
-
-
 @pytest.mark.parametrize("newcomers_first", [True, False])
 def test_preempted_runs_go_on_after_the_prefix_that_they_hold(monkeypatch, twins, newcomers_first):
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)

@@ -42,17 +42,11 @@ from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import Event, Forked, KvMeasured, RunEnded, RunStarted, Speculated
 
 
-def budgets(family: str) -> Iterator[object]:
-    """The smaller budget cuts the prompts, and leaves runs out."""
-    yield pytest.param(family, 40, id=f"{family} 40")
-    other = () if family == "llama" else pytest.mark.slow
-    yield pytest.param(family, 512, id=f"{family} 512", marks=other)
-
-
 @pytest.mark.parametrize(
-    ("family", "token_budget"), [one for family in FAMILIES for one in budgets(family)]
+    ("family", "token_budget"), [*((family, 40) for family in FAMILIES), ("llama", 512)]
 )
 def test_every_kind_of_run_has_the_same_events_beside_all_others(twins, family, token_budget):
+    """The smaller budget cuts the prompts, and leaves runs out."""
     expected = expected_of(twins, family)
     scheduler = Scheduler(twins(family).ours, token_budget=token_budget)
     assert_served_as_alone(scheduler, twins, expected)
