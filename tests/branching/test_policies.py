@@ -223,15 +223,6 @@ def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, 
     assert all(len({child.token for child in family}) == children for family in families)
 
 
-def test_below_the_threshold_the_original_rule_draws_one_token():
-    config = BranchingConfig(policy="original", entropy_threshold=1.0)
-    predictions = Predictions(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), config)
-    predictions.draw_next([0.5, 0.5], [])
-    leaves = [Leaf(0, 0, 0.5, 0.0), Leaf(1, 1, 0.5, 0.0)]
-    families = OriginalPolicy(config, 0.5).branch(leaves, predictions, step=0)
-    assert [len(family) for family in families] == [2, 1]
-
-
 def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_all_finished_ones():
     config = BranchingConfig(policy="original", max_paths=2)
     parent = Leaf(0, 0, 0.5, -1.0)

@@ -66,7 +66,7 @@ class Contents:
     """
 
     def __init__(self, size: int) -> None:
-        self.size, self.texts, self.fresh = size, {0: ()}, count()
+        self.size, self.texts, self.fresh, self.most_blocks = size, {0: ()}, count(), 0
 
     def append(self, path: int, tokens: int) -> None:
         self.texts[path] += tuple(next(self.fresh) for _ in range(tokens))
@@ -90,7 +90,8 @@ class Contents:
         assert usage.rows_private == (len(distinct) - len(shared)) * self.size + sum(rests)
         assert usage.rows_spare == sum(self.size - rest for rest in rests)
         assert usage.rows_independent == sum(map(len, self.texts.values()))
-        assert usage.peak_bytes >= usage.bytes_held
+        self.most_blocks = max(self.most_blocks, ledger.num_blocks)
+        assert usage.peak_bytes == self.most_blocks * self.size
         for (path, text), own in zip(self.texts.items(), full, strict=True):
             seen = len(own & shared) * self.size
             assert PathRows(path, seen, len(text) - seen) in usage.paths

@@ -224,14 +224,6 @@ def test_a_path_that_sees_no_suffix_of_a_block_rules_the_block_out():
     assert not choose_blocks(blocks, visible).chain
 
 
-def test_the_queries_of_a_forked_path_share_its_suffix():
-    blocks, visible = private(64, 60, before=10)
-    [part] = choose_blocks(blocks, np.vstack([visible, visible[7]])).chain
-    assert part.queries.shape == (64, 2)
-    assert part.queries[7].tolist() == [7, 64]
-    assert [part.queries.ravel()[position] for position in part.positions] == list(range(65))
-
-
 def test_a_block_continues_with_its_paths_in_their_order_directly_behind_it():
     block = [SuffixBlock(10, (1, 2, 3, 4, 5), 1)]
     assert next_slots(block, 15, (1, 2, 3, 4, 5), gaps=False) == [0, 1, 2, 3, 4]
