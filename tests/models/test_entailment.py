@@ -2,7 +2,6 @@
 
 from itertools import combinations, product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.sweeping import sweep
-from eab.models.entailment import Entailment, load_entailment
+from eab.models.entailment import load_entailment
 
 WORDS = ["[PAD]", "[UNK]", "It", "is", "Paris", "Lyon", "Where", "?"]
 GRID = Grid(base=BranchingConfig(max_new_tokens=4), seeds=range(3))
@@ -56,50 +55,22 @@ def tiny_model(folder: Path, labels: dict[int, str], weights: float | None = Non
     return folder
 
 
-class Judging(torch.nn.Module):
-    """Says what a table of pairs says, and remembers what it was asked."""
-
-    def __init__(self, entailed: set[tuple[str, str]]) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(id2label=LABELS)
-        self.device = torch.device("cpu")
-        self.entailed, self.asked = entailed, list[tuple[str, str]]()
-
-    def forward(self, pair: tuple[str, str]) -> SimpleNamespace:
-        self.asked.append(pair)
-        return SimpleNamespace(logits=torch.eye(3)[[2 if pair in self.entailed else 1]])
-
-
-class Pair(dict[str, tuple[str, str]]):
-    """The inputs of a pair, as a tokenizer gives them."""
-
-    def to(self, device: torch.device) -> "Pair":
-        return self
-
-
-def judge(*entailed: tuple[str, str]) -> tuple[Entailment, Judging]:
-    model = Judging({(f"Q {one}", f"Q {other}") for one, other in entailed})
-    return Entailment(model, lambda one, other, **_: Pair(pair=(one, other)), "table"), model
-
-
-def test_the_same_are_texts_that_entail_each_other() -> None:
-    same, _ = judge(("a dog", "an animal"), ("a dog", "a hound"), ("a hound", "a dog"))
-    assert same("Q", "a dog", "a hound")
-    assert same("Q", "a hound", "a dog")
-    assert not same("Q", "a dog", "an animal"), "in one direction only"
-    assert not same("Q", "an animal", "a dog")
-
-
-def test_every_pair_is_read_once_in_each_direction() -> None:
-    same, model = judge(("a", "b"), ("b", "a"))
+def test_every_pair_is_read_once_in_each_direction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = load_entailment(str(tiny_model(tmp_path, LABELS)))
+    asked = list[tuple[str, str]]()
+    monkeypatch.setattr(same, "_most_likely", lambda *pair: asked.append(pair) or 2)
     for _ in range(3):
         assert same("Q", "a", "b")
         assert same("Q", "b", " a ")
-    assert model.asked == [("Q a", "Q b"), ("Q b", "Q a")]
+    assert asked == [("Q a", "Q b"), ("Q b", "Q a")]
 
 
 def test_a_text_joins_the_first_group_as_entailment_is_not_transitive() -> None:
-    same, _ = judge(("a", "b"), ("b", "a"), ("b", "c"), ("c", "b"))
+    def same(question: str, one: str, other: str) -> bool:
+        return {one, other} in ({"a", "b"}, {"b", "c"})
+
     assert grouped("Q", ["a", "b", "c"], same) == [0, 0, 1], "c is compared with a, not with b"
     assert grouped("Q", ["b", "a", "c"], same) == [0, 0, 0]
 

@@ -50,11 +50,6 @@ def test_a_family_that_the_caches_cannot_serve_is_refused_in_words(make, reason,
         HuggingFaceModel(make(), words, "it")
 
 
-def test_an_encoder_decoder_is_refused_whoever_keeps_its_memory(words):
-    with pytest.raises(ModelError, match="'t5' is an encoder-decoder model"):
-        wrap_model(t5(), words)
-
-
 def test_a_model_that_is_refused_is_left_as_it_was(words):
     model = causal("DogeConfig").eval()
     tokens = torch.tensor([[3, 5, 8, 13]])
@@ -142,9 +137,7 @@ def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
         ("{{ ''.__class__.__mro__ }}", r"SecurityError: access to attribute '__class__'"),
         ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
         ("{{ raise_exception('no system role') }}", "TemplateError: no system role"),
-        ("{{ messages[9].content }}", "UndefinedError"),
         ("{%", "TemplateSyntaxError"),
-        ("{{ range(10 ** 9) }}", "OverflowError"),
         ("{{ 'w5 ' * 10 ** 7 }}", "its output has more than 800,000 characters"),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_name_that_is_no_model_is_refused_in_few_words(name):
     assert len(str(error.value).encode("utf-8")) < 1000
 
 
-@pytest.mark.parametrize("device", ["hpu:0", "xpu", "cuda:99", "meta x", "", "x" * 10**6, "\ud800"])
+@pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta x", "", "x" * 10**6, "\ud800"])
 def test_a_device_that_is_not_there_is_refused_in_few_words(device):
     with pytest.raises(ModelError, match="the device is") as error:
         load_model("embedded", device=device)
@@ -93,18 +93,14 @@ def test_a_hub_that_is_off_or_out_of_reach_is_said_in_words(monkeypatch, name, v
     assert "Errno" not in str(caught.value)
 
 
-def test_a_device_or_dtype_that_does_not_exist_is_named(llama_folder):
-    with pytest.raises(ModelError, match="device is 'abacus'; this machine cannot use it"):
-        load_model(str(llama_folder), device="abacus")
+def test_a_dtype_that_does_not_exist_is_named():
     with pytest.raises(ModelError, match="dtype is 'int4'; it must be one of: auto, float64"):
-        load_model(str(llama_folder), dtype="int4")
+        load_model("embedded", dtype="int4")
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        {"num_attention_heads": 0},
-        {"vocab_size": 0},
         {"dtype": "evil"},
         {"rope_parameters": {"rope_type": "longrope"}},
         {"model_type": "nothing"},

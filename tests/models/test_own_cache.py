@@ -112,14 +112,6 @@ def test_the_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree(twins,
     assert_same_decisions(draft, run_of(tree, PROMPT, FORKING))
 
 
-@pytest.mark.slow
-def test_the_own_memory_of_the_embedded_model_gives_the_decisions_of_the_tree():
-    tree = load_model("embedded", device="cpu", dtype="float64")
-    own = OwnCacheModel(tree._model, tree._tokenizer, "embedded", "of this test")
-    prompt, settings = "Once upon a time", {"max_new_tokens": 30, "entropy_threshold": 2.0}
-    assert_same_decisions(run_of(own, prompt, **settings), run_of(tree, prompt, **settings))
-
-
 def test_runs_in_one_batch_are_as_alone(mamba):
     scheduler = Scheduler(mamba)
     prompts = [PROMPT, "w5 w9 w33"]

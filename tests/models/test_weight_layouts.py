@@ -4,7 +4,6 @@ matrix is the same in all of them.
 
 import pytest
 import torch
-from tiny_models import causal
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
@@ -119,28 +118,6 @@ def test_a_layout_of_other_weights_is_refused_in_words():
         ModelError, match="'transposed'; it works only for float32 weights on the CPU"
     ):
         apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "transposed")
-
-
-def test_layouts_are_timed_on_more_weights_than_processor_caches_hold_from_the_whole_model(
-    monkeypatch,
-):
-    monkeypatch.setattr(weight_layouts, "BYTES_TIMED", 4 * 64 * 10)
-    sample = weight_layouts._sample([nn.Linear(8, 8) for _ in range(40)])
-    assert len(sample) == 10
-    assert len(weight_layouts._sample([nn.Linear(8, 8) for _ in range(5)])) == 5
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_whole_model_answers_the_same_in_every_layout(no_limit, monkeypatch, name):
-    model = causal("LlamaConfig")
-    ids = torch.arange(2, 14)[None]
-    with torch.inference_mode():
-        before = model(ids).logits
-        monkeypatch.setattr(
-            weight_layouts, "measure_layouts", lambda linears: steady(plain=1.0, **{name: 0.5})
-        )
-        assert apply_fastest_layout(model) == name
-        torch.testing.assert_close(model(ids).logits, before, rtol=1e-4, atol=1e-4)
 
 
 def test_small_models_and_other_types_stay_as_they_are(no_limit, monkeypatch):

@@ -15,10 +15,6 @@ from eab.models.loading import load_model
 EMBEDDING, UP = "token_embd.weight", "blk.0.ffn_up.weight"
 
 
-def test_the_file_that_the_others_are_made_of_loads(raw, tmp_path):
-    assert load_model(str(raw.write(tmp_path / "a.gguf")), "cpu").card.layers == 1
-
-
 def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
     data = raw.write(tmp_path / "a.gguf").read_bytes()
     begin, end = len(raw.header()), len(data)
@@ -36,9 +32,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
     ("change", "reason"),
     [
         ({"magic": b"GGML"}, "is not a GGUF model"),
-        ({"version": 0}, "its version is 0"),
         ({"version": 1}, "its version is 1"),
-        ({"version": 4}, "its version is 4"),
         ({"version": 3 << 24}, "its version is 50331648; versions 2 and 3"),  # big-endian
         ({"field_count": 2**64 - 1}, "names 18,446,744,073,709,551,615 fields"),
         ({"field_count": 2_001}, "names 2,001 fields; at most 2,000"),
@@ -47,7 +41,6 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
         ({"tensor_count": 2**63}, "names 9,223,372,036,854,775,808 tensors"),
         ({"tensor_count": 20_000}, ""),
         ({"tensor_count": 0}, "no tensor token_embd.weight"),
-        ({"tensor_count": 2}, ""),
     ],
     ids=str,
 )
@@ -66,7 +59,6 @@ HOSTILE_VALUES = {
     "many texts": (struct.pack("<IIQ", ARRAY, 8, 2**64 - 1), "elements of arrays"),
     "texts over the file": (struct.pack("<IIQ", ARRAY, 8, 2_400_000), "bytes of a text"),
     "an unknown kind": (struct.pack("<II", 13, 0), "a value of kind 13"),
-    "another unknown kind": (struct.pack("<II", 2**32 - 1, 0), "a value of kind 4294967295"),
     "an array of an unknown kind": (struct.pack("<IIQ", ARRAY, 99, 1), "a value of kind 99"),
     "an array of arrays": (struct.pack("<IIQ", ARRAY, ARRAY, 1) * 1000, "a value of kind 9"),
 }
@@ -109,23 +101,17 @@ def test_a_file_of_many_gib_of_nothing_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"shape": (0, 32)}, "has a shape of (0, 32)"),
-        ({"shape": (48, 0)}, "has a shape of (48, 0)"),
         ({"shape": (0, 2**64 - 1)}, "has a shape of"),
-        ({"shape": (2**32, 2**32)}, "its tensors take more"),
+        ({"shape": (48, 0)}, "has a shape of (48, 0)"),
         ({"shape": (2**63, 2**63, 2**63, 2**63)}, "its tensors take more"),
         ({"shape": ()}, "has a shape of ()"),
         ({"shape": (1, 1, 1, 48, 32)}, "names 5 dimensions"),
-        ({"shape": (48,)}, ""),
         ({"shape": (32, 48)}, "has a shape of (32, 48); the settings of the file ask for (48, 32)"),
-        ({"shape": (48, 32, 1)}, "the settings of the file ask for (48, 32)"),
         ({"shape": (1536,)}, "the settings of the file ask for (48, 32)"),
         ({"kind": 4}, "the kind of the tensor"),  # a format that is no longer used
-        ({"kind": 31}, "the kind of the tensor"),
         ({"kind": 999}, "the kind of the tensor 'blk.0.ffn_up.weight' is 999"),
         ({"kind": 12}, "has a shape of (48, 32)"),  # blocks of 256
         ({"kind": 24, "data": bytes(48 * 32)}, "is stored as I8, which cannot be read"),
-        ({"kind": 27}, ""),
         ({"kind": 1}, ""),
     ],
     ids=lambda value: str(value)[:40],
@@ -136,7 +122,7 @@ def test_a_wrong_shape_or_kind_of_a_tensor_is_refused(change, reason, raw, refus
     assert reason in refused()
 
 
-@pytest.mark.parametrize("offset", [0, 1, 33, 64, 2**40, 2**64 - 1, 2**63])
+@pytest.mark.parametrize("offset", [0, 33, 2**40, 2**64 - 1])
 def test_tensors_that_overlap_or_lie_elsewhere_are_refused(offset, raw, refused):
     raw.tensors[3].offset = offset
     message = refused()
@@ -145,7 +131,7 @@ def test_tensors_that_overlap_or_lie_elsewhere_are_refused(offset, raw, refused)
     )
 
 
-@pytest.mark.parametrize("alignment", [0, 3, 2**17, 2**32, -32, 32.0, "32", [32], True])
+@pytest.mark.parametrize("alignment", [0, 3, 2**17, -32, 32.0, [32], True])
 def test_a_wrong_alignment_is_refused(alignment, raw, refused):
     raw.fields["general.alignment"] = alignment
     assert "its alignment is" in refused()

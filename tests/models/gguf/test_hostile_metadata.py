@@ -18,7 +18,7 @@ from eab.errors import ModelError
 from eab.models.loading import load_model, load_tokenizer
 
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-EOS, BOS = "tokenizer.ggml.eos_token_id", "tokenizer.ggml.bos_token_id"
+BOS = "tokenizer.ggml.bos_token_id"
 NO_COUNTS: list[Any] = ["8", "", [8], [], True, -1, 0, 10**9, 2**63, math.nan, math.inf]
 COUNTS = [
     *("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv"),
@@ -64,20 +64,15 @@ def test_a_setting_that_is_no_number_is_refused(key, value, raw, refused):
         ({"llama.feed_forward_length": 47}, "blk.0.ffn"),
         ({"llama.attention.value_length": 16, "llama.attention.key_length": 16}, "shape of"),
         ({"llama.attention.causal": False}, "llama.attention.causal"),
-        ({"llama.rope.scaling.factor": 4.0}, "scales its rotary embedding"),
         ({"llama.rope.scaling.factor": math.nan}, "scales its rotary embedding"),
-        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}, "scales its"),
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, "scales its"),
         ({"llama.rope.dimension_count": 4}, "rotates 4 of the 8 numbers of a head"),
         ({"llama.rope.dimension_count": [8]}, "rope.dimension_count"),
         ({"llama.never.heard.of": "x" * 10**6}, "llama.never.heard.of', which is not supported"),
-        ({"llama.expert_count": 8}, "has the setting 'llama.expert_count', which is not supported"),
-        ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
         ({"tokenizer.ggml.pre": "of-another-world"}, "pre-tokenizer 'of-another-world'"),
         ({"general.architecture": "mamba"}, "family 'mamba'; llama, qwen2, "),
         ({"general.architecture": ["llama"]}, "can be read"),
         ({"general.architecture": "x" * 10**6}, "can be read"),
-        ({"general.architecture": ""}, "can be read"),
         ({"split.count": 0}, "it says that it has 0 parts"),
         ({"split.count": 2**32}, "it says that it has 4294967296 parts"),
         ({"split.count": "2"}, "it says that it has '2' parts"),
@@ -150,8 +145,6 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
     [
         ("tokenizer.ggml.merges", ["w unknown"]),
         ("tokenizer.ggml.merges", ["w"]),
-        ("tokenizer.ggml.merges", ["w 5 5"]),
-        ("tokenizer.ggml.merges", [""]),
         ("tokenizer.ggml.merges", [1]),
         ("tokenizer.ggml.merges", "w 5"),
         ("tokenizer.ggml.merges", 5),
@@ -162,10 +155,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
         ("tokenizer.ggml.scores", [1.0] * 71),
         ("tokenizer.ggml.model", "of-another-world"),
         ("tokenizer.ggml.model", ["gpt2"]),
-        ("tokenizer.ggml.model", 2),
-        ("tokenizer.ggml.pre", ["gpt-2"]),
         ("tokenizer.ggml.pre", 2),
-        ("tokenizer.chat_template", 5),
         ("tokenizer.chat_template", ["{{ messages }}"]),
         ("tokenizer.chat_template", "x" * (2**20 + 1)),
         ("general.sampling.temp", math.nan),

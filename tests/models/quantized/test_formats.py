@@ -7,6 +7,7 @@ import pytest
 import torch
 from policies import EVERY
 from processor import HAS_BFLOAT16
+from served import serve_all
 from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
@@ -63,6 +64,11 @@ def prober(model) -> Prober:
 def forks(events) -> list[object]:
     """Where it forked, and into which tokens."""
     return [event for event in events if isinstance(event, Forked)]
+
+
+def entropies(events) -> list[float]:
+    predicted = (event for event in events if isinstance(event, Predicted))
+    return [seen.entropy for event in predicted for seen in event.predictions]
 
 
 # Shares of the bytes that the linear layers have as loaded; measured.
@@ -156,24 +162,10 @@ def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
     requests += [Request("Tom had a red ball. He", replace(MARKET.config, seed=n)) for n in (2, 3)]
     scheduler = Scheduler(model)
     handles = [scheduler.submit(request, owner=str(n)) for n, request in enumerate(requests)]
-    served = [[] for _ in handles]
-    while scheduler.busy:
-        scheduler.step()
-        for events, handle in zip(served, handles, strict=True):
-            events += handle.new_events()
-    for request, events in zip(requests, served, strict=True):
+    for request, events in zip(requests, serve_all(scheduler, handles), strict=True):
         alone = list(event_stream(model, request))
         assert forks(events) == forks(alone)
-        entropies = [
-            [
-                seen.entropy
-                for event in found
-                if isinstance(event, Predicted)
-                for seen in event.predictions
-            ]
-            for found in (events, alone)
-        ]
-        assert entropies[0] == pytest.approx(entropies[1], abs=0.02)
+        assert entropies(events) == pytest.approx(entropies(alone), abs=0.02)
 
 
 def test_gpt2_has_linear_layers_too(make_model):

@@ -225,8 +225,6 @@ def test_a_weight_that_is_stored_as_its_transpose_is_read_right(kind):
         (Int4Linear, (40, 32), False),
         (NF4Linear, (688, 256), True),
         (NF4Linear, (3, 32), False),
-        (Int8Linear, (1, 1), True),
-        (BFloat16Linear, (1, 1), True),
     ],
 )
 def test_which_shapes_a_layer_takes(kind, shape, fits):
@@ -270,4 +268,4 @@ def test_the_largest_numbers_do_not_saturate():
     """255 x 127 twice is more than 16 bits hold, which is what processors without VNNI add in."""
     linear = made(32, 704)
     linear.weight.fill_(1.0)
-    assert Int8Linear(linear)(torch.ones(3, 704)) == pytest.approx(torch.full((3, 32), 704.0))
+    torch.testing.assert_close(Int8Linear(linear)(torch.ones(3, 704)), torch.full((3, 32), 704.0))
