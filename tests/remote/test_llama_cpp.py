@@ -1,7 +1,6 @@
 """The engine on a real llama.cpp server gives the tokens that it gives on this machine."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +9,13 @@ import torch
 from eab.caches.factory import make_cache
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
-from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokensAppended
+from eab.events import Speculated, StepTimed
 from eab.figures.captions import entropy_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
-from eab.record import load, save
 from eab.remote.connection import always_wanted
 from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
@@ -135,11 +132,8 @@ def test_a_run_ahead_goes_on_through_forks(
         assert len(sizes) - before < most * before
 
 
-def test_the_books_name_what_is_computed_and_what_is_measured(
-    llama: RemoteModel, tmp_path: Path
-) -> None:
-    events = list(event_stream(llama, Request(PROMPTS[0], BASE)))
-    run = fold(events)
+def test_the_books_name_what_is_computed_and_what_is_measured(llama: RemoteModel) -> None:
+    run = run_of(llama, PROMPTS[0], BASE)
     last = run.steps[-1].kv
     assert last.block_size == 1
     assert last.rows_shared == 0  # each slot of llama.cpp has rows of its own
@@ -148,8 +142,6 @@ def test_the_books_name_what_is_computed_and_what_is_measured(
     assert last.bytes_copied == 0
     assert "on the server (computed, row by row)" in memory_sentence(run)
     assert "in its prefix cache (measured)" in memory_sentence(run)
-    save(events, tmp_path / "run.eab")
-    assert load(tmp_path / "run.eab") == events
 
 
 @pytest.mark.parametrize(
@@ -162,11 +154,9 @@ def test_the_books_name_what_is_computed_and_what_is_measured(
     ids=["plain", "cold and ahead", "nucleus"],
 )
 def test_the_entropy_of_all_tokens_lies_within_its_bounds(
-    llama: RemoteModel, embedded: HuggingFaceModel, tmp_path: Path, changes: dict[str, Any]
+    llama: RemoteModel, embedded: HuggingFaceModel, changes: dict[str, Any]
 ) -> None:
-    config = replace(BASE, max_paths=3, **changes)
-    events = list(event_stream(llama, Request(PROMPTS[0], config)))
-    run = fold(events)
+    run = run_of(llama, PROMPTS[0], replace(BASE, max_paths=3, **changes))
     prompt = list(run.started.prompt_tokens)
     narrow = 0
     for leaf in run.leaves():
@@ -181,8 +171,6 @@ def test_the_entropy_of_all_tokens_lies_within_its_bounds(
             narrow += token.whole.high - token.whole.low < 2.0
     assert narrow > 10
     assert "nats (the band)" in entropy_sentence(run)
-    save(events, tmp_path / "run.eab")
-    assert load(tmp_path / "run.eab") == events
 
 
 def test_a_run_on_this_machine_has_no_bounds(embedded: HuggingFaceModel) -> None:
@@ -237,24 +225,6 @@ def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: Remote
         server.continue_texts([text], 20, 1, always_wanted)
     [found] = llama._server.continue_texts([text], 20, 1, always_wanted)
     assert len(found.tops[0]) == 20
-
-
-def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
-    whole = list(event_stream(llama, Request(PROMPTS[0], BASE)))
-    half = []
-    for event in event_stream(llama, Request(PROMPTS[0], BASE)):
-        half.append(event)
-        if isinstance(event, Pause) and len(half) > 30:
-            break
-    half.append(RunEnded(1, "stopped"))
-    run = fold(half)
-    path = run.paths[0]
-    tokens = [token.token for token in path.tokens]
-    request = continue_from(llama, run.started, tokens, BASE)
-    grown = fold(event_stream(llama, request))
-    assert len(grown.steps) == BASE.max_new_tokens
-    assert any(isinstance(event, KvMeasured) for event in whole)
-    assert any(isinstance(event, TokensAppended) for event in half)
 
 
 def test_pages_for_models_on_this_machine_say_so(llama: RemoteModel) -> None:
