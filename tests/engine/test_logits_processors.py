@@ -112,6 +112,14 @@ def test_a_run_with_the_settings_is_computed_again_saved_and_continued(tmp_path)
     assert eab.Run(handle).started.config.repetition_penalty == 1.8
 
 
+def test_the_probe_is_made_again_as_a_processor_may_have_changed(embedded):
+    explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
+    processor = RepetitionPenaltyLogitsProcessor(1.2)
+    before = explorer.run("Once upon a time", logits_processor=processor).probe
+    processor.penalty = 1.8
+    assert explorer.run("Once upon a time", logits_processor=processor).probe != before
+
+
 def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     model = twins("llama").ours
     explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=6)
@@ -135,7 +143,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     ],
     ids=["one token", "repetition", "setting"],
 )
-def test_the_probe_of_a_quantile_sees_them_and_is_made_for_every_run(embedded, changes):
+def test_the_probe_of_a_quantile_sees_them(embedded, changes):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     before, changed, after = (
         explorer.run("Once upon a time", **given).probe for given in ({}, changes, {})
