@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from made_runs import run_of
 
 from eab.caches import cascade, growth, row_order, tree
 from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
@@ -41,10 +40,6 @@ def plain_logits(pair, texts: list[list[int]]) -> torch.Tensor:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Suffix blocks are used wherever possible, so that small cases use them, too."""
-    use_eagerly(monkeypatch)
-
-
-def use_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cascade, "CALL_COST", 0)
     monkeypatch.setattr(cascade, "SUFFIX_ROW_COST", 0)
     monkeypatch.setattr(cascade, "SCATTERED_ROW_COST", 1)
@@ -169,28 +164,6 @@ def test_rows_of_a_released_suffix_are_reused_before_the_memory_limit_is_reached
     assert (growth.rows, growth.rows_copied) == (21, 11)  # of 17; the others stay in their place
     with pytest.raises(MemoryLimitError):
         cache.prepare([1, 2, 3], [[1]] * 3)
-
-
-def test_a_run_decides_the_same_with_and_without_suffix_blocks(twins, monkeypatch):
-    branching = {"entropy_threshold": 1.5, "min_fork_weight": 0.1, "max_paths": 9}
-
-    def texts() -> list[tuple[int, ...]]:
-        run = run_of(twins("qwen2").ours, "w5 w9 w33 w2", max_new_tokens=30, **branching)
-        return [sample.token_ids for sample in run.samples]
-
-    plain = texts()
-    use_eagerly(monkeypatch)
-    used = []
-    choose = TreeCache._choose_suffixes
-
-    def choose_and_note(self, *given) -> None:
-        choose(self, *given)
-        used.append(self._suffixes)
-
-    monkeypatch.setattr(TreeCache, "_choose_suffixes", choose_and_note)
-    assert texts() == plain
-    assert len(plain) > 1
-    assert sum(map(bool, used)) > 10
 
 
 # The choice of blocks, worked out by hand

@@ -38,8 +38,6 @@ TAKEN = {
     "MixtralConfig": {"num_local_experts": 4, "pad_token_id": 0},
     "Gemma3TextConfig": {"head_dim": 8},
     "GPTBigCodeConfig": {"num_key_value_heads": 1},
-    "GraniteConfig": {},
-    "NemotronConfig": {"head_dim": 8},
     "BartConfig": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4},
     "Olmo2Config": {"pad_token_id": 0},
 }

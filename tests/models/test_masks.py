@@ -65,7 +65,6 @@ def test_without_somebody_who_notes_them_masks_are_those_of_transformers():
     [
         ("MistralConfig", {"sliding_window": 16}, [Reach(window=16)] * 2),
         ("MistralConfig", {"sliding_window": 200}, []),
-        ("Qwen2Config", {"sliding_window": 16}, []),
         (
             "Qwen2Config",
             {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 1},
