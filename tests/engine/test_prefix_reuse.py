@@ -124,32 +124,47 @@ def test_scopes_do_not_wait_for_each_other_and_share_nothing(twins):
     assert tokens_computed(served[0]) == tokens_computed(served[1])
 
 
-def test_growing_from_a_path_computes_no_token_of_it(twins):
+def test_nobody_waits_for_rows_that_will_not_be_kept(twins):
+    model = twins("llama").ours
+    scheduler = Scheduler(model, prefixes=prefixes_of(model, rows=1))
+    handles = [scheduler.submit(Request(LONG, replace(BASE, seed=seed))) for seed in range(3)]
+    scheduler.step()
+    assert all(handle.tokens for handle in handles)
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, LONG], ids=["short", "long"])
+def test_growing_from_a_path_computes_no_token_of_it(twins, prompt):
+    """Of the second run, which reads a long prompt in place and keeps what it adds."""
     model = twins("qwen2").ours
     prefixes = prefixes_of(model)
-    request = Request(PROMPT, replace(BASE, max_new_tokens=40, entropy_threshold=3.5))
-    events = list(event_stream(model, request, prefixes=prefixes))
+    config = replace(BASE, max_new_tokens=40, entropy_threshold=3.5)
+    for seed in (0, 1):
+        request = Request(prompt, replace(config, seed=seed))
+        events = list(event_stream(model, request, prefixes=prefixes))
     text = eab.Run(events).samples[0].token_ids[:-2]
-    longer = Request(PROMPT, BASE, continued=tuple(text))
+    longer = Request(prompt, BASE, continued=tuple(text))
     grown = list(event_stream(model, longer, prefixes=prefixes))
     assert_decides_as(grown, alone(model, longer))
     usage = next(event.usage for event in grown if isinstance(event, KvMeasured))
-    assert usage.tokens_reused == len(model.encode(PROMPT, BASE)) + len(text) - 1
+    assert usage.tokens_reused == len(model.encode(prompt, BASE)) + len(text) - 1
 
 
 @pytest.mark.parametrize("newcomers_first", [True, False])
 def test_preempted_runs_go_on_after_the_prefix_that_they_hold(monkeypatch, twins, newcomers_first):
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     model = twins("llama").ours
+    prefixes = prefixes_of(model)
+    asked = [Request(LONG, replace(BASE, seed=seed, max_new_tokens=40)) for seed in range(5)]
+    list(event_stream(model, asked[0], prefixes=prefixes))
     scheduler = Scheduler(
         model,
-        kv_limit_mib=180 * model.kv_shape.row_bytes / 2**20,
+        kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20,
         newcomers_first=newcomers_first,
-        prefixes=prefixes_of(model),
+        prefixes=prefixes,
     )
-    asked = [Request(LONG, replace(BASE, seed=seed, max_new_tokens=12)) for seed in range(5)]
     handles = [scheduler.submit(request, owner=str(request.config.seed)) for request in asked]
     for events, request in zip(serve_all(scheduler, handles), asked, strict=True):
+        assert fold(events).tokens_reused > 50
         assert_decides_as(events, alone(model, request))
     assert sum(handle.preemptions for handle in handles) > 0
 
