@@ -111,6 +111,7 @@ def manifest(*digests: object) -> str:
 )
 def test_a_damaged_manifest_is_left_out(text: str, home: Path, blob: bytes) -> None:
     (home / "secret").write_bytes(blob)
+    (home / "ollama" / "blobs" / f"sha256-{'0' * 64}").mkdir(parents=True)
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     add_manifest(home / "ollama", f"{USUAL}/evil/latest", text)
     assert [model.name for model in others()] == ["ollama:tiny:latest"]

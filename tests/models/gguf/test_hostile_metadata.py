@@ -156,6 +156,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
         ("tokenizer.ggml.model", "of-another-world"),
         ("tokenizer.ggml.model", ["gpt2"]),
         ("tokenizer.ggml.pre", 2),
+        ("tokenizer.chat_template", 5),
         ("tokenizer.chat_template", ["{{ messages }}"]),
         ("tokenizer.chat_template", "x" * (2**20 + 1)),
         ("general.sampling.temp", math.nan),
