@@ -69,6 +69,8 @@ def test_a_setting_that_is_no_number_is_refused(key, value, raw, refused):
         ({"llama.rope.dimension_count": 4}, "rotates 4 of the 8 numbers of a head"),
         ({"llama.rope.dimension_count": [8]}, "rope.dimension_count"),
         ({"llama.never.heard.of": "x" * 10**6}, "llama.never.heard.of', which is not supported"),
+        ({"llama.expert_count": 8}, "has the setting 'llama.expert_count', which is not supported"),
+        ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
         ({"tokenizer.ggml.pre": "of-another-world"}, "pre-tokenizer 'of-another-world'"),
         ({"general.architecture": "mamba"}, "family 'mamba'; llama, qwen2, "),
         ({"general.architecture": ["llama"]}, "can be read"),
