@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,3 +68,25 @@ def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:
     events = events_of(embedded, prompt, config_of(4, seed=2, tokens=40), **drafting)
     drafts = [event for event in events if isinstance(event, Speculated)]
     assert sum(event.accepted for event in drafts) > 0
+
+
+def test_the_codes_are_those_of_the_lattice() -> None:
+    """Worked out by hand: with four equal tokens, four codes choose each token once."""
+    model = TableModel(np.full((4, 4), 0.25))
+    for seed in range(20):
+        leaves, _ = leaves_of(model, config_of(4, seed, tokens=1))
+        assert {text: leaf.weight for text, leaf in leaves.items()} == {
+            (token,): 0.25 for token in range(4)
+        }
+        leaves, _ = leaves_of(model, config_of(16, seed, tokens=2))
+        assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
+
+
+def test_it_estimates_better_than_independent_texts_do() -> None:
+    """The weight of the first token varies by less than one code in n."""
+    model = TableModel(random_table(7, 4, 0.5))
+    for seed in range(50):
+        leaves, _ = leaves_of(model, config_of(10, seed, tokens=3))
+        for token, p in enumerate(model.next(0, 0)):
+            weight = sum(leaf.weight for text, leaf in leaves.items() if text[0] == token)
+            assert abs(weight - p) < 0.1

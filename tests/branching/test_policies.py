@@ -242,3 +242,19 @@ def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budg
     assert not any(path.finish_reason and path.status == "pruned" for path in run.paths)
     weights = {round(leaf.weight, 12) for leaf in run.leaves()}
     assert weights == {round(1 / len(run.leaves()), 12)}
+
+
+def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
+    heirs = set()
+    for seed in SEEDS:
+        run = tree_of(FIVE, seed=seed, branch_factor=3)
+        [heir] = [path for path in run.paths[1:] if path.heir]
+        [alone] = texts_of(tree_of(FIVE, seed=seed, entropy_threshold=20.0))
+        assert (heir.tokens[0].token,) == alone == drawn([uniform(seed, ROOT, 0, Purpose.TOKEN)])
+        heirs.add(alone[0])
+    assert len(heirs) >= 4
+
+
+def test_greedy_takes_the_most_likely_token_and_never_forks():
+    table = np.array([[0.1, 0.2, 0.7], [0.4, 0.35, 0.25], [0.0, 0.9, 0.1]])
+    assert texts_of(tree_of(table, policy="greedy", max_new_tokens=5)) == [(2, 1, 0, 2, 1)]

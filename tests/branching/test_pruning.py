@@ -78,3 +78,12 @@ def test_neighbours_in_the_tree_are_not_kept_together_while_others_go():
     for uniform in GRID[::10]:
         kept = [weight is not None for weight in fearnhead_clifford([0.09, 0.11] * 5, 5, uniform)]
         assert all(sum(kept[pair : pair + 2]) == 1 for pair in range(0, 10, 2))
+
+
+def test_a_worked_example_keeps_the_heavy_one_and_picks_among_the_others():
+    weights = [0.1, 0.6, 0.1, 0.1, 0.1]  # limit 3: c = 0.2
+    for uniform, expected in (
+        (0.0, [None, 0.6, 0.2, None, 0.2]),
+        (0.6, [0.2, 0.6, None, 0.2, None]),
+    ):
+        assert fearnhead_clifford(weights, 3, uniform) == pytest.approx(expected)
