@@ -1,11 +1,11 @@
 """The engine: one forward pass per step for all live paths, of one run or of several.
 
-A step: `Scheduler._schedule` chooses the runs, `Generation.prepare` gives the tokens of each,
+In a step, `Scheduler._schedule` chooses the runs, `Generation.prepare` returns the batch of each,
 `run_pass` computes them all, and `Generation.decide` turns the predictions into events.
 
 Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),
 `generation` (the state of one run), `drafting` (its draft tokens), `lookahead` (the state of one
 path), `forward_pass` (one step of several runs), `decoding` (one run as a coroutine), `scheduler`
-(which runs share which pass), `loop` (one run alone), `many_runs` (many runs, and what each took).
-`continuing` makes a run from another; `job` is what others ask a server to make.
+(which runs share which pass), `loop` (one run, or many), `many_runs` (many runs, and what each costs).
+`continuing` requests a run that continues another; `job` says what a server is to compute.
 """

@@ -1,4 +1,4 @@
-"""From a request to a `Generation`: the only place where the parts of a run are put together."""
+"""Builds a `Generation` from a request: the only place where the parts of a run are assembled."""
 
 from eab import token_text
 from eab.branching.logits_processing import penalties
@@ -26,13 +26,13 @@ def build(
     draft: LanguageModel | None = None,
     prefixes: Prefixes | None = None,
 ) -> Generation:
-    """Make a run from its cache, policy and speculator; `draft` is only for the drafter `model`.
+    """Build a run from its cache, policy and speculator. Only the drafter `model` uses `draft`.
 
     Raises:
-        PromptError: The prompt is empty, too long, or has already ended.
-        ConfigError: The drafter is `model` and there is no draft model, a program gave the policy
-            that the settings name, or the logits processors cannot be applied.
-        ModelError: The draft model has another vocabulary.
+        PromptError: The prompt is empty or too long, or a token is unknown or ends the text.
+        ConfigError: The drafter is `model` and there is no draft model, the settings name a custom
+            policy that is not given, or the logits processors cannot be applied.
+        ModelError: The vocabulary of the draft model differs from the model's.
     """
     tokens, config = encode(model, request), request.config
     check_processors(model, request)
@@ -57,14 +57,14 @@ def build(
 
 
 def check_request(model: LanguageModel, request: Request) -> None:
-    """Do the parts of `build` that may fail, before a run waits in the queue."""
+    """Run the checks of `build` that may fail, before a run is queued."""
     check_processors(model, request)
     check_is_there(request.config, request.policy)
     encode(model, request)
 
 
 def check_processors(model: LanguageModel, request: Request) -> None:
-    """ConfigError if a program gave logits processors, and they cannot be applied."""
+    """Raise ConfigError if the request has logits processors that cannot be applied."""
     if not request.logits_processors:
         return
     drafter = request.config.drafter
@@ -83,7 +83,7 @@ def check_processors(model: LanguageModel, request: Request) -> None:
 def new_cache(
     model: LanguageModel, config: BranchingConfig, prefixes: Prefixes | None = None
 ) -> KVCache:
-    """An empty KV cache as the settings ask for."""
+    """An empty KV cache for these settings."""
     return make_cache(
         config.cache,
         model.kv_shape,
@@ -99,9 +99,9 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
     """The token ids that the run starts from: the prompt's, then `request.continued`.
 
     Raises:
-        PromptError: The prompt or the messages are empty, no valid text or too long for the model,
-            or a continued token is unknown or ends the text.
-        ConfigError: There are messages, and chat is off.
+        PromptError: The prompt or the messages are empty, not valid text, or too long for the
+            model, or a token is unknown, or a continued token ends the text.
+        ConfigError: There are messages, but chat is off.
     """
     _check_tokens(model, request.token_ids)
     _check_continued(model, request.continued)

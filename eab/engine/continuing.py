@@ -12,12 +12,12 @@ from eab.models.base import LanguageModel
 def continue_from(
     model: LanguageModel, started: RunStarted, continued: Sequence[int], config: BranchingConfig
 ) -> Request:
-    """The request for a run that continues another with the ids of `eab.run.RunState.continuation`.
+    """The request for a run that continues another with ids from `eab.run.RunState.continuation`.
 
     Raises:
-        ConfigError: The run used logits processors, so its distribution would be another.
-        ModelError: `model` did not make the run. The token ids are used unchanged, so they must
-            mean the same text.
+        ConfigError: The run used logits processors; without them its distribution would differ.
+        ModelError: Another model made the run. The token ids are used unchanged, so they must
+            stand for the same text.
     """
     if started.logits_processors:
         raise ConfigError(

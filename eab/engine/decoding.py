@@ -1,7 +1,7 @@
-"""One run as a coroutine: the passes of the probe, if the threshold is a quantile, then its own.
+"""One run as a coroutine: first the probe's passes, if the threshold is a quantile, then its own.
 
-It yields the state whose pending tokens the next pass must compute, and is sent the events of that
-pass. So its caller can serve other runs in the same pass.
+It yields the state whose pending tokens the next pass must compute, and receives the events of that
+pass. This lets its caller serve other runs in the same pass.
 """
 
 from collections.abc import Generator
@@ -33,11 +33,11 @@ def decode(
     events: list[Event],
     prefixes: Prefixes | None = None,
 ) -> Decoding:
-    """All passes of a run. The caller throws in an error of a pass, or Stopped to end the run.
+    """Decode a run, pass by pass. The caller throws in a pass's error, or Stopped to end the run.
 
     Args:
-        events: Gets the events of the run, with its RunEnded.
-        prefixes: What it may find in the prefix cache; None to use none.
+        events: Receives the events of the run, including RunEnded.
+        prefixes: The part of the prefix cache that the run may use; None to use none.
     """
     steps, generation = 0, None
     try:
@@ -65,8 +65,8 @@ def decode(
 
 
 def _failed(steps: int, error: Exception, message: str) -> RunEnded:
-    # From Python 3.12 on, the traceback leads back to the error by way of the frames that called
-    # this generator: a cycle, which would keep the run's K and V until the next garbage collection.
+    # From Python 3.12 on, the traceback refers back to the error through the frames that called
+    # this generator. The cycle would keep the run's K and V until the next garbage collection.
     error.__traceback__ = None
     return RunEnded(steps, "failed", message)
 
@@ -74,7 +74,7 @@ def _failed(steps: int, error: Exception, message: str) -> RunEnded:
 def _threshold_in_nats(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], float]:
-    """The threshold in nats; a quantile needs a probe with this prompt."""
+    """The threshold in nats; a quantile requires a probe of this prompt."""
     is_quantile = request.config.threshold_unit == "quantile"
     entropies = (yield from probe(model, request, events, prefixes)) if is_quantile else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)

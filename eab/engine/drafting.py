@@ -1,6 +1,6 @@
-"""The draft tokens of one run: asked for before a forward pass, verified by its predictions.
+"""The draft tokens of one run: proposed before a forward pass, verified against its predictions.
 
-Without a drafter a pass verifies no draft tokens, and only takes over its predictions.
+Without a drafter there is nothing to verify: the paths only take over the predictions of the pass.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from eab.speculation.speculator import Speculator
 
 
 class Drafting:
-    """Asks for draft tokens, and verifies them; between, they are kept in `paths.lookahead`."""
+    """Requests and verifies draft tokens; in between, `paths.lookahead` holds them."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Drafting:
         return 0.0 if self._speculator is None else self._speculator.draft_seconds
 
     def most(self, paths: int) -> int:
-        """The most draft tokens of so many paths in a pass."""
+        """The most draft tokens that this many paths can have in a pass."""
         return 0 if self._speculator is None else MAX_DRAFT * paths
 
     def propose(self, leaves: Sequence[Leaf], longest: int, rope_switch: int) -> None:
         """Ask the drafter for tokens after each path.
 
         Args:
-            longest: New tokens that a path may have.
-            rope_switch: The most tokens of a text in this pass; 0: any number.
+            longest: The most new tokens that a path may have.
+            rope_switch: The most tokens that a text may have in this pass; 0: no limit.
         """
         if self._speculator is None:
             return
@@ -60,12 +60,12 @@ class Drafting:
             self._paths.lookahead[leaf.path].draft_tokens = drafted
 
     def drop(self, leaves: Sequence[Leaf]) -> None:
-        """Verify nothing in this pass."""
+        """Discard the draft tokens, so that this pass verifies none."""
         for leaf in leaves:
             self._paths.lookahead[leaf.path].draft_tokens = []
 
     def verify(self, leaves: Sequence[Leaf], predictions: Predictions) -> list[Speculated]:
-        """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
+        """Give each path its predictions, and remove rejected draft tokens from the cache."""
         drafted = any(self._paths.lookahead[leaf.path].draft_tokens for leaf in leaves)
         forced: list[int | None] = [None] * len(predictions.entropies)
         if drafted:

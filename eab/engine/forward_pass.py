@@ -2,7 +2,7 @@
 run decides.
 
 An error ends only the run that causes it. If the shared pass fails, each run gets a pass of its
-own: the prepared batches stay valid, because a pass only writes rows that were given to its tokens.
+own. The prepared batches stay valid, because a pass only writes rows allocated for its tokens.
 """
 
 import time
@@ -23,15 +23,15 @@ from eab.models.base import LanguageModel, Stopped
 
 @dataclass(slots=True)
 class Part:
-    """The part of one run in a forward pass."""
+    """One run's part of a forward pass."""
 
     generation: Generation
     prefill_limit: int = PREFILL_CHUNK  # the most tokens of its prompt in this pass
-    given_up: Callable[[], bool] = lambda: False  # whether nobody waits for it
+    given_up: Callable[[], bool] = lambda: False  # whether nobody waits for the result
     batch: ForwardBatch | None = None
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
-    error: Exception | None = None  # what ends the run; None if it goes on
+    error: Exception | None = None  # the error that ends the run; None if it continues
 
     @property
     def tokens(self) -> int:
@@ -39,13 +39,13 @@ class Part:
         return 0 if self.batch is None else len(self.batch.ids)
 
     def prepare(self) -> None:
-        """Reserve rows and make the batch."""
+        """Reserve rows and build the batch."""
         with self._noting_errors():
             batch, self.events = self.generation.prepare(self.prefill_limit)
             self.batch = replace(batch, given_up=self.given_up)
 
     def decide(self, start: float, forward_seconds: float) -> None:
-        """Let the run decide, after a pass that began at `start`."""
+        """Let the run decide; the pass started at `start`."""
         assert self.predictions is not None
         generation = self.generation
         step, drafting = generation.step, generation.drafting.seconds
@@ -64,7 +64,7 @@ class Part:
 
 @torch.inference_mode()
 def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
-    """One forward pass for the pending tokens of these runs, then each run's decisions."""
+    """Compute the pending tokens of these runs in one forward pass, then let each run decide."""
     start, watch = time.perf_counter(), Stopwatch(model.kv_shape.device)
     for part in parts:
         part.prepare()
@@ -75,7 +75,7 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
         for together, logits in computed:
             _predict(together, logits)
         forward_seconds = watch.seconds - drafting
-    except RuntimeError as error:  # of the device: no run can go on
+    except RuntimeError as error:  # a device error: no run can continue
         for part in _without_error(parts):
             part.error = error
     for part in _without_error(parts):
@@ -87,8 +87,8 @@ def _without_error(parts: Sequence[Part]) -> list[Part]:
 
 
 def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence[Part], Tensor]]:
-    """Compute the logits of these runs, (P, V): of all together, or of each alone if the shared
-    pass fails.
+    """Compute the logits of these runs, (P, V), in one pass, or run by run if the shared pass
+    fails.
     """
     batches = [part.batch for part in parts if part.batch is not None]
     if not batches:
@@ -96,18 +96,18 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     try:
         return [(parts, model.forward(batches))]
     except Exception as error:
-        # If a server fails, or nobody waits, asking again for each run does not help.
+        # If a server fails, or nobody waits, retrying run by run does not help.
         if len(parts) == 1 or isinstance(error, ServerError | Stopped):
             for part in parts:
                 part.error = error
             return []
-    # Outside the handler, which would keep the memory of the failed pass.
+    # Outside the handler, which would keep the memory of the failed pass alive.
     return [alone for part in parts for alone in _forward(model, [part])]
 
 
 def _predict(parts: Sequence[Part], logits: Tensor) -> None:
-    """Process the logits of these runs and draw their next tokens, together; of each alone if that
-    fails.
+    """Process the logits of these runs and draw their next tokens: all together, or run by run if
+    that fails.
     """
     counts = [len(part.batch.logits_indices) for part in parts if part.batch is not None]
     try:
@@ -141,9 +141,9 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
 
 
 class Stopwatch:
-    """Measures from its creation until `stop`, without waiting for the pass.
+    """Measures the time from its creation until `stop`, without waiting for the pass.
 
-    On CUDA the stream notes the times, so that the host can queue what follows the pass.
+    On CUDA the stream records the times, so the host can queue the work after the pass meanwhile.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -152,7 +152,7 @@ class Stopwatch:
         self._end: torch.cuda.Event | None = None
 
     def _mark(self) -> torch.cuda.Event | None:
-        """On CUDA, an event after the work that was queued until now."""
+        """Record a CUDA event after the work queued so far; None on other devices."""
         if self._device.type != "cuda":
             return None
         event = torch.cuda.Event(enable_timing=True)
@@ -160,12 +160,12 @@ class Stopwatch:
         return event
 
     def stop(self) -> None:
-        """Stop after the work that was queued until now."""
+        """Stop after the work queued so far."""
         self._seconds, self._end = time.perf_counter() - self._start, self._mark()
 
     @property
     def seconds(self) -> float:
-        """The time until `stop`; on CUDA, wait until the stream is there."""
+        """The time until `stop`; on CUDA, waits until the stream reaches it."""
         if self._begin is None or self._end is None:
             return self._seconds
         self._end.synchronize()

@@ -1,7 +1,7 @@
 """The state of one run: its paths, policy, drafts, limits and KV cache.
 
-`prepare` gives the tokens of the next forward pass, and `decide` turns the predictions of the pass
-into events. It knows nothing about other runs, and only the texts and stop tokens of the model.
+`prepare` returns the batch of the next forward pass, and `decide` turns its predictions into
+events. It knows nothing of other runs; of the model, only the vocabulary and the KV shape.
 """
 
 import time
@@ -56,31 +56,31 @@ class Generation:
         self.drafting = Drafting(model, self.paths, cache, policy, speculator)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self.has_begun = False  # whether it has taken over what the prefix cache holds
-        self._recovery: PreemptionRecovery | StateRecovery | None = None  # of what was freed
+        self._recovery: PreemptionRecovery | StateRecovery | None = None  # of freed rows or states
         self._rope_switch = model.kv_shape.rope_switch
-        self._long = 0 < self._rope_switch < self.paths.prompt_length  # after the switch
+        self._long = 0 < self._rope_switch < self.paths.prompt_length  # past the switch
 
     @property
     def live(self) -> list[Leaf]:
-        """The paths that still grow, in tree order."""
+        """The paths that still decode, in tree order."""
         return self.paths.live
 
     @property
     def step(self) -> int:
-        """How many tokens are decided on every live path."""
+        """The number of tokens decided on every live path."""
         return self.paths.step
 
     @property
     def prefilling(self) -> bool:
-        """Whether tokens of the prompt, or rows that were freed, are still to be computed."""
+        """Whether prompt tokens or freed rows are still to be computed."""
         return self._recovery is not None or any(
             state.num_computed < self.paths.prompt_length for state in self.paths.lookahead.values()
         )
 
     @property
     def pending_tokens(self) -> int:
-        """The most tokens that the next pass computes, of the prompt or of all paths; draft tokens
-        are extra.
+        """The most tokens of the prompt, or of all paths, that the next pass computes; draft tokens
+        are not counted.
         """
         if self._recovery is not None:
             return self._recovery.rows_left
@@ -88,12 +88,12 @@ class Generation:
 
     @property
     def tree_bytes(self) -> int:
-        """Bytes that its cache holds and can free; 0 with one that cannot."""
+        """Bytes that the cache holds and can free; 0 if it cannot free any."""
         return self.cache.bytes_held if isinstance(self.cache, TreeCache | OwnCache) else 0
 
     @property
     def most_tree_bytes_next(self) -> int:
-        """The most bytes of `tree_bytes` after the next pass."""
+        """The most that `tree_bytes` can be after the next pass."""
         paths = len(self.live)
         drafts = self.drafting.most(paths)
         if isinstance(self.cache, OwnCache):
@@ -107,7 +107,7 @@ class Generation:
         return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
 
     def reuse_prefix(self) -> None:
-        """Take over what the prefix cache holds of the prompt, before the first pass."""
+        """Reuse the part of the prompt that the prefix cache holds, before the first pass."""
         if isinstance(self.cache, PrefixedTreeCache) and not self.has_begun:
             root = self.paths.lookahead[0]
             root.num_computed = self.cache.begin_with(root.tokens[:-1])
@@ -120,12 +120,12 @@ class Generation:
                 self.paths.keep(leaf.path)
 
     def end(self) -> None:
-        """Leave the prefix cache; nothing more is computed."""
+        """Let go of the prefix cache; nothing more is computed."""
         if isinstance(self.cache, PrefixedTreeCache):
             self.cache.let_go()
 
     def free_rows(self) -> None:
-        """Free what its cache holds; the next passes compute it again before the run goes on."""
+        """Free what the cache holds; the next passes recompute it before the run continues."""
         if isinstance(self.cache, OwnCache):
             self._recovery = self.cache.free()
             return
@@ -137,10 +137,10 @@ class Generation:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
 
         Args:
-            prefill_limit: The most tokens of the prompt, or of freed rows, in this pass.
+            prefill_limit: The most prompt tokens, or freed rows, in this pass.
 
         Raises:
-            MemoryLimitError: The rows do not fit, not even without draft tokens.
+            MemoryLimitError: The rows do not fit, even without draft tokens.
         """
         self.reuse_prefix()
         if self._recovery is None:
@@ -154,7 +154,7 @@ class Generation:
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         if not self.prefilling:
-            switch = 0 if self._long else self._rope_switch  # a pass reads all texts in one way
+            switch = 0 if self._long else self._rope_switch  # one kind of RoPE per pass
             self.drafting.propose(self._in_pass, self.config.max_new_tokens, switch)
         try:
             batch = self._batch(pending)
@@ -167,8 +167,8 @@ class Generation:
         return replace(batch, long=self._long), [RowsAllocated(self.step, one) for one in growths]
 
     def _switch_rope(self) -> None:
-        """Where longer texts have other K and V, compute all of them again once all paths are that
-        long; until then, those that are wait for the others.
+        """If long texts have different K and V, recompute everything once all paths are that long.
+        Until then, the paths that are long already wait for the short ones.
         """
         states, switch = self.paths.lookahead, self._rope_switch
         short = [leaf for leaf in self._in_pass if len(states[leaf.path].tokens) <= switch]
@@ -177,17 +177,17 @@ class Generation:
             return
         self._long = True
         if isinstance(self.cache, TreeCache):
-            self.free_rows()  # shared rows are computed once
+            self.free_rows()  # recovery computes shared rows once
             return
         for path, state in states.items():
             self.cache.trim(path, 0)
             state.num_computed = 0
 
     def _chunk(self, limit: int) -> int:
-        """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
-        chunks: what they report as copied must not depend on the other runs in the pass.
+        """The most prompt tokens in a pass. Caches that copy K and V at every append take whole
+        chunks: the copied bytes that they report must not depend on the other runs in the pass.
         """
-        if self._long and self.step > 0:  # texts that are computed again
+        if self._long and self.step > 0:  # whole texts are recomputed
             return max(len(state.tokens) for state in self.paths.lookahead.values())
         own = self._model.kv_shape.own
         if own is not None and own.whole_prompts:
@@ -197,8 +197,8 @@ class Generation:
         return min(chunk, limit) if self.config.cache == "tree" else chunk
 
     def _initial_rows(self) -> int:
-        """Rows to hold from the start: those of the prompt; with r at its maximum, those of the
-        whole run. The last token of a path needs no row, because nothing follows it.
+        """Rows to hold from the start: the prompt's or, with r at its maximum, those of the whole
+        run. The last token of a path needs no row, because nothing follows it.
         """
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
@@ -216,14 +216,14 @@ class Generation:
 
     @property
     def predicted(self) -> list[tuple[int, int]]:
-        """The path, by its stream key, and the step of each prediction of the current pass."""
+        """For each prediction of the current pass, the stream key of its path and its step."""
         if self._recovery is not None:
             return [(ROOT, 0)]  # placeholder: unused while recomputing
         return [(leaf.stream_key, step) for leaf, step in self.paths.logits_rows(self._in_pass)]
 
     def show_logits(self, logits: Tensor) -> None:
-        """Show the logits of the current pass to the reader of the request. Those after a rejected
-        draft token are shown, too, and again when its replacement is computed.
+        """Give the logits of the current pass to the request's reader. Logits after a rejected
+        draft token are included; that step comes again when its replacement is computed.
         """
         if self._logits_reader is None or self.prefilling:
             return
@@ -232,8 +232,8 @@ class Generation:
             self._logits_reader(leaf.path, step, row)
 
     def processed(self, logits: Tensor) -> Tensor:
-        """The logits of the current pass after the logits processors. Those inside the prompt are
-        not needed; those after a draft token are, once it and the ones before it are accepted.
+        """Apply the logits processors to the logits of the current pass. Logits inside the prompt
+        are not needed; those after a draft token are, if it and those before it are accepted.
         """
         if not self.processors or self.prefilling:
             return logits
@@ -259,7 +259,7 @@ class Generation:
             return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
         if step == 0 and len(self.paths.leaves) == 1:
-            self.paths.keep(0)  # others may wait for the prompt
+            self.paths.keep(0)  # other runs may wait for the prompt
         self._check(predictions)
         speculated = self.drafting.verify(self._in_pass, predictions)
         seconds = forward_seconds + time.perf_counter() - start
@@ -267,13 +267,13 @@ class Generation:
         while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
             events.append(self.paths.measure())
             events += self._decide_step()
-        if step > 0:  # the pass of the prompt drafts nothing
+        if step > 0:  # the prefill has no draft tokens
             paths, steps = len(self._in_pass), self.step - step
             self.drafting.observe(tokens, seconds, speculated, paths, steps)
         return events
 
     def _check(self, predictions: Predictions) -> None:
-        """Refuse logits that are not numbers."""
+        """Raise ModelError if logits are NaN."""
         if all(entropy == entropy for entropy in predictions.entropies):
             return
         who = "the logits processors or the model" if self.processors else "the model"

@@ -17,19 +17,19 @@ from eab.models.base import LanguageModel, Stopped
 if TYPE_CHECKING:
     from eab.engine.scheduler import Scheduler
 
-LEAST_AWAITED: Final = 16  # tokens that another run computes; for fewer, nobody waits
-SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
+LEAST_AWAITED: Final = 16  # tokens that another run computes; fewer are not worth waiting for
+SLICE: Final = 1024  # tokens after which a run makes room for shorter ones; then twice that, ...
 
 
 class Handle:
-    """A run that a scheduler serves. Iterating gives its events, and serves the other runs too.
+    """A run that a scheduler serves. Iterating yields its events and serves the other runs, too.
 
     Attributes:
         tokens: How many of its tokens went through the model.
-        preemptions: How often its rows were freed, to be computed again later.
-        starting: Whether it has no token yet: its prompt or the probe of its threshold is served.
+        preemptions: How often its rows were freed, to be recomputed later.
+        starting: Whether it has no new token yet: its prompt or the threshold's probe is computed.
         ended: Whether no more events will come.
-        error: What ended it; None if an event says how it ended.
+        error: The error that ended it; None if an event says how it ended.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Handle:
         self.request, self.owner, self.draft = request, owner, draft
         self.prefixes = prefixes
         self.tokens = self.preemptions = 0
-        self.passes_left_out = 0  # since it was served, for having more than its owner's share
+        self.passes_left_out = 0  # since it was last served; it exceeds its owner's share
         self.starting, self.ended = True, False
         self.error: Exception | None = None
         self._scheduler, self._events = scheduler, list[Event]()
         self._stop, self._should_stop = False, should_stop
         self._decoding = decode(scheduler.model, request, draft, self._events, prefixes)
-        self._generation: Generation | None = None  # what the next pass serves; None: waits
+        self._generation: Generation | None = None  # what the next pass serves; None: not running
 
     def __iter__(self) -> Iterator[Event]:
         while not self.ended:
@@ -69,11 +69,11 @@ class Handle:
         return new
 
     def stop(self) -> None:
-        """End it before its next pass; may be called from any thread."""
+        """End the run before its next pass; may be called from any thread."""
         self._stop = True
 
     def is_stopping(self) -> bool:
-        """Whether it ends before its next pass."""
+        """Whether the run will end before its next pass."""
         return (self._stop or self._should_stop()) and not self.ended
 
     @property
@@ -84,26 +84,26 @@ class Handle:
 
     @cached_property
     def kv_need(self) -> KVNeed:
-        """The KV memory that it needs, from its settings."""
+        """The KV memory that the run needs, from its settings."""
         return kv_need(self._scheduler.model, self.draft, self.request)
 
     @property
     def slices(self) -> int:
-        """How often it was served twice as many tokens as before; 0 in its first slice."""
+        """How many of the thresholds SLICE, 2 x SLICE, 4 x SLICE ... its tokens have reached."""
         return (self.tokens // SLICE).bit_length()
 
     @property
     def kv_held(self) -> int:
-        """Bytes of KV memory that it holds."""
+        """Bytes of KV memory that the run holds."""
         return self.kv_need.fixed + self.generation.tree_bytes
 
     @property
     def kv_next(self) -> int:
-        """Bytes of KV memory that it may hold after its next pass."""
+        """Bytes of KV memory that the run may hold after its next pass."""
         return self.kv_need.fixed + self.generation.most_tree_bytes_next
 
     def waits_for(self, others: Sequence["Handle"]) -> bool:
-        """Whether one of these runs computes rows in this pass that it can take over later."""
+        """Whether one of `others` computes rows in this pass that this run can reuse later."""
         if self.prefixes is None or self.generation.has_begun:
             return False
         text = self.generation.started.prompt_tokens[:-1]
@@ -116,7 +116,7 @@ class Handle:
         ) and self.prefixes.fits(len(text))
 
     def preempt(self) -> None:
-        """Free its rows and states, if its cache can; they are computed again before it goes on."""
+        """Free its rows and states, if its cache can; the run recomputes them later."""
         if self.generation.tree_bytes:
             self.generation.free_rows()
             self.preemptions += 1
@@ -126,10 +126,10 @@ class Handle:
         self._resume(lambda: next(self._decoding))
 
     def take(self, part: Part) -> None:
-        """Go on after a pass."""
+        """Continue after a pass."""
         self.tokens += part.tokens
-        # Its traceback holds the part: a reference cycle, which would keep the memory of the pass
-        # until the next garbage collection.
+        # The error's traceback refers to the part. This reference cycle would keep the memory of
+        # the pass until the next garbage collection.
         error, part.error = part.error, None
         if error is None:
             self._resume(lambda: self._decoding.send(part.events))
@@ -137,7 +137,7 @@ class Handle:
             self._resume(lambda: self._decoding.throw(error))
 
     def end_stopped(self) -> None:
-        """End it now."""
+        """End the run now, as stopped."""
         if self._generation is None:
             self._events.append(RunEnded(0, "stopped"))
             self.drop()
@@ -145,7 +145,7 @@ class Handle:
             self._resume(lambda: self._decoding.throw(Stopped()))
 
     def fail(self, error: Exception) -> None:
-        """End it with an error."""
+        """End the run with an error."""
         self.error = error
         self.drop()
 
@@ -160,6 +160,6 @@ class Handle:
             self.fail(error)
 
     def drop(self) -> None:
-        """Free what it holds; there are no more events."""
+        """Free what the run holds; no more events follow."""
         self.ended, self._generation = True, None
         self._decoding.close()

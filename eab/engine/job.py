@@ -1,4 +1,4 @@
-"""A job: a run, or what a laboratory makes. A server needs to know no more. Imports no torch."""
+"""A job, as a server sees it: a run, or the work of a laboratory. Imports no torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JobState(Protocol):
-    """The result of the events of a job."""
+    """The state that the events of a job lead to."""
 
     @property
     def ended(self) -> RunEnded | None:
@@ -22,11 +22,11 @@ class JobState(Protocol):
 
     @property
     def progress(self) -> Progressed:
-        """How far it is."""
+        """How far the job is."""
 
     @property
     def made(self) -> str:
-        """What it has so far, such as "12 steps"."""
+        """What the job has produced so far, such as "12 steps"."""
 
     def apply(self, event: Any) -> None:
         """Fold one more event."""
@@ -36,11 +36,11 @@ State = TypeVar("State", bound=JobState)
 
 
 class JobContext(NamedTuple):
-    """What a job begins with."""
+    """What a job gets when it starts."""
 
     model: "LanguageModel"
     draft: "LanguageModel | None"  # None unless the job needs it
-    requests: Sequence[Request]  # with no more KV memory than the server allows
+    requests: Sequence[Request]  # their KV limits are within what the server allows
 
 
 Begin: TypeAlias = Callable[[JobContext], Request | Iterator[Any]]
@@ -48,22 +48,22 @@ Begin: TypeAlias = Callable[[JobContext], Request | Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[State]):
-    """What a visitor asks the worker to make."""
+    """What a visitor asks the worker to compute."""
 
-    kind: str  # what it is, for those who look for jobs of their own kind
+    kind: str  # by which callers find their own kind of job
     model_name: str  # as `eab.models.loading` names it
     state: State  # what its events are folded into; empty at first
-    # gives the request that a scheduler serves with others, or the events of what takes turns
-    # of its own, each up to a Pause
+    # returns the request that a scheduler serves together with others, or the events of a job that
+    # takes turns of its own, each up to a Pause
     begin: Begin
-    # what it asks of the model, as far as that is known; prompts that are empty or too long are
-    # refused before it waits
+    # its requests to the model that are known in advance; prompts that are empty or too long are
+    # refused before the job is queued
     requests: tuple[Request, ...] = ()
     # the settings of all its runs, if they differ from those of the requests
     configs: tuple[BranchingConfig, ...] = ()
     max_turns: int = 1
     needs_draft: bool = False
-    # the event after which it stops: the visitor did not ask for it, and it is not counted
+    # the event after which the job stops; no visitor asked for such a job, so it is not counted
     stops_after: type[Any] | None = None
 
     @property
@@ -84,7 +84,7 @@ def run_job(
     messages: tuple[Message, ...] = (),
     probe_only: bool = False,
 ) -> Job[RunFold]:
-    """A run of a prompt; `probe_only` ends it after the probe of a quantile threshold."""
+    """A job that runs a prompt; `probe_only` ends it after the probe of a quantile threshold."""
     asked = Request(prompt, config, messages=messages)
     job = _run(asked, model_name, lambda context: context.requests[0])
     return replace(job, kind="probe", stops_after=RunStarted) if probe_only else job
@@ -93,7 +93,7 @@ def run_job(
 def grown_run_job(
     started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str
 ) -> Job[RunFold]:
-    """A run that continues another one with these tokens after its prompt."""
+    """A job that continues another run: `continued` follows that run's prompt."""
 
     def begin(context: JobContext) -> Request:
         from eab.engine.continuing import continue_from

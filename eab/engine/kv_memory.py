@@ -1,8 +1,8 @@
 """The KV memory of many runs: what each run needs, and which runs continue when memory is full.
 
-A run with a tree cache, or with the memory of its model, needs what its tensors hold and what its
-next pass may add. Another cache, or that of a draft model, counts from the start with the most that
-it may hold.
+A run with a tree cache, or with its model's own memory, needs what its tensors hold and what its
+next pass may add. Any other cache, and that of a draft model, counts at its largest size from the
+start.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ class HoldsRows(Protocol):
 
     @property
     def kv_held(self) -> int:
-        """Bytes that it holds now."""
+        """Bytes that the run holds now."""
         ...
 
     @property
     def kv_next(self) -> int:
-        """Bytes that it may hold after its next pass."""
+        """Bytes that the run may hold after its next pass."""
         ...
 
     def preempt(self) -> None:
-        """Free what can be computed again."""
+        """Free what can be recomputed."""
         ...
 
 
@@ -37,10 +37,10 @@ Run = TypeVar("Run", bound=HoldsRows)
 
 
 def runs_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
-    """Pause the last runs, and free their rows, until the others, which are returned,
-    hold at most `limit` bytes.
+    """Pause runs, the last first, and free their rows if that is not enough, until at most `limit`
+    bytes are needed. Returns the runs that continue.
 
-    The first run always goes on; its own `kv_limit_mib` bounds it.
+    The first run always continues; its own `kv_limit_mib` bounds it.
     """
     going = list(runs)
     total = sum(run.kv_next for run in runs)
@@ -58,12 +58,12 @@ def runs_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
 class KVNeed:
     """Bytes that a run needs."""
 
-    first: int  # when it begins: for its prompt and one step, or for all if its settings say so
-    fixed: int  # the part of it for caches whose rows are never freed, at their largest
+    first: int  # at the start: for the prompt and one step, or all steps if the settings say so
+    fixed: int  # of these, for caches whose rows are never freed, at their largest
 
 
 def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request) -> KVNeed:
-    """What a run needs, from its settings."""
+    """The bytes that a run needs, from its settings."""
     config, prompt = request.config, len(encode(model, request))
     limit = config.kv_limit_mib * 2**20
     freed = config.cache == "tree"
@@ -80,7 +80,7 @@ def _most(model: LanguageModel, config: BranchingConfig, prompt: int) -> int:
 
 
 def _bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: int) -> int:
-    """Bytes that a cache holds after so many steps of all paths."""
+    """Bytes that a cache holds after this many steps of all paths."""
     shape = model.kv_shape
     has_rows = shape.own is None or bool(shape.own.shared_layers)
     shared = config.cache in ("tree", "concat-cow") and has_rows

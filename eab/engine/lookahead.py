@@ -1,7 +1,7 @@
 """The decoding state of one live path: its tokens, how many of them are computed, and the
 predictions that no decision has used yet.
 
-Without speculation a path has predictions for the next step at most. With speculation, one forward
+Without speculation, a path has predictions for at most the next step. With speculation, one forward
 pass may accept several draft tokens of a path. The path is then ahead of the others and waits for
 them, because every step is decided for all paths together. So speculation changes no decision.
 """
@@ -27,11 +27,11 @@ class Lookahead:
     predictions: deque[tuple[Predictions, int]] = field(default_factory=deque)
     # What the current pass verifies after the pending tokens
     draft_tokens: list[int] = field(default_factory=list)
-    # How many of `tokens` were searched for stop strings, those of the prompt included
+    # How many of `tokens` were searched for stop strings, including those of the prompt
     searched: int = 0
-    tail: bytes = b""  # the end of their text (see `eab.run.stop_strings`)
-    # How many of `tokens` there are with the end of the first stop string, which may lie ahead of
-    # the step that is being decided; 0 if it has none
+    tail: bytes = b""  # the end of the searched text (see `eab.run.stop_strings`)
+    # The number of `tokens` up to the end of the first stop string, which may lie ahead of the step
+    # that is being decided; 0 if there is none
     stops_at: int = 0
 
     def child(self, token: int) -> "Lookahead":
@@ -40,7 +40,7 @@ class Lookahead:
         return Lookahead(tokens, self.num_computed, searched=self.searched, tail=self.tail)
 
     def search(self, stop: StopStrings, text_of: Callable[[int], str]) -> None:
-        """Look for a stop string in the new tokens; `text_of` a control token is empty."""
+        """Search the new tokens for a stop string; for control tokens, `text_of` is empty."""
         while stop and not self.stops_at and self.searched < len(self.tokens):
             self.tail, cut = stop.search(self.tail, text_of(self.tokens[self.searched]))
             self.searched += 1

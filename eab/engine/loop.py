@@ -1,4 +1,4 @@
-"""One run, or many: a scheduler that serves nothing else.
+"""Serve one run, or many, with a scheduler that serves nothing else.
 
     for event in event_stream(model, Request("Once upon a time", config)): ...
     runs = [fold(events) for events in serve(model, requests)]
@@ -29,17 +29,17 @@ def event_stream(
     """Continue the prompt, and branch as the settings say; yields the events as they happen.
 
     A run that exceeds its memory limit, or whose server fails, ends with RunEnded("failed").
-    `should_stop` ends a run early (see `Scheduler.submit`); `prefixes` is what earlier runs of the
-    model have left.
+    `should_stop` ends a run early (see `Scheduler.submit`); `prefixes` is the cache that earlier
+    runs of the model have filled.
 
     Raises:
-        PromptError, ConfigError, ModelError: It cannot begin, as in `eab.engine.build.build`.
+        PromptError, ConfigError, ModelError: It cannot start; see `eab.engine.build.build`.
     """
     scheduler = Scheduler(model, prefixes=prefixes)
     try:
         yield from scheduler.submit(request, draft=draft, should_stop=should_stop)
     finally:
-        scheduler.close()  # its memory is free at once, also if the caller stops iterating
+        scheduler.close()  # frees its memory at once, even if the caller stops iterating
 
 
 def serve(
@@ -51,7 +51,7 @@ def serve(
     kv_limit_mib: float = KV_LIMIT_MIB,
     prefixes: PrefixCache | None = None,
 ) -> list[Handle]:
-    """Continue many prompts at once, several in each forward pass (continuous batching).
+    """Continue many prompts, several in each forward pass (continuous batching).
 
     Args:
         requests: What to run, in this order.
@@ -59,8 +59,8 @@ def serve(
         kv_limit_mib, prefixes: See `eab.engine.scheduler.Scheduler`.
 
     Returns:
-        A handle for each request. Iterating it gives the events of its run, the same as from
-        `generate`, and serves the other runs too. An error ends only the run that causes it:
+        A handle for each request. Iterating it yields the events of its run, the same as from
+        `event_stream`, and serves the other runs, too. An error ends only the run that causes it:
         iterating its handle raises the error.
     """
     scheduler = Scheduler(
@@ -75,7 +75,7 @@ def stop_when(
     """The same events, up to the first Pause at which `requested()` is true; then
     RunEnded("stopped").
     """
-    steps = 0  # that chose tokens; the chunks of a long prompt choose none
+    steps = 0  # steps that chose tokens; chunks of a long prompt choose none
     for event in events:
         yield event
         if isinstance(event, Predicted | RunStarted):

@@ -1,4 +1,4 @@
-"""Many runs through one scheduler: which are active, what each has taken, and which have ended."""
+"""Many runs through one scheduler: which are active, what each costs, and which have ended."""
 
 import time
 from collections import deque
@@ -20,21 +20,21 @@ Tag = TypeVar("Tag")
 class ActiveRun(Generic[Tag]):
     """An active run."""
 
-    tag: Tag  # what the caller knows it by
+    tag: Tag  # by which the caller identifies it
     events: list[Event] = field(default_factory=list)
-    # Its part of the time of its passes: a pass is split by the tokens of its runs
+    # Its share of the time of its passes; each pass is divided by the tokens of its runs
     seconds: float = 0.0
     error: Exception | None = None
 
     @property
     def step(self) -> int:
-        """The step that it has come to."""
+        """The step that the run has reached."""
         last = self.events[-1] if self.events else None
         return 0 if last is None or isinstance(last, Probed | RunStarted) else last.step
 
     @property
     def problem(self) -> str:
-        """Why it failed; empty if it did not."""
+        """Why the run failed; empty if it did not."""
         end = self.events[-1] if self.events else None
         if self.error is not None:
             return str(self.error) if isinstance(self.error, EabError) else repr(self.error)
@@ -45,7 +45,7 @@ class ManyRuns(Generic[Tag]):
     """Waiting runs, and as many active ones as the scheduler serves at a time.
 
     Args:
-        prefixes: Where runs find the rows of prompts that begin alike; None: nowhere.
+        prefixes: The cache in which runs find the rows of common prefixes; None to use none.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class ManyRuns(Generic[Tag]):
 
     @property
     def active(self) -> list[ActiveRun[Tag]]:
-        """The runs that have begun and not ended."""
+        """The runs that have started and not ended."""
         return [*self._active.values()]
 
     def add(self, tag: Tag, request: Request, *, first: bool = False) -> None:
-        """Queue a run, before all others if `first`."""
+        """Queue a run, ahead of all others if `first`."""
         (self._waiting.appendleft if first else self._waiting.append)((tag, request))
 
     def step(self) -> list[ActiveRun[Tag]]:
-        """One forward pass; returns the runs that ended."""
+        """Do one forward pass; returns the runs that ended."""
         self._submit()
         tokens_before = {handle: handle.tokens for handle in self._active}
         start = time.perf_counter()

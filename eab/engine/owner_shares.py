@@ -1,4 +1,4 @@
-"""What each owner was served, and how much of a forward pass its decoding runs get."""
+"""Tokens served to each owner, and the share of a forward pass that its decoding runs get."""
 
 from collections import Counter
 from collections.abc import Sequence, Set
@@ -6,7 +6,7 @@ from typing import Final
 
 from eab.engine.handle import Handle
 
-# Per pass for the decoding runs of one of several owners; more if the others have more together.
+# Per pass and owner, if there are several; more if the others together have more.
 OWNER_TOKENS: Final = 64
 
 
@@ -18,26 +18,26 @@ class TokensServed:
 
     @property
     def owners(self) -> set[str]:
-        """Whose count is kept."""
+        """The owners whose count is kept."""
         return set(self._tokens)
 
     def to(self, owner: str) -> int:
-        """The count of an owner with a run."""
+        """The count of an owner, which must have a run."""
         return self._tokens[owner]
 
     def add(self, owner: str, tokens: int) -> None:
-        """Count a part of a pass."""
+        """Count the tokens of a pass that served this owner."""
         self._tokens[owner] += tokens
 
     def begin(self, owner: str, running: Set[str]) -> None:
-        """A run of an owner begins. A new or returning owner must not be served before all others
-        until it has caught up: its count begins with the least count of the running owners.
+        """Note that a run of an owner starts. A new or returning owner must not be served ahead of
+        all others until it has caught up, so its count starts at the lowest of running owners.
         """
         if not running:
             self._tokens.clear()
         elif owner not in running:
             least = min(self._tokens[name] for name in running)
-            # An owner that left with no more than that returns as if new.
+            # An owner that left with no higher count counts as new if it returns.
             self._tokens = {
                 name: tokens
                 for name, tokens in self._tokens.items()
@@ -48,9 +48,9 @@ class TokensServed:
 
 
 def within_shares(decoding: Sequence[Handle], alone: bool) -> list[Handle]:
-    """The runs that fit into the share of their owner. A larger run is served as often as it fits
-    into the shares of all passes since it was last served. A single owner (`alone`; owners of
-    waiting prompts count) has no limit but the pass.
+    """The runs that fit into their owner's share. A larger run is served whenever the shares of all
+    passes since it was last served add up to its tokens. A single owner (`alone`; owners whose
+    prompts are not computed yet count, too) is limited only by the pass.
     """
     asked, taken = Counter[str](), Counter[str]()
     for handle in decoding:

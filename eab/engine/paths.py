@@ -27,12 +27,12 @@ from eab.speculation.drafter import Drafter
 
 
 class Paths:
-    """The paths of one run, at first one that holds the prompt.
+    """The paths of one run; at first a single path, which holds the prompt.
 
     Attributes:
         leaves: Live and finished paths, in tree order.
         lookahead: The decoding state of each live path.
-        step: How many tokens are decided on every live path.
+        step: The number of tokens decided on every live path.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Paths:
 
     @property
     def live(self) -> list[Leaf]:
-        """The paths that still grow, in tree order."""
+        """The paths that still decode, in tree order."""
         return [leaf for leaf in self.leaves if not leaf.finished]
 
     def needs_pass(self, leaf: Leaf) -> bool:
-        """Whether the live path has pending tokens, and it matters what follows them. A path far
+        """Whether the live path has pending tokens and needs a prediction after them. A path far
         ahead of the others waits for them.
         """
         state = self.lookahead[leaf.path]
@@ -68,7 +68,7 @@ class Paths:
         return state.num_pending > 0 and not ends and len(state.predictions) < MAX_AHEAD
 
     def logits_rows(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, int]]:
-        """The path and the step of each row of logits of a pass over these paths."""
+        """The path and the step of each row of logits in a pass over these paths."""
         return [
             (leaf, len(state.tokens) - self.prompt_length + index)
             for leaf in leaves
@@ -77,7 +77,7 @@ class Paths:
         ]
 
     def measure(self) -> KvMeasured:
-        """The KV cache now, for the live paths."""
+        """The current KV cache usage, with that of each live path."""
         return KvMeasured(self.step, self._cache.usage([leaf.path for leaf in self.live]))
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
@@ -158,7 +158,7 @@ class Paths:
         return leaf if weight == leaf.weight else replace(leaf, weight=weight)
 
     def _finish(self, leaf: Leaf, events: StepEvents) -> Leaf:
-        """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
+        """Finish the leaf and free its rows if its text ends; else its last token is pending."""
         if leaf.finished:
             return leaf
         state, new = self.lookahead[leaf.path], self.step + 1
@@ -177,7 +177,7 @@ class Paths:
         return "" if self._model.is_special(token) else self._model.text(token)
 
     def keep(self, path: int) -> None:
-        """Add what is computed of the path to the prefix cache, if there is one."""
+        """Add the computed rows of the path to the prefix cache, if there is one."""
         if isinstance(self._cache, PrefixedTreeCache):
             state = self.lookahead[path]
             self._cache.keep(path, state.tokens[: state.num_computed])

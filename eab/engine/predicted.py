@@ -1,4 +1,4 @@
-"""What the decisions of a step saw, as an event."""
+"""The event that records what the decisions of a step saw."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from eab.config import BranchingConfig
 from eab.events import Candidate, EntropyBounds, PathPrediction, Predicted
 from eab.models.base import LanguageModel
 
-MIN_RECORDED_PROBABILITY: Final = 0.0005  # of a candidate; rarer ones only make run files larger
+MIN_RECORDED_PROBABILITY: Final = 0.0005  # of a candidate; rarer ones would only enlarge run files
 
 
 def predicted(
@@ -21,7 +21,7 @@ def predicted(
     step: int,
 ) -> Predicted:
     """The predictions of all live paths."""
-    # typical_p may leave out the most likely tokens, which the bounds are made of.
+    # typical_p may remove the most likely tokens, from which the bounds are computed.
     bounded = model.kv_shape.blocks is not None and config.typical_p == 1.0
     bounds = _bounds(model, config, predictions) if bounded else [None] * len(leaves)
     rows = zip(leaves, predictions.entropies, bounds, strict=True)
@@ -47,7 +47,7 @@ def _candidates(
 def _bounds(
     model: LanguageModel, config: BranchingConfig, predictions: Predictions
 ) -> list[EntropyBounds | None]:
-    """Bounds for the model's own distribution: the logits of a model on a server are ln p."""
+    """Bounds for the model's own distribution; logits from a server are ln p."""
     log_probs = predictions.best_scores(config.top_k) * config.temperature
     bounds = entropy_bounds(log_probs, model.card.vocab_size)
     return [EntropyBounds(*row) for row in bounds.tolist()]

@@ -1,4 +1,4 @@
-"""The greedy probe of a prompt: the entropies that a quantile threshold is taken from."""
+"""The greedy probe of a prompt: the entropies from which a quantile threshold is taken."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from eab.events import Event, Predicted, Probed
 from eab.models.base import LanguageModel
 from eab.run.threshold import probe_config
 
-_REMEMBERED: Final = 64  # probes of one model
+_REMEMBERED: Final = 64  # probes per model
 
 _Probes: TypeAlias = dict[Request, tuple[Probed, ...]]
 PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
@@ -22,8 +22,8 @@ PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
 def probe(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None = None
 ) -> Generator[Generation, list[Event], list[float]]:
-    """The entropies (nats) of a few greedy steps; once per model, prompt and settings. Logits
-    processors may change between two runs, so with them there is a probe for each run.
+    """The entropies (nats) of a few greedy steps, computed once per model, prompt and settings.
+    Logits processors may change between two runs, so with them every run has its own probe.
     """
     greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
     if greedy.logits_processors:
@@ -41,7 +41,7 @@ def probe(
 def _continue(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], list[Probed]]:
-    """Make the greedy run; the reader of `events` may empty it meanwhile."""
+    """Do the greedy run; meanwhile, the reader of `events` may empty the list."""
     probed: list[Probed] = []
     generation = build(model, request, threshold_nats=0.0, prefixes=prefixes)
     try:

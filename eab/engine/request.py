@@ -1,4 +1,4 @@
-"""What a run is asked for, as one value. Imports no torch."""
+"""The request for a run, as one value. Imports no torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from eab.events.fields import MAX_PROCESSORS
 from eab.formatting import quoted
 
 GivenProcessors: TypeAlias = Processor | Sequence[Processor] | None
-# Gets a path, a step, and the logits of the model there, (V,), which are valid during the call
+# Receives a path, a step, and the model's logits there, (V,), valid only during the call
 LogitsReader: TypeAlias = Callable[[int, int, Any], None]
 
 
@@ -24,20 +24,20 @@ class Request:
         Request("Once upon a time", BranchingConfig(max_new_tokens=12))
 
     Attributes:
-        prompt: The text to continue. Of a chat it is the title, also if it is given as ""; of token
+        prompt: The text to continue. For a chat it is the title, even if given as ""; for token
             ids it is "".
         continued: Token ids after those of the prompt (see `eab.run.RunState.continuation`).
-        messages: The chat in place of the prompt; a last message of the assistant is continued.
-        token_ids: The prompt as the model reads it, in place of its text.
-        policy: A rule or a policy in place of one that `config` names (see `eab.branching.own`);
-            `config.policy` is then its name.
-        logits_processors: What changes the scores of every path before its entropy is measured, in
+        messages: The chat, instead of a prompt; a final message of the assistant is continued.
+        token_ids: The prompt as the model reads it, instead of its text.
+        policy: A rule or a policy that replaces the one that `config` names (see
+            `eab.branching.own`); `config.policy` is then its name.
+        logits_processors: They change the scores of every path before its entropy is measured, in
             this order.
-        logits_reader: Gets the logits of every path and step before anything changes them.
+        logits_reader: Receives the logits of every path and step before anything changes them.
 
     Raises:
-        PromptError: There are messages, and another prompt.
-        ConfigError: The policy or a logits processor is none.
+        PromptError: There are messages and also a different prompt.
+        ConfigError: The config, the policy or a logits processor is not valid.
     """
 
     prompt: str

@@ -4,12 +4,12 @@
     handles = [scheduler.submit(request) for request in requests]
     for event in handles[0]: ...        # iterating serves all of them
 
-A run joins at any step and leaves at the step that ends it (Orca's iteration-level scheduling). A
-pass holds at most a budget of tokens: first those of the runs that decode, then chunks of waiting
-prompts, so that a long prompt stalls nobody (chunked prefill). Either all paths of a run are in a
-pass, or none. If the budget does not hold all runs, those of the owner with the fewest tokens
-served go first (virtual token counter, arXiv 2401.00588). An owner with very many paths does not
-make every pass long for the others: its runs alternate. The schedule changes no decision of a run.
+A run can join at any step, and leaves at the step that ends it (Orca's iteration-level scheduling).
+A pass has a token budget: the tokens of decoding runs come first, then chunks of waiting prompts,
+so a long prompt stalls nobody (chunked prefill). Either all paths of a run are in a pass, or none.
+If not all runs fit into the budget, those of the owner that was served the fewest tokens go first
+(virtual token counter, arXiv 2401.00588). An owner with very many paths does not make every pass
+long for the others: its runs alternate. The schedule changes no decision of a run.
 """
 
 import threading
@@ -29,11 +29,11 @@ from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
-# While a run has no token yet, runs with tokens get this many tokens, in every eighth pass only.
+# While some run has no token yet, runs that have some get this many, in every eighth pass only.
 TOKENS_WHILE_STARTING: Final = 64
 STARTING_PERIOD: Final = 8
 MAX_RUNNING: Final = 32
-KV_LIMIT_MIB: Final = 8192  # of all running runs
+KV_LIMIT_MIB: Final = 8192  # of all running runs together
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
 
 
@@ -41,19 +41,19 @@ class Scheduler:
     """Serves the runs of one model. `submit` may be called from any thread, `step` from one.
 
     Args:
-        newcomers_first: Whether an owner without a running run has one beyond that, runs that were
-            served long make room for the others, and the prompt with the fewest tokens left goes
-            first. A server asks for it.
-        token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
-            tokens are extra.
+        newcomers_first: Whether an owner without a running run gets one beyond `max_running`, runs
+            that were served long make room for the others, and the prompt with the fewest tokens
+            left goes first. Servers set this.
+        token_budget: The most tokens in a pass. A run with more paths is served alone. Draft
+            tokens are not counted.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
             prompt. When memory runs short, the youngest run pauses, or one that was served long if
-            newcomers go first; if that is not enough, its rows are freed, and computed again when
-            there is room. The oldest run always goes on; its own `kv_limit_mib` bounds it. On a GPU
-            the limit is at most four fifths of the memory that is free when the scheduler is made.
-        kv_elsewhere: Bytes of this limit that the runs of other schedulers hold right now.
-        prefixes: Where runs find K and V of texts that begin alike, and leave theirs. What it holds
-            counts as KV memory; runs that need the room take it.
+            newcomers go first; if that is not enough, its rows are freed, and recomputed when there
+            is room. The oldest run always continues; its own `kv_limit_mib` bounds it. On a GPU the
+            limit is at most four fifths of the memory that is free when the scheduler is created.
+        kv_elsewhere: Returns the bytes of this limit that runs of other schedulers hold right now.
+        prefixes: The cache in which runs find K and V of common prefixes, and to which they add
+            theirs. It counts as KV memory; when runs need the room, it evicts segments.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Scheduler:
         self._lock = threading.Lock()  # held to change the queue
         self._queue: FairQueue[Handle] = FairQueue()
         self._running: list[Handle] = []
-        self._fitting: list[Handle] = []  # the running runs that do not pause
+        self._fitting: list[Handle] = []  # the running runs that are not paused
         self._served = TokensServed()
-        self._passes_awaited = 0  # in which a run had no token yet, one after the other
+        self._passes_awaited = 0  # consecutive passes in which some run had no token yet
 
     @property
     def waiting(self) -> list[Handle]:
-        """The runs that have not begun, the next to begin first."""
+        """The runs that have not started, the next to start first."""
         return self._queue.entries
 
     @property
     def running(self) -> list[Handle]:
-        """The runs that have begun, in the order of their beginning."""
+        """The runs that have started and not ended, the oldest first."""
         return [*self._running]
 
     @property
@@ -130,13 +130,13 @@ class Scheduler:
         should_stop: Callable[[], bool] = lambda: False,
         scope: str = "",
     ) -> Handle:
-        """Queue a run. It begins at the next step with room for it.
+        """Queue a run. It starts at the next step with room for it.
 
         Args:
-            owner: Who asks; the scheduler is fair between owners.
-            scope: With whose runs it shares what is in the prefix cache.
-            should_stop: Whether to end it; called before each pass, during one by a model that
-                takes long, and by any thread.
+            owner: Who requests the run; the scheduler is fair between owners.
+            scope: The scope in which the run shares rows of the prefix cache.
+            should_stop: Whether to end the run. It is called before each pass, and during a pass if
+                the model takes long, from any thread.
         """
         prefixes = None if self.prefixes is None else Prefixes(self.prefixes, scope)
         handle = Handle(self, request, owner, draft, should_stop, prefixes)
@@ -145,13 +145,13 @@ class Scheduler:
         return handle
 
     def begin(self) -> list[Handle]:
-        """End stopped runs, and begin waiting ones if there is room: both are returned. A step does
-        this first.
+        """End stopped runs, and start waiting ones if there is room; returns both. A step does this
+        first.
         """
         return self._end_stopped() + self._begin_waiting()
 
     def step(self) -> list[Handle]:
-        """One shared forward pass; returns the runs that were served, that ended or began."""
+        """Do one shared forward pass; returns the runs that were served, started or ended."""
         changed = self.begin()
         self._make_room(sum(handle.kv_next for handle in self._running))
         self._fitting = runs_that_fit(self._by_priority(), self._kv_room)
@@ -182,7 +182,7 @@ class Scheduler:
         return stopped
 
     def _begin_waiting(self) -> list[Handle]:
-        """Begin runs in their order, as long as there is room."""
+        """Start runs in their order while there is room."""
         begun = []
         while (handle := self._next_with_room()) is not None:
             self._served.begin(handle.owner, {running.owner for running in self._running})
@@ -200,8 +200,8 @@ class Scheduler:
         return None
 
     def _next_in_line(self) -> list[Handle]:
-        """Which runs may begin next if there is room: the first that waits, if a slot is free, and
-        the first of a newcomer, who is served before the runs of others have ended.
+        """The runs that may start next if there is room: the first that waits, if a slot is free,
+        and the first of a newcomer, who need not wait until runs of others have ended.
         """
         waiting = self._queue.entries
         next_ones = waiting[:1] if len(self._running) < self.max_running else []
@@ -216,7 +216,7 @@ class Scheduler:
         try:
             first = handle.kv_need.first
         except Exception:
-            return True  # the run says why it cannot begin
+            return True  # the run itself reports why it cannot start
         staying = self._running
         if self._newcomers_first and self._is_newcomer(handle):
             oldest, *others = staying
@@ -229,7 +229,7 @@ class Scheduler:
 
     def _by_priority(self) -> list[Handle]:
         """The running runs, the last to pause first: the oldest, so that one always finishes, then
-        those that were served least. Slices double, so that runs seldom change places.
+        those that were served least. Slices double, so runs seldom change places.
         """
         if not self._newcomers_first or not self._running:
             return self._running
@@ -237,10 +237,10 @@ class Scheduler:
         return [oldest, *sorted(others, key=lambda handle: handle.slices)]
 
     def _schedule(self) -> dict[Handle, Part]:
-        """Which runs the next pass serves: first those that decode, then chunks of prompts."""
+        """The runs that the next pass serves: first those that decode, then chunks of prompts."""
         order = sorted(self._fitting, key=lambda run: (self._served.to(run.owner), run.tokens))
         prompts = [handle for handle in order if handle.generation.prefilling]
-        if self._newcomers_first:  # else a short prompt waits for the chunks of long ones
+        if self._newcomers_first:  # else short prompts would wait for chunks of long ones
             prompts.sort(key=lambda handle: handle.generation.pending_tokens)
         left, reserved = self.token_budget, self._reserved(prompts)
         chosen: dict[Handle, Part] = {}
@@ -267,9 +267,9 @@ class Scheduler:
         return chosen
 
     def _tokens_for_decoding(self, fitting: Sequence[Handle]) -> int:
-        """Tokens of a pass for the runs that have tokens already. While another run has none, most
-        passes leave them out and so stay short: the probe of a threshold takes many passes. A run
-        with more paths than that is served alone.
+        """Tokens per pass for runs that already have tokens. While another run has none, most
+        passes leave them out to stay short, because the probe of a threshold takes many passes. A
+        run with more paths than that is served alone.
         """
         if not (self._newcomers_first and any(handle.starting for handle in fitting)):
             self._passes_awaited = 0
@@ -278,7 +278,7 @@ class Scheduler:
         return 0 if self._passes_awaited % STARTING_PERIOD else TOKENS_WHILE_STARTING
 
     def _reserved(self, prompts: Sequence[Handle]) -> int:
-        """Tokens of a pass that decoding leaves to prompts; else many paths would stall them."""
+        """Tokens per pass reserved for prompts; else many decoding paths would stall them."""
         if not prompts:
             return 0
         if not self._newcomers_first:

@@ -18,7 +18,7 @@ from eab.events import (
 
 @dataclass(slots=True)
 class StepEvents:
-    """What happens to the paths of a step, noted path by path."""
+    """What happens to the paths in a step, collected path by path."""
 
     step: int
     dropped: list[DroppedTokens] = field(default_factory=list)
@@ -29,8 +29,8 @@ class StepEvents:
     finished: list[PathFinished] = field(default_factory=list)
 
     def events(self) -> list[Event]:
-        """In the order that `eab.events` promises: a path is born before it grows, and grows
-        before it ends.
+        """The events in the order that `eab.events` guarantees: a path is created before it grows,
+        and grows before it ends.
         """
         step = self.step
         return [
