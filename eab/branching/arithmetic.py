@@ -22,26 +22,26 @@ from eab.config import BranchingConfig
 
 
 class ArithmeticPolicy(Seeded):
-    """Arithmetic sampling, with a prefix that several codes have in common computed once.
+    """Arithmetic sampling that computes a prefix shared by several codes only once.
 
     Each text owns an interval of [0, 1) as long as its probability, in the order of its tokens. The
-    codes (i + u) / max_paths, with one random number u, choose the texts in whose intervals they
-    lie. So a prefix of probability p gets max_paths x p codes, rounded up or down, and weighs its
-    share of the codes. A path forks where its codes choose different tokens; the threshold and the
-    branch factor do not matter.
+    codes (i + u) / max_paths, with one random number u, choose the texts in whose intervals
+    they lie. So a prefix of probability p gets max_paths x p codes, rounded up or down, and its
+    weight is its share of the codes. A path forks where its codes choose different tokens; the
+    threshold and the branch factor have no effect.
 
-    A prefix whose interval is not longer than the distance of two codes has one code at most, and
-    where in the interval it lies is uniform and independent of all that was decided. From there on
-    the path draws from its own random stream, as a path without forks does: codes would have no
-    digits left, and draft tokens can be verified.
+    A prefix whose interval is no longer than the distance between two codes has at most one code,
+    whose place in the interval is uniform and independent of all earlier decisions. From there on
+    the path draws from its own random stream, as a path without forks does: its code would run out
+    of digits, and this way draft tokens can be verified.
     """
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config)
-        self._codes: dict[int, tuple[float, ...]] = {}  # by stream key; none if it draws alone
-        self._least_log_prob = -log(config.max_paths)  # of a path that can have several codes
+        self._codes: dict[int, tuple[float, ...]] = {}  # by stream key; none if it draws by itself
+        self._least_log_prob = -log(config.max_paths)  # above it, a path can have several codes
         if config.max_paths > 1:
-            [shift] = self.uniforms([(ROOT, 0)])  # with one code it would draw the first token
+            [shift] = self.uniforms([(ROOT, 0)])  # with one code, it draws the first token
             codes = ((code + shift) / config.max_paths for code in range(config.max_paths))
             self._codes[ROOT] = tuple(codes)
 
@@ -58,8 +58,8 @@ class ArithmeticPolicy(Seeded):
     def _chosen(
         self, leaves: Sequence[Leaf], predictions: Predictions
     ) -> list[dict[int, list[float]]]:
-        """For each leaf the tokens that its codes choose, and where in the interval of the token
-        they lie; without codes, the token that it draws.
+        """For each leaf, the tokens that its codes choose, each with the places of these codes in
+        the token's interval; without codes, the token that the leaf draws.
         """
         codes = [self._codes.get(leaf.stream_key, ()) for leaf in leaves]
         pairs = [(index, code) for index, own in enumerate(codes) for code in own]
@@ -75,7 +75,7 @@ class ArithmeticPolicy(Seeded):
     def _hand_on(
         self, family: Sequence[Child], inside: Mapping[int, Sequence[float]], step: int
     ) -> None:
-        """Give each child the codes that chose it, while it may have several."""
+        """Pass to each child the codes that chose it, if it can have several."""
         if self._codes.pop(family[0].leaf.stream_key, None) is None:
             return
         for child in family:
@@ -83,11 +83,11 @@ class ArithmeticPolicy(Seeded):
                 self._codes[stream_key_of(child, step)] = tuple(inside[child.token])
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """There are never more than max_paths."""
+        """Keep all: there are never more than max_paths."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """Those of the paths that draw alone."""
+        """The tokens of paths without codes, which never fork."""
         return [
             None if stream_key in self._codes else token
             for token, (stream_key, _) in zip(predictions.drawn, at, strict=True)

@@ -1,8 +1,8 @@
 """Draws from processed distributions, by inverting each in token order.
 
 A draw first finds the block of tokens in which the running sum of probabilities passes its random
-number, then the token in it. On a CPU NumPy does it: the arrays are small, and each of the sixty
-operations of PyTorch takes longer to call than to compute. Elsewhere PyTorch does it, without a
+number, then the token in it. CPUs use NumPy, because the arrays are small, and each of the sixty
+operations of PyTorch would take longer to call than to compute. Other devices use PyTorch, with no
 wait before the result. Both give the same bits (`tests/branching/test_drawing.py`).
 """
 
@@ -23,7 +23,7 @@ _Numbers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Distributions:
-    """What a draw reads: of P rows and V tokens, in B blocks."""
+    """The input of draws: P rows of V tokens, in B blocks."""
 
     scores: Tensor  # (P, V)
     probs: Tensor  # (P, V)
@@ -50,7 +50,7 @@ def draws(
     Args:
         indices: The row of each draw.
         uniforms: Its random number.
-        hidden: Pairs of a draw and a token that it must not take; those of a row belong to one
+        hidden: Pairs of a draw and a token that it must not take; all pairs of a row belong to one
             draw.
     """
     method = draws_on_host if of.probs.device.type == "cpu" else draws_on_device
@@ -86,7 +86,7 @@ def draws_on_host(
 
 
 def _sums_without(probs: _Numbers, rows: _Numbers, tokens: _Numbers) -> _Numbers:
-    """The probability of each token's block, without these tokens of the row."""
+    """For each token, the probability of its block without the given tokens of its row."""
     saved = probs[rows, tokens]
     probs[rows, tokens] = 0.0  # in place: a copy would take longer than everything else
     try:
@@ -114,7 +114,7 @@ def _search_on_host(probs: _Numbers, target: _Numbers) -> tuple[_Numbers, _Numbe
 
 
 def _array(tensor: Tensor) -> _Numbers:
-    """The same memory."""
+    """A view of the same memory."""
     return tensor.numpy()
 
 
@@ -127,7 +127,7 @@ def draws_on_device(
     """See `draws`."""
     count = len(indices)
     numbers = [*indices, *uniforms, *(number for pair in hidden for number in pair)]
-    # In one transfer each way; float64 holds all of them exactly.
+    # One transfer each way; float64 holds all of them exactly.
     given = torch.tensor(numbers, dtype=torch.float64, device=of.probs.device)
     rows, uniform = given[:count].long(), given[count : 2 * count]
     blocks, pairs = of.blocks[rows], None
@@ -168,7 +168,7 @@ def _invert(
     """Find the block in which the running sum passes the target, then the token in it.
 
     Args:
-        rows: The row of each draw, (N,), as the target and both results.
+        rows: The row of each draw; like the target and both results, (N,).
         blocks: The probability of each block, (N, B).
         hidden: Pairs of a draw and a token that it must not take, (2, pairs).
 
@@ -179,15 +179,15 @@ def _invert(
     inside = _block(probs, rows, block)
     if hidden is not None:
         draw, tokens = hidden
-        # Tokens of other blocks go into one more column: to leave them out, the host would have
-        # to wait for the device.
+        # Tokens of other blocks go into an extra column: to leave them out, the host would have to
+        # wait for the device.
         column = torch.where(block[draw] == tokens // BLOCK, tokens % BLOCK, BLOCK)
         inside = functional.pad(inside, (0, 1))
         inside[draw, column] = torch.zeros_like(inside[draw, column])
         inside = inside[:, :BLOCK]
     token, rest = _search(inside, rest)
     own = inside.gather(1, token[:, None])[:, 0].double()
-    # Rounding must not reach the next interval.
+    # Rounding must not lead into the next interval.
     return block * BLOCK + token, (rest / own).clamp(max=1 - 2.0**-53)
 
 
@@ -198,10 +198,10 @@ def _search(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     # In float32, rounding of the running sums would sometimes move a draw across a boundary.
     probs = probs.double()
     cumulative = probs.cumsum(dim=-1)
-    if probs.is_cuda:  # its parallel sum may fall by a rounding where the probability is zero
+    if probs.is_cuda:  # rounding may lower its parallel sum where the probability is zero
         cumulative = cumulative.masked_fill(probs <= 0, 0.0).cummax(dim=-1).values
     total = cumulative[:, -1:]
-    # Rounding must not reach beyond the last token.
+    # Rounding must not lead beyond the last token.
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(target[:, None], below)
     index = torch.searchsorted(cumulative, target, right=True).clamp(max=probs.shape[1] - 1)
@@ -210,8 +210,8 @@ def _search(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_host(numbers: Tensor) -> Tensor:
-    """The same numbers in host memory; from CUDA by pinned memory, as other memory needs two
-    copies.
+    """The same numbers in host memory. From CUDA they are copied to pinned memory, because any
+    other would need two copies.
     """
     if not numbers.is_cuda:
         return numbers

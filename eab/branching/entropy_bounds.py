@@ -1,9 +1,9 @@
-"""What the most likely tokens alone tell about an entropy.
+"""Bounds of an entropy if only the most likely tokens are known.
 
-p_1 >= ... >= p_K of V tokens are known. The others, V - K tokens, have the probability m = 1 - sum
-p together, and none of them is more likely than p_K. The entropy is least if as few of them as
-possible have it, each p_K and one the remainder; it is largest if all have the same. Both are
-possible, so no narrower bounds are certain.
+p_1 >= ... >= p_K of V tokens are known. The other V - K tokens have the probability m = 1 - sum p
+together, and none of them is more likely than p_K. The entropy is smallest if as few of them as
+possible share m: each has p_K, and one the remainder. It is largest if all are equally likely. Both
+cases are possible, so no narrower bounds are certain.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def entropy_bounds(log_probs: Tensor, vocab_size: int) -> Tensor:
-    """The least and the largest entropy that each distribution can have, (P, 2) float64, in nats.
+    """The smallest and largest entropy that each distribution can have, (P, 2) float64, in nats.
 
     Args:
         log_probs: ln p of the K most likely tokens of each distribution, (P, K), in any order;
@@ -24,7 +24,7 @@ def entropy_bounds(log_probs: Tensor, vocab_size: int) -> Tensor:
     is_known = probs > 0
     unknown = vocab_size - is_known.sum(dim=-1)
     least = probs.masked_fill(~is_known, torch.inf).amin(dim=-1)  # p_K
-    # Rounding must not leave less than nothing, nor more than the others can have.
+    # Rounding must not make it negative, nor more than the other tokens can have.
     left = (1.0 - probs.sum(dim=-1)).clamp(min=0.0).minimum(unknown * least)
     whole = (left / least).floor()
     remainder = (left - whole * least).clamp(min=0.0)

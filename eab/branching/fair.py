@@ -35,7 +35,7 @@ class FairPolicy(Thresholded):
         return children_of(leaves, predictions, choices, heirs)
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
-        """One token besides the head, where the path may fork."""
+        """One token from outside the head, where the path may fork."""
         return [
             RestDraw(
                 index,
@@ -74,7 +74,7 @@ class FairPolicy(Thresholded):
         return [(token, share / total) for token, share in shares]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """At most max_paths live and finished paths remain."""
+        """Keep at most max_paths live and finished paths."""
         weights = [member.weight for member in population]
         return fearnhead_clifford(
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)

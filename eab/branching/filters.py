@@ -1,13 +1,13 @@
-"""Temperature and the filters of the next-token distribution; order and definitions are those of
-`generate` in transformers. It has no top-n-sigma: this is llama.cpp's, first of the filters there.
+"""Temperature and the filters of the next-token distribution, ordered and defined as in `generate`
+of transformers. Only top-n-sigma comes from elsewhere: llama.cpp, where it is the first filter.
 
 The top-p of transformers sorts the whole vocabulary, which takes longer than the model itself. On a
-CPU the same tokens are found from the few largest scores: of blocks of tokens only the ones with
-the largest maxima are looked at, more of them where these have too little probability. Its sums are
-rounded in the order of the sort. So where this could move the boundary by a token, the scores of
-the row are sorted after all, without their places; and with these only where equal scores are at
-the boundary, as some of them are kept. On CUDA the vocabulary is sorted, which never waits for the
-device.
+CPU, the same tokens are found among the few largest scores: only the blocks of tokens with the
+largest maxima are searched, and more blocks where these have too little probability. The sums of
+transformers are rounded in sorted order. So where rounding could move the boundary by a token, the
+scores of the row are sorted after all. Their indices are sorted with them only where equal scores
+lie at the boundary, because only some of these are kept. On CUDA the whole vocabulary is sorted,
+which never waits for the device.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -23,17 +23,17 @@ from torch import Tensor
 from eab.config import BranchingConfig
 
 _BLOCK: Final = 32  # tokens
-_COUNTS: Final = (64, 512)  # blocks to look at, in turn
-_WORTH: Final = 4  # looking at the best blocks pays off if there are so many times as many
-_LANES: Final = 8  # numbers that PyTorch's softmax adds at once, at least
-_PER_ROW: Final = 2**15  # tokens: from here on PyTorch shares one row among its threads
+_COUNTS: Final = (64, 512)  # blocks to search: few at first, then more
+_WORTH: Final = 4  # searching the best blocks pays off if there are this many times as many
+_LANES: Final = 8  # numbers that PyTorch's softmax adds in parallel, at least
+_PER_ROW: Final = 2**15  # tokens; from this size on, PyTorch splits one row among its threads
 _NOTHING: Final = torch.empty(0, dtype=torch.int64)
 
 _Numbers = NDArray[Any]
 
 
 def filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
-    """Apply temperature, then the filters to scores, (P, V): what they leave out is -inf."""
+    """Apply temperature, then the filters, to scores, (P, V); removed tokens get -inf."""
     if config.temperature != 1.0:
         scores = scores / config.temperature
     if config.top_n_sigma:
@@ -48,8 +48,8 @@ def filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
 
 
 def top_n_sigma(scores: Tensor, count: float) -> Tensor:
-    """Keep what is at most so many standard deviations of a row below its largest score (arXiv
-    2411.07641); impossible tokens do not count for them.
+    """Keep scores at most `count` standard deviations below the largest one of their row (arXiv
+    2411.07641); the standard deviation ignores impossible tokens.
     """
     if scores.device.type != "cpu":
         possible = scores > -torch.inf
@@ -68,8 +68,8 @@ def top_n_sigma(scores: Tensor, count: float) -> Tensor:
 
 
 def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
-    """Keep the largest scores of each row, and those equal to the least of them; of these what
-    top-p keeps.
+    """Keep the `count` largest scores of each row and those equal to the smallest of them; then
+    apply top-p to these.
     """
     if scores.device.type != "cpu" or scores.shape[1] < _WORTH * count * _BLOCK:
         kept = _top_k_of_all(scores, count)
@@ -129,7 +129,7 @@ def top_p(scores: Tensor, probability: float) -> Tensor:
     if threads < 2:
         each = list(map(filter_rows, starts, ends))
     else:
-        # NumPy has one thread; and PyTorch's would wait for each other in each of the small steps.
+        # NumPy has one thread, and PyTorch's would wait for each other in every small step.
         with ThreadPoolExecutor(threads) as pool:
             each = list(pool.map(filter_rows, starts, ends))
     equal = list(chain.from_iterable(each))
@@ -139,7 +139,7 @@ def top_p(scores: Tensor, probability: float) -> Tensor:
 
 
 def _top_p_of_rows(scores: _Numbers, kept: _Numbers, probability: float) -> list[int]:
-    """Write what top-p keeps, except in the rows where equal scores are dropped: return these."""
+    """Write what top-p keeps, except in rows where equal scores are dropped; returns these."""
     left = np.arange(len(scores))
     if scores.shape[1] >= _WORTH * _COUNTS[0] * _BLOCK:
         left = _top_p_of_blocks(scores, kept, probability)
@@ -153,7 +153,7 @@ def _top_p_of_rows(scores: _Numbers, kept: _Numbers, probability: float) -> list
 
 
 def min_p(scores: Tensor, share: float) -> Tensor:
-    """Keep what has at least this share of the probability of the most likely token."""
+    """Keep tokens with at least this share of the probability of the most likely token."""
     if scores.device.type != "cpu":
         from transformers import MinPLogitsWarper
 
@@ -161,14 +161,14 @@ def min_p(scores: Tensor, share: float) -> Tensor:
     kept = torch.softmax(scores, dim=-1)
     for own, row in zip(_array(kept), _array(scores), strict=True):
         columns = np.flatnonzero(~(own < own.dtype.type(share) * own.max()))
-        own.fill(-np.inf)  # fresh memory would take longer than all else
+        own.fill(-np.inf)  # new memory would take longer than the rest
         own[columns] = row[columns]
     return kept
 
 
 def typical_p(scores: Tensor, probability: float) -> Tensor:
-    """Keep the tokens whose surprise, -ln p, is nearest to the entropy, with this probability
-    together; the vocabulary is sorted.
+    """Keep the tokens whose surprisal, -ln p, is nearest to the entropy, until they have this
+    probability together. The whole vocabulary is sorted.
     """
     from transformers import TypicalLogitsWarper
 
@@ -177,7 +177,7 @@ def typical_p(scores: Tensor, probability: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The tokens of some rows that are in the blocks with the largest maxima."""
+    """Some rows: their tokens in the blocks with the largest maxima."""
 
     rows: _Numbers  # (R,)
     columns: _Numbers  # (R, N): of these tokens, in any order
@@ -195,14 +195,14 @@ class _Best:
         return cls(rows, columns, scores[rows[:, None], columns], bound)
 
     def keep(self, kept: _Numbers, found: _Numbers, least: _Numbers) -> None:
-        """Copy the scores from the least one on, in the rows where it is found."""
+        """Copy the scores that are at least `least`, in the rows where that was found."""
         kept[self.rows[found]] = -np.inf
         row, place = np.nonzero((self.scores >= least[:, None]) & found[:, None])
         kept[self.rows[row], self.columns[row, place]] = self.scores[row, place]
 
 
 def _top_p_of_blocks(scores: _Numbers, kept: _Numbers, probability: float) -> _Numbers:
-    """Write what top-p keeps where the best blocks tell it, and return the other rows."""
+    """Write what top-p keeps where the best blocks determine it; returns the other rows."""
     maxima, left = _in_blocks(scores).max(axis=1), np.arange(len(scores))
     probs = _array(torch.from_numpy(scores).softmax(dim=-1))
     sums = _in_blocks(probs).sum(axis=1)
@@ -211,7 +211,7 @@ def _top_p_of_blocks(scores: _Numbers, kept: _Numbers, probability: float) -> _N
         if not len(left) or scores.shape[1] < _WORTH * count * _BLOCK:
             break
         blocks, bound = _best_blocks(maxima[left], count)
-        # All others have the rest; it is too much where the boundary is among them.
+        # The other blocks have the rest; if that is too much, the boundary is among them.
         inside = totals[left] - sums[left].sum(axis=1)
         worth = inside + np.take_along_axis(sums[left], blocks, axis=1).sum(axis=1) > probability
         if not worth.any():
@@ -227,28 +227,28 @@ def _top_p_of_blocks(scores: _Numbers, kept: _Numbers, probability: float) -> _N
 def _least_of_best(
     best: _Best, probs: _Numbers, totals: _Numbers, probability: float, size: int
 ) -> _Numbers:
-    """The least score that top-p keeps in each row, (R,); NaN where the rounding of `generate`
-    could decide, or equal scores are at the boundary, or it is among other tokens.
+    """The smallest score that top-p keeps in each row, (R,). It is NaN where the rounding of
+    `generate` could decide, or if equal scores or other tokens are at the boundary.
 
     Args:
-        best: The tokens to look at.
-        probs: Theirs, (R, N).
-        totals: The sum of all probabilities of each row, (R,), which rounding makes not quite 1.
-        probability: That of top-p.
-        size: That of the vocabulary.
+        best: The tokens to search.
+        probs: Their probabilities, (R, N).
+        totals: The sum of all probabilities of each row, (R,); because of rounding, not exactly 1.
+        probability: The probability to keep.
+        size: The size of the vocabulary.
     """
-    # The larger a score, the larger its probability: sorted apart, they belong together.
+    # Larger scores have larger probabilities, so the two still match if sorted separately.
     scores = np.sort(best.scores, axis=1)[:, ::-1]
     falling = np.sort(probs, axis=1)[:, ::-1].astype(np.float64)
     above = np.cumsum(falling, axis=1) / totals[:, None]
-    # The probability of a token and all less likely ones; `generate` drops it if that is too small.
+    # The probability of a token and all less likely ones; if it is too small, the token is dropped.
     below = np.hstack([np.ones((len(scores), 1)), 1.0 - above])
     certain = (scores > best.bound[:, None]).sum(axis=1)
     each, limit = np.arange(len(scores)), 1.0 - probability
     count = np.minimum((below[:, :-1] > limit).sum(axis=1), certain)
     eps = np.finfo(probs.dtype).eps
-    # A sum rounds with each addition, by at most eps / 2 of what it is then. In ascending order
-    # that is at most the probability of the unlikely tokens, until the few likely ones come.
+    # Each addition rounds a sum by at most eps / 2 of its value. In ascending order, this value is
+    # at most the probability of the unlikely tokens, until the few likely ones are added.
     unlikely, likely = size * below[each, certain], scores.shape[1]
     margin = limit * eps * ((unlikely + likely) / (2 * _LANES) + 32)
     margin += 8 * eps + 2 * size * np.finfo(np.float64).eps
@@ -259,7 +259,7 @@ def _least_of_best(
 
 
 def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[Any] | None]:
-    """The least score that top-p keeps in each row; None where equal ones are dropped."""
+    """The smallest score that top-p keeps in each row; None where it drops equal scores."""
     rising = np.sort(scores, axis=1)
     # As `generate` does it, with the same rounding.
     probs = torch.from_numpy(rising).softmax(dim=-1)
@@ -273,7 +273,7 @@ def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[A
 
 
 def _dropped(probs: Tensor, limit: np.floating[Any]) -> int:
-    """How many probabilities, in ascending order, have no larger sum than the limit."""
+    """How many probabilities, in ascending order, add up to no more than the limit."""
     for size in (len(probs) // 8, len(probs)):  # the boundary is mostly early
         sums = _array(probs[:size].cumsum(dim=-1))
         if (count := int(np.searchsorted(sums, limit, side="right"))) < size:
@@ -288,7 +288,7 @@ def _sorted_with_places(scores: Tensor, probability: float) -> Tensor:
 
 
 def _keep(kept: _Numbers, scores: _Numbers, least: np.floating[Any]) -> None:
-    """Copy the scores of a row from the least one on; NaN, too, as it must not be hidden."""
+    """Copy the scores of a row that are at least `least`, and NaN, which must not be hidden."""
     kept[:] = scores
     kept[np.flatnonzero(scores < least)] = -np.inf
 
@@ -300,13 +300,13 @@ def _best_blocks(maxima: _Numbers, count: int) -> tuple[_Numbers, _Numbers]:
 
 
 def _in_blocks(rows: _Numbers) -> _Numbers:
-    """(P, _BLOCK, blocks), without what is left after the last whole block. The tokens of a block
-    are far apart, so that NumPy reads whole lines of memory.
+    """The whole blocks of each row, (P, _BLOCK, blocks). The tokens of a block are far apart, so
+    that NumPy reads whole lines of memory.
     """
     whole = rows.shape[1] // _BLOCK
     return rows[:, : whole * _BLOCK].reshape(len(rows), _BLOCK, whole)
 
 
 def _array(rows: Tensor) -> _Numbers:
-    """The same memory."""
+    """A view of the same memory."""
     return rows.detach().numpy()

@@ -9,14 +9,14 @@ from eab.errors import ConfigError
 
 
 class RulePolicy(FairPolicy):
-    """Unbiased, whatever the rule says: it does not see which token is drawn."""
+    """Unbiased for any rule, because the rule does not see which token is drawn."""
 
     def __init__(self, config: BranchingConfig, rule: Rule) -> None:
         super().__init__(config, threshold_nats=0.0)  # every path may fork, until the rule is asked
         self._rule = rule
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """Not known in advance, because the rule may look at weights, which change."""
+        """None is known in advance, because the rule may depend on weights, which change."""
         return Seeded.forced_tokens(self, predictions, at)
 
     def _may_fork(self, leaf: Leaf, predictions: Predictions, index: int, step: int) -> bool:

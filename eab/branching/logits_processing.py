@@ -1,8 +1,8 @@
-"""Logits processors: what changes the scores of a path by the tokens that it has.
+"""Logits processors: they change the scores of a path, depending on its tokens.
 
-`generate` of transformers applies them in the same place, before temperature and filters: first its
-own for repetition, then those that a program gives. Here, too, each sees one path with its prompt
-and nothing else, so the weights are unbiased for what is left.
+As in `generate` of transformers, they come before temperature and filters: first the built-in ones
+against repetition, then custom ones. Each sees only one path with its prompt, so the weights are
+unbiased for the distribution that results.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ def penalties(config: BranchingConfig) -> tuple[Processor, ...]:
 def processed(
     processors: Sequence[Processor], logits: Tensor, texts: Sequence[Sequence[int]]
 ) -> Tensor:
-    """The scores after these texts, (P, V): each row by itself, so that what a processor makes of a
-    path does not depend on the others.
+    """The processed scores after these texts, (P, V). Each row is processed alone, so the result
+    for a path does not depend on the others.
 
     Raises:
-        ConfigError: A processor gave no scores.
+        ConfigError: A processor did not return scores of the right shape.
     """
     exact = logits.dtype == torch.float64
     scores = logits.clone() if exact else logits.to(torch.float32, copy=True)
@@ -58,14 +58,14 @@ def _checked(processor: Processor, given: Tensor, scores: Tensor) -> Tensor:
 
 
 def _penalize_repetition(ids: Tensor, scores: Tensor, penalty: float) -> Tensor:
-    """Lower the scores of the tokens that the text has, in place (arXiv 1909.05858)."""
+    """Lower the scores of tokens that occur in the text, in place (arXiv 1909.05858)."""
     seen = scores.gather(1, ids)
     return scores.scatter_(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
 
 
 def _forbid_repeated(ids: Tensor, scores: Tensor, size: int) -> Tensor:
-    """Make the tokens impossible, in place, that would complete `size` tokens which the text has.
-    It takes no list of them, so that CUDA need not be waited for.
+    """Forbid, in place, the tokens that would repeat `size` consecutive tokens of the text. No list
+    of them is made, so there is no wait for CUDA.
     """
     following = ids[:, size - 1 :]
     if not following.shape[1]:

@@ -22,7 +22,7 @@ class OriginalPolicy(Thresholded):
     the threshold gets k children if b >= k, b if 0 < b < k, and 2 if b <= 0. So it "forks" into a
     single child if b = 1 (the tree stops growing one path below its limit). At the limit it
     doubles the paths and keeps the most likely ones, which is beam search. Children are drawn
-    without replacement. Finished paths do not count for the budget and are never pruned.
+    without replacement. Finished paths do not count towards the budget and are never pruned.
 
     One thing is not reproduced: drawing tokens of probability zero if fewer tokens than children
     are possible.
@@ -51,7 +51,7 @@ class OriginalPolicy(Thresholded):
         return min(budget, self._config.branch_factor) if budget > 0 else 2
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """The max_paths most likely live paths remain, and all finished ones."""
+        """Keep the max_paths most likely live paths and all finished ones."""
         live = [index for index, member in enumerate(population) if isinstance(member, Child)]
         by_log_prob = sorted(live, key=lambda index: -log_prob_of(population[index]))
         dropped = set(by_log_prob[self._config.max_paths :])

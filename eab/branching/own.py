@@ -1,4 +1,4 @@
-"""A policy that a program gives: a whole one, or a rule for where paths fork. Imports no torch."""
+"""Custom policies: a complete one, or a rule for where paths fork. Imports no torch."""
 
 import re
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _METHODS: Final = ("uniforms", "rest_draws", "branch", "prune", "forced_tokens")
 
 @dataclass(frozen=True, slots=True)
 class NextToken:
-    """What a rule sees of the next token of a path: never which one is drawn."""
+    """What a rule sees of the next token of a path, but never which token is drawn."""
 
     step: int  # its place among the new tokens, from 0
     entropy: float  # of the processed distribution, in nats
-    tokens: tuple[int, ...]  # the most likely ones, the most likely first; at least 8 if there are
-    probabilities: tuple[float, ...]  # theirs
+    tokens: tuple[int, ...]  # the most likely ones, most likely first; at least 8 if possible
+    probabilities: tuple[float, ...]  # of these tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +42,33 @@ Rule: TypeAlias = Callable[[NextToken, PathSoFar], bool]
 
 
 class PolicyFactory(Protocol):
-    """What makes a policy for each run: a class, or a function with these names of parameters, by
-    which type checkers tell it from a rule."""
+    """Creates a policy for each run: a class, or a function with these parameter names, by which
+    type checkers tell it from a rule."""
 
     def __call__(self, config: BranchingConfig, threshold_nats: float) -> Policy: ...
 
 
 GivenPolicy: TypeAlias = Rule | PolicyFactory | Policy
-# Of token ids (1, tokens) and scores (1, V): the new scores, as LogitsProcessor of transformers
+# From token ids (1, tokens) and scores (1, V) to new scores, like transformers' LogitsProcessor
 Processor: TypeAlias = Callable[[Any, Any], Any]
 
 
 def plain_name(given: Any) -> str:
-    """The name of a function or a class, or that of an object's class, as files may hold it."""
+    """The name of a function, a class, or an object's class, with characters allowed in files."""
     named = getattr(given, "func", given)  # of functools.partial
     name = getattr(named, "__name__", type(named).__name__)
     return re.sub(r"[^A-Za-z0-9_.-]+", "", name)[:_MAX_NAME] or "unnamed"
 
 
 def own_name(given: Any) -> str:
-    """What the settings call such a policy; ConfigError if it is none."""
+    """The name of a custom policy in the settings. Raises ConfigError if it is not a policy."""
     if not _can_be_one(given):
         raise ConfigError(f"policy is {quoted(given)}; give {_FORMS}")
     return OWN + plain_name(given)
 
 
 def check_is_there(config: BranchingConfig, given: GivenPolicy | None) -> None:
-    """ConfigError if the settings name a policy that a program gave, and it is not given."""
+    """Raise ConfigError if the settings name a custom policy that is not given."""
     if config.policy.startswith(OWN) and given is None:
         raise ConfigError(
             f"the policy is {config.policy}, which a program gave. Settings hold only its name: "
@@ -77,10 +77,10 @@ def check_is_there(config: BranchingConfig, given: GivenPolicy | None) -> None:
 
 
 def own_policy(given: Any, config: BranchingConfig, threshold_nats: float) -> Policy:
-    """The policy for one run; a Policy that is given as such serves every run.
+    """The policy for one run; a given Policy object serves every run.
 
     Raises:
-        ConfigError: It makes no Policy.
+        ConfigError: What is given does not create a Policy.
     """
     from eab.branching.fork_rule import RulePolicy  # it needs torch
 
@@ -103,17 +103,17 @@ def own_policy(given: Any, config: BranchingConfig, threshold_nats: float) -> Po
 
 
 def _can_be_one(given: Any) -> bool:
-    """Whether it is a Policy, its class, or takes two arguments."""
+    """Whether it is a Policy or the class of one, or takes two arguments."""
     if isinstance(given, type) and not hasattr(given, "branch"):
         return False
     return _is_policy(given) or takes(given, 2)
 
 
 def takes(given: Any, arguments: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """Whether it can be called with this many arguments."""
     try:
         signature(given).bind(*[None] * arguments)
-    except (TypeError, ValueError):  # the second: a builtin that does not say
+    except (TypeError, ValueError):  # ValueError: a builtin without a signature
         return False
     return True
 
@@ -123,5 +123,5 @@ def _is_policy(given: Any) -> bool:
 
 
 def _is_rule(given: Any) -> bool:
-    """What makes a policy is a class, or has a parameter that is named `config`."""
+    """Whether it is a rule; a factory is a class, or has a parameter named `config`."""
     return not isinstance(given, type) and "config" not in signature(given).parameters

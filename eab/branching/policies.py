@@ -5,7 +5,7 @@ paths the path limit drops.
   under the processed distribution: in expectation, a child weighs its parent's weight times its
   probability, and pruning keeps every weight.
 - `original` is the published rule of entropy-adaptive branching, to reproduce it.
-- `arithmetic` follows evenly spaced codes over the tree; unbiased as well.
+- `arithmetic` follows evenly spaced codes over the tree; it is also unbiased.
 - `stochastic-beam` draws different texts without replacement and weighs them by importance.
 - `greedy` takes the most likely token and never forks; it probes a prompt for the quantile
   threshold.
@@ -29,7 +29,7 @@ def make_policy(
     """The policy of one run: the given one, or the one that the config names.
 
     Raises:
-        ConfigError: A program gave the one that it names, or what is given makes none.
+        ConfigError: The config names a custom policy that is not given, or `given` creates none.
     """
     check_is_there(config, given)
     if given is not None:

@@ -37,7 +37,7 @@ class Child:
     heir: bool  # whether it is the child that would have come without a fork
 
 
-Member = Leaf | Child  # of the population: a finished leaf, or a continuation; in tree order
+Member = Leaf | Child  # of the population, in tree order: a finished leaf or a continuation
 
 
 At: TypeAlias = Sequence[tuple[int, int]]  # the stream key of a path, and a step
@@ -47,12 +47,12 @@ class Policy(Protocol):
     """Branching decisions of one run."""
 
     def uniforms(self, at: At) -> list[float]:
-        """For each path and step the random number, in [0, 1), that draws its next token."""
+        """For each path and step, the random number in [0, 1) that draws the next token."""
         ...
 
     def rest_draws(self, predictions: "Predictions", first: int, at: At) -> "list[RestDraw]":
-        """Further tokens to draw for `branch`; the rows of this run, each for a path and a step of
-        `at`, begin at batch index `first`.
+        """Further tokens to draw for `branch`. The rows of this run, one for each path and step of
+        `at`, start at batch index `first`.
         """
         ...
 
@@ -71,15 +71,15 @@ class Policy(Protocol):
         ...
 
     def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
-        """For each batch index the token that the path must take, whatever happens to other paths;
+        """For each batch index, the token that the path must take, whatever happens to other paths;
         None where it may fork. Speculative decoding compares draft tokens with them.
         """
         ...
 
 
 class Seeded:
-    """What every policy begins with. Random numbers: a path draws its next token with the first
-    number of its stream at the step. Speculation: every path may fork, so no draft token counts.
+    """The base of the policies. A path draws its next token with the first random number of its
+    stream at the step. Every path may fork, so no draft token can be verified.
     """
 
     def __init__(self, config: BranchingConfig, threshold_nats: float = 0.0) -> None:
@@ -101,8 +101,8 @@ class Thresholded(Seeded):
     """A policy that forks at or above an entropy threshold, in nats."""
 
     def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
-        """The tokens drawn below the threshold. The minimum weight to fork does not count, because
-        the weight of a path may still increase.
+        """The tokens drawn below the threshold. The minimum weight to fork is ignored, because the
+        weight of a path may still increase.
         """
         drawn = zip(predictions.drawn, predictions.entropies, strict=True)
         return [token if entropy < self._threshold else None for token, entropy in drawn]

@@ -1,7 +1,7 @@
-"""Settings that together shape a tree, by name; the same in Python, in the command line and on the
+"""Named settings that together shape a tree; the same in Python, on the command line and on the
 page.
 
-Their thresholds are quantiles of the entropies with this very prompt, because a threshold in nats
+Their thresholds are quantiles of the entropies of the given prompt, because a threshold in nats
 fits only one model and one kind of prompt.
 """
 
@@ -41,14 +41,14 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "wide": _preset("many texts: forks also where the model is fairly sure", 0.75, 3, 32, 0.03),
 }
 OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a preset sets
-# Of a chat model, and of the page with any model: chosen by looking at trees (docs/models.md)
+# For chat models, and on the page for any model; chosen by looking at trees (docs/models.md)
 CHAT_PRESET: Final = "balanced"
 CHAT_SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.5, "top_p": 0.9}
 
 
 def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """These settings, completed by the preset that they name as `preset`. A threshold without a
-    unit is in nats, as it is without a preset.
+    """The settings, completed by the preset that they name as `preset`. A threshold without a unit
+    is in nats, as without a preset.
 
     Raises:
         ConfigError: There is no such preset.
@@ -66,9 +66,9 @@ def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """These settings, completed by what suits a chat model: its sampling, if none of it is given,
-    and a preset under `fair`. A policy that is named keeps the defaults of every model, and so
-    does a unit of the threshold without a threshold.
+    """The settings, completed for a chat model: with its sampling, if no sampling setting is given,
+    and with a preset. If they name a policy, nothing is added; if they give a threshold's unit
+    without a threshold, no preset is.
     """
     own = dict(settings)
     if "policy" in own:
@@ -81,6 +81,6 @@ def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overridden(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with later ones; a preset among these replaces all that a preset sets."""
+    """The settings, updated with later ones; a later preset replaces all that presets set."""
     replaced = OF_PRESETS if later.get("preset") is not None else ()
     return {name: value for name, value in settings.items() if name not in replaced} | dict(later)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> list[float | None]:
-    """Keep at most `limit` of the weights: the new ones, None for those that are dropped. The
+    """Keep at most `limit` of the weights. Returns the new weights, with None for dropped ones. The
     expectation of each new weight is the old one.
 
     Let c be such that sum(min(1, w / c)) = limit. Weights of at least c remain as they are. The
@@ -28,7 +28,7 @@ def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> 
     for index in light:
         seen += weights[index]
         share = 1.0 if index == light[-1] else seen / light_total
-        # Rounding must not add or lose one.
+        # Rounding must not add or lose a weight.
         reached = min(limit - kept, math.floor(share * (limit - kept) + uniform))
         if reached > picked:
             same = math.isclose(weights[index], c, rel_tol=1e-12)  # differs by rounding only
@@ -40,6 +40,6 @@ def _threshold(descending: Sequence[float], limit: int) -> tuple[int, float]:
     """How many of the heaviest weights remain as they are, and c."""
     for kept in range(limit):
         c = math.fsum(descending[kept:]) / (limit - kept)
-        if descending[kept] <= c * (1 - 1e-12):  # not one that equals c up to rounding
+        if descending[kept] <= c * (1 - 1e-12):  # not if it equals c up to rounding
             return kept, c
     return limit, 0.0

@@ -4,8 +4,8 @@ It never depends on the batch, the cache, or the other paths. A stream key is a 
 random stream of a path. The first path has ROOT. At a fork, the heir (the child that would have
 come without the fork) keeps the key, and every other child gets a new one.
 
-The index depends on the purpose of the number, so two purposes never share a number; else estimates
-would be biased.
+The index depends on the purpose of the number, so two purposes never share a number; otherwise
+estimates would be biased.
 """
 
 import struct
@@ -18,9 +18,9 @@ _PRUNING: Final = 2**64 - 1
 
 
 class Purpose(IntEnum):
-    """The purpose of a random number of a path at a step: the first of 2**32 indices."""
+    """The purpose of a path's random number at a step: each is the first of 2**32 indices."""
 
-    TOKEN = 0  # number 0 draws its own next token, the others further tokens at a fork
+    TOKEN = 0  # number 0 draws the next token, the other numbers draw further tokens at a fork
     STREAM_KEY = 2**32  # of a child
     PERTURBATION = 2 * 2**32  # of the log-probabilities of the path and of its continuations
 
@@ -31,7 +31,7 @@ def uniform(seed: int, stream_key: int, step: int, purpose: Purpose, number: int
 
 
 def pruning_uniform(seed: int, step: int) -> float:
-    """The draw for pruning to the path limit, from a stream of its own: it changes no token."""
+    """The draw for pruning to the path limit, from a stream of its own, so it changes no token."""
     return (_hash(seed, _PRUNING, step, 0) >> 11) * 2.0**-53
 
 

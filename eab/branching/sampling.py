@@ -23,7 +23,7 @@ _LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "draw
 
 @dataclass(frozen=True, slots=True)
 class RestDraw:
-    """One more token to draw at a row, from what a few tokens leave."""
+    """One more token to draw at a row, with a few tokens excluded."""
 
     index: int
     uniform: float
@@ -85,7 +85,7 @@ class Predictions:
 
     @classmethod
     def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
-        """One batch from batch indices of others, which may come from several forward passes."""
+        """One batch from rows of others, which may come from several forward passes."""
         first, whole = sources[0][0], list(range(len(sources[0][0].entropies)))
         if all(source is first for source, _ in sources) and [at for _, at in sources] == whole:
             return first
@@ -98,7 +98,7 @@ class Predictions:
         return joined
 
     def split(self, counts: Sequence[int]) -> list["Predictions"]:
-        """The batch in parts of so many rows; they share its memory."""
+        """The batch in parts with these numbers of rows, which share its memory."""
         if len(counts) == 1:
             return [self]
         parts = []
@@ -116,8 +116,8 @@ class Predictions:
         return (log_total - best + (best * sums - mean)).clamp(min=0.0)
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
-        """Draw a token at every batch index, with a random number each, and the tokens of `rests`,
-        at most one per index: fill `drawn` and `rests`.
+        """Fill `drawn` and `rests`: draw a token at every batch index, each with a random number,
+        and the tokens of `rests`, at most one per index.
         """
         count = len(uniforms)
         indices = [*range(count), *(rest.index for rest in rests)]
@@ -138,8 +138,8 @@ class Predictions:
     ) -> list[int | None]:
         """Draw a token at each batch index by inverting its distribution, in token order.
 
-        None where no token is left; a token of probability zero is never drawn. `excluded` are, for
-        each index, tokens that must not be drawn, at most once per index; the rest is renormalised.
+        None where no token is left; a token of probability zero is never drawn. `excluded` lists
+        tokens that each draw must skip, for one draw per index at most; the rest is renormalised.
         """
         return [draw.token for draw in self.draw_inside(indices, uniforms, excluded)]
 
@@ -149,7 +149,7 @@ class Predictions:
         uniforms: Sequence[float],
         excluded: Sequence[Sequence[int]] = (),
     ) -> list[Draw]:
-        """Draw as `draw` does, and say where in its token's interval each random number lies."""
+        """Draw like `draw`, and return where in its token's interval each random number lies."""
         if not indices:
             return []
         hidden = [(draw, token) for draw, some in enumerate(excluded) for token in some]
@@ -173,13 +173,13 @@ class Predictions:
         return [self._known[index][token] for index, token in pairs]
 
     def best_scores(self, count: int) -> Tensor:
-        """The scores of the most likely tokens, (P, count): logits over the temperature; minus
-        infinity for what the filters leave out.
+        """The scores of the most likely tokens, (P, count): logits divided by the temperature, or
+        minus infinity for tokens that the filters remove.
         """
         return self._scores.topk(min(count, self._scores.shape[1])).values
 
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Know ln p of these pairs of batch index and token."""
+        """Compute ln p of these pairs of batch index and token, if it is not known."""
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
             rows, columns = torch.tensor(new, device=self._scores.device).T
@@ -189,8 +189,8 @@ class Predictions:
 
 
 def _lower_first(listed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of equally likely tokens the lower one first, as with argmax; topk may choose any order.
-    `listed` holds ln p, p, and the token, each the most likely first, (P, 3, width).
+    """Put the lower of equally likely tokens first, like argmax; topk may choose any order.
+    `listed` holds ln p, p, and the token, most likely first, (P, 3, width).
     """
     probs, tokens = listed[:, 1], listed[:, 2]
     if not ((probs[:, 1:] == probs[:, :-1]) & (probs[:, 1:] > 0)).any():
@@ -205,7 +205,7 @@ def _by_settings(
     key: Callable[[BranchingConfig], Hashable],
     process: Callable[[Tensor, BranchingConfig], Tensor],
 ) -> Tensor:
-    """Process the rows of runs, together those of neighbours whose settings have an equal key."""
+    """Process the rows of runs; neighbours whose settings have the same key go together."""
     if len(runs) == 1:
         return process(rows, runs[0][0])
     done, first = [], 0
@@ -228,7 +228,7 @@ def listed(config: BranchingConfig) -> int:
 
 def _top(probs: Tensor, count: int, width: int) -> Tensor:
     """The most likely tokens of each row, (P, 2 * width) in float64: probabilities, then tokens.
-    More than `count` are filled up with probability zero.
+    Beyond `count`, they are padded with probability zero.
     """
     probabilities, tokens = probs.topk(min(count, width), dim=-1)
     parts = [probabilities.double(), tokens.double()]

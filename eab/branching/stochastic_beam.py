@@ -26,7 +26,7 @@ from eab.config import BranchingConfig
 
 @dataclass(slots=True)
 class _Continuations:
-    """The continuations of one leaf, most perturbed log-probability first; more on demand."""
+    """The continuations of one leaf, highest perturbed log-probability first; more on demand."""
 
     leaf: Leaf
     tokens: list[int]
@@ -36,19 +36,19 @@ class _Continuations:
 class StochasticBeamPolicy(Seeded):
     """Stochastic beam search: the max_paths texts of highest perturbed log-probability.
 
-    The log-probability of every text is perturbed by its own Gumbel noise, so that the max_paths
-    highest are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest
-    value of all its texts. So the continuations of a prefix are drawn under the condition that the
-    highest of them has the value of the prefix, in decreasing order and only as many as are needed.
-    If texts arrive at rates equal to their probabilities, exp(-value) is the time at which a text
-    arrives; after the continuations that have arrived comes the next one of the rest.
+    The log-probability of every text is perturbed by its own Gumbel noise, so the max_paths highest
+    values are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest value
+    of all its texts. So the continuations of a prefix are drawn in decreasing order, only as many
+    as are needed, under the condition that the highest has the value of the prefix. If texts arrive
+    at rates equal to their probabilities, exp(-value) is the time at which a text arrives; the next
+    continuation is the first of the remaining ones to arrive.
 
     Let kappa be the highest value that was dropped. A text of probability p is kept with
     probability q = 1 - exp(-p / exp(kappa)), given the others, so the sum of p / q x f(text) is an
-    unbiased estimate of E f. These importance weights vary in sum, and if max_paths is 1 their
+    unbiased estimate of E f. The sum of these importance weights varies; if max_paths is 1, their
     variance is infinite. The weights here are divided by their sum, as the paper does for its
     estimates: they are consistent, with a bias of the order of 1 / max_paths. The threshold and the
-    branch factor do not matter.
+    branch factor have no effect.
     """
 
     def __init__(self, config: BranchingConfig) -> None:
@@ -61,7 +61,7 @@ class StochasticBeamPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """The continuations that are kept; of a path without one, its best."""
+        """The continuations to keep; for a path without any, its best one."""
         beam = [
             _Continuations(leaf, [drawn_token(token)], [self._perturbed[leaf.stream_key]])
             for leaf, token in zip(leaves, predictions.drawn, strict=True)
@@ -86,7 +86,7 @@ class StochasticBeamPolicy(Seeded):
         predictions: Predictions,
         step: int,
     ) -> list[float]:
-        """Draw continuations until the max_paths + 1 highest values of all are known: those."""
+        """Draw continuations until the max_paths + 1 highest values are known; returns these."""
         wanted = self._config.max_paths + 1
         growing = list(range(len(beam)))
         while True:
@@ -105,7 +105,7 @@ class StochasticBeamPolicy(Seeded):
         predictions: Predictions,
         step: int,
     ) -> list[int]:
-        """Draw one more continuation of each of these leaves; the indices of leaves with one."""
+        """Draw one more continuation of each of these leaves; returns the indices that got one."""
         seed = self._config.seed
         uniforms = [
             uniform(seed, beam[at].leaf.stream_key, step, Purpose.TOKEN, len(beam[at].tokens))
@@ -138,7 +138,7 @@ class StochasticBeamPolicy(Seeded):
         ]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """What is above kappa is kept, by its share of all importance weights."""
+        """Keep members above kappa, weighted by their share of all importance weights."""
         keys = [
             member.stream_key if isinstance(member, Leaf) else stream_key_of(member, step)
             for member in population
@@ -152,7 +152,7 @@ class StochasticBeamPolicy(Seeded):
         return _shares(keys, kept)
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """Any path may be dropped or fork."""
+        """None: any path may fork or be dropped."""
         return [None] * len(at)
 
 
@@ -167,14 +167,14 @@ def importance(log_prob: float, kappa: float) -> float:
 
 
 def _shares(keys: Sequence[int], logs: Mapping[int, float]) -> list[float | None]:
-    """The share of each key whose logarithm is known; None for the others."""
+    """The share of each key, from the logarithms of weights; None for keys without one."""
     highest = max(logs.values())
     total = math.fsum(math.exp(value - highest) for value in logs.values())
     return [math.exp(logs[key] - highest) / total if key in logs else None for key in keys]
 
 
 def _exponential(number: float) -> float:
-    """A draw from the standard exponential distribution, never 0, by a random number in [0, 1)."""
+    """A standard exponential draw, never 0, from a random number in [0, 1)."""
     return -math.log1p(-number) or 2.0**-54
 
 

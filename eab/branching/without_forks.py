@@ -18,11 +18,11 @@ class GreedyPolicy(Seeded):
         return children_of(leaves, predictions, [[(token, 1.0)] for token in best], best)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """There is only one path."""
+        """Keep the only path."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """No path forks."""
+        """All tokens, because no path forks."""
         return [tokens[0] for tokens in predictions.top_tokens]
 
 
@@ -40,7 +40,7 @@ class IndependentPolicy(Seeded):
         return children_of(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
 
     def _first_tokens(self, root: Leaf, predictions: Predictions) -> list[Child]:
-        """The first child keeps the random stream of the run, so it has the text of a run without
+        """The first child keeps the random stream of the run, so its text is that of a run without
         forks.
         """
         count, root_key = self._config.max_paths, root.stream_key
@@ -54,7 +54,7 @@ class IndependentPolicy(Seeded):
         ]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """There are never more than max_paths."""
+        """Keep all: there are never more than max_paths."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:

@@ -6,6 +6,6 @@ In a step, `Scheduler._schedule` chooses the runs, `Generation.prepare` returns 
 Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),
 `generation` (the state of one run), `drafting` (its draft tokens), `lookahead` (the state of one
 path), `forward_pass` (one step of several runs), `decoding` (one run as a coroutine), `scheduler`
-(which runs share which pass), `loop` (one run, or many), `many_runs` (many runs, and what each costs).
+(which runs share which pass), `loop` (one run, or many), `many_runs` (many, and what each costs).
 `continuing` requests a run that continues another; `job` says what a server is to compute.
 """
