@@ -17,11 +17,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from eab.caches.cascade import SuffixBlock, SuffixQueries
 from eab.caches.layers import ORDINARY, LayerAttention
 
-# CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers;
+# CUDA's attention kernels need each row of the mask to start at a multiple of this many numbers;
 # otherwise PyTorch copies the mask in every layer.
 MASK_ALIGNMENT: Final = 8
-# PyTorch prefers the cuDNN kernel on new GPUs; with a mask it is set up again for every length, and
-# it has been wrong for few KV heads (github.com/pytorch/pytorch/issues/193893).
+# PyTorch prefers the cuDNN kernel on new GPUs. With a mask, it is set up again for every length, it
+# has given wrong results for few KV heads (github.com/pytorch/pytorch/issues/193893).
 _CUDA_KERNELS: Final = [
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -43,13 +43,13 @@ class SuffixIndex:
 
 
 def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """Within it, attention on CUDA uses the kernels that runs use."""
+    """A context in which attention on CUDA uses the same kernels as runs."""
     return sdpa_kernel(_CUDA_KERNELS) if device.type == "cuda" else nullcontext()
 
 
 def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
-    """A mask for `masked_attention`, (g * T, C), from which rows each token sees, (T, C) bool: 0
-    where it sees the row, minus infinity elsewhere. `group` is g.
+    """A mask for `masked_attention`, (g * T, C): 0 where a token sees a row by `visible`, (T, C)
+    bool, and minus infinity elsewhere. `group` is g.
     """
     tokens, rows = visible.shape
     return fill_mask(empty_mask(group * tokens, rows, dtype, visible.device), visible)
@@ -62,7 +62,7 @@ def empty_mask(queries: int, rows: int, dtype: torch.dtype, device: torch.device
 
 
 def fill_mask(mask: Tensor, visible: Tensor) -> Tensor:
-    """Write a mask, (g * T, C), from what each token sees, (T, C) bool."""
+    """Fill a mask, (g * T, C), from the rows that each token sees, (T, C) bool."""
     by_group = mask.view(-1, *visible.shape)
     by_group.zero_().masked_fill_(~visible, float("-inf"))
     return mask
@@ -79,7 +79,7 @@ def masked_attention(
     """Attention of all queries over all rows, under a mask.
 
     Args:
-        query: (G, g * T, D), as the output.
+        query: (G, g * T, D), like the output.
         keys, values: (G, C, D).
         mask: Added to the scores, (g * T, C); None if every query sees every row.
     """
@@ -98,7 +98,7 @@ def _scored_attention(
     scale: float,
     layer: LayerAttention,
 ) -> Tensor:
-    """The same with scores of its own, which the fused kernels cannot change on their way."""
+    """The same with explicit scores, which the fused kernels do not let us change."""
     groups, queries, _ = query.shape
     scores = query @ keys.transpose(1, 2) * scale
     if layer.soft_cap:
@@ -116,7 +116,7 @@ def _scored_attention(
 
 @lru_cache(maxsize=4096)
 def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Once on the device, because CUDA graphs must not copy from the host."""
+    """The numbers on the device, copied once: CUDA graphs must not copy from the host."""
     with torch.inference_mode():
         return torch.tensor(numbers, dtype=torch.float64).to(device, dtype)
 
@@ -131,8 +131,8 @@ def cascade_attention(
     first: int = 0,
     tail: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same over all rows from `first` to the end of the last suffix block, and those of the
-    tail after it (see eab.caches.cascade).
+    """Attention over all rows from `first` to the end of the last suffix block, and over the tail
+    after it (see eab.caches.cascade).
 
     Args:
         mask: For the rows from `first` on, before the first suffix block.
@@ -154,9 +154,9 @@ def cascade_attention(
 
 
 def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention over two sets of rows, from the output, (..., D), and the log-sum-exp of the
-    scores, (...), of each: the softmax over both together is the average of the two, weighted by
-    their sums of exponentials.
+    """Attention over two sets of rows, merged from the output, (..., D), and the log-sum-exp of the
+    scores, (...), of each. The result is the average of the two outputs, weighted by their sums of
+    exponentials.
     """
     weight = torch.sigmoid(more_lse - lse)[..., None].to(out.dtype)
     return torch.lerp(out, more, weight), torch.logaddexp(lse, more_lse)
@@ -211,8 +211,8 @@ def attention_with_lse(
 def _cpu_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention and the log-sum-exp of its scores, which only PyTorch's CPU kernel returns, not its
-    public function.
+    """Attention and the log-sum-exp of its scores, which only PyTorch's CPU kernel returns; the
+    public function does not.
     """
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, False, attn_mask=mask, scale=scale

@@ -25,7 +25,7 @@ def _never() -> bool:
 
 
 class Attends(Protocol):
-    """What stores K and V of a prepared batch and computes its attention."""
+    """Stores K and V of a prepared batch and computes its attention."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store K and V of the prepared batch in one layer, and compute its attention.
@@ -36,7 +36,7 @@ class Attends(Protocol):
 
 
 class Shows(Protocol):
-    """What shows the rows of a prepared batch to a model that computes attention itself."""
+    """Shows the rows of a prepared batch to a model that computes attention itself."""
 
     def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,
@@ -61,24 +61,24 @@ class ForwardBatch:
     # Indices of the tokens whose logits are kept, path after path, (K,) int64
     logits_indices: Tensor
     growths: tuple[Growth, ...]  # reallocations and moves of rows for this batch
-    # The buffers that hold these tensors if their addresses do not change. The next batch of this
-    # size overwrites them.
+    # The buffers that hold these tensors, if their addresses are fixed. The next batch of this size
+    # overwrites them.
     static_buffers: "StaticBuffers | None" = None
-    # Whether nobody waits for this batch any longer; for models that take long
+    # Whether nobody waits for this batch now; slow models check it
     given_up: Callable[[], bool] = _never
-    long: bool = False  # whether texts are read as beyond `KVShape.rope_switch`
-    prefix: "ReadPrefix | None" = None  # what it reads of the prefix cache, before its own rows
+    long: bool = False  # whether RoPE is that of texts beyond `KVShape.rope_switch`
+    prefix: "ReadPrefix | None" = None  # rows of the prefix cache, read before its own
 
 
 class KVCache(Attends, Protocol):
     """The KV rows of one run.
 
-    Paths are named by small integers. Path 0 exists from the start, without rows. MemoryLimitError
-    is raised before the tensors would exceed the byte limit; the cache stays usable.
+    Paths are identified by small integers. Path 0 exists from the start, without rows. Raises
+    MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
     """
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Hold at least `rows` rows; returns the reallocation, if there was one.
+        """Hold at least `rows` rows; returns the reallocation, if any.
 
         Args:
             steps: From now on, allocate for at most this many decode steps ahead; None if their
@@ -95,7 +95,7 @@ class KVCache(Attends, Protocol):
         """Allocate rows for new tokens; the forward pass of the returned batch fills them.
 
         Args:
-            logits_to_keep: For how many of the last tokens of each path the logits are kept;
+            logits_to_keep: For each path, how many of its last tokens have their logits kept;
                 by default 1.
 
         Returns:

@@ -19,12 +19,12 @@ BLOCK_SIZE: Final = 16  # rows; vLLM's default on CUDA
 
 
 class BlockLedger:
-    """The blocks that the paths of one run use. Paths begin and end as in `KVCache`."""
+    """The blocks that the paths of one run use. Paths start and end as in `KVCache`."""
 
     def __init__(
         self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
     ) -> None:
-        """Without `shared`, each path has blocks of its own; ConfigError for a wrong block size."""
+        """Without `shared`, each path has its own blocks. ConfigError for a wrong block size."""
         Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
         self.block_size, self.row_bytes, self._shared = block_size, row_bytes, shared
         self._numbers = count()
@@ -52,7 +52,7 @@ class BlockLedger:
         return tuple(self._tables[path])
 
     def append(self, path: int, tokens: int) -> None:
-        """Add tokens to a path; new blocks are drawn once the last one is full."""
+        """Add tokens to a path; new blocks are allocated when the last one is full."""
         self._lengths[path] += tokens
         table = self._tables[path]
         missing = -(-self._lengths[path] // self.block_size) - len(table)
@@ -77,7 +77,7 @@ class BlockLedger:
 
     def trim(self, path: int, length: int) -> None:
         """Remove the tokens of `path` from position `length` on, such as rejected draft tokens. A
-        shared block of which only a part remains is copied.
+        shared block that is kept only in part is copied.
         """
         if length >= self._lengths[path]:
             return
@@ -114,7 +114,7 @@ class BlockLedger:
         return PathRows(path, shared, self._lengths[path] - shared)
 
     def _draw(self, copied: int = 0) -> int:
-        """A free block, into which `copied` rows of another one are copied."""
+        """Allocate a block, into which `copied` rows of another block are copied."""
         block = next(self._numbers)
         self._references[block] = 1
         self._allocations += 1

@@ -26,9 +26,9 @@ MAX_ROWS: Final = 2048
 class Calibrator:
     """Measures growths and forward passes in rounds, and fits the constants to the medians.
 
-    The speed of a machine changes from second to second, so what the constants predict should be
-    measured between the rounds. The points of a round are measured closely together. The largest
-    cache has `rows` rows, or fewer because of `MAX_ROWS` and `MAX_BYTES`.
+    The speed of a machine changes from second to second, so the steps whose time the constants
+    predict should be measured between the rounds. The points of a round are measured close
+    together. The largest cache has `rows` rows, or fewer because of `MAX_ROWS` and `MAX_BYTES`.
     """
 
     def __init__(self, shape: KVShape, rows: int) -> None:
@@ -40,14 +40,14 @@ class Calibrator:
         self._visits: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     def measure(self) -> None:
-        """One round."""
+        """Measure one round."""
         for rows in self._grid:
             self._time_growths(rows)
         for tokens in (1, MAX_TOKENS):
             self._time_passes(tokens)
 
     def fit(self) -> Calibration:
-        """The constants by all rounds so far, and the medians that they are fitted to."""
+        """The constants, and the medians of all rounds so far to which they are fitted."""
         copied = [(rows, statistics.median(seconds)) for rows, seconds in self._copies.items()]
         visited = {
             tokens: [(rows, statistics.median(self._visits[tokens, rows])) for rows in self._grid]
@@ -60,7 +60,7 @@ class Calibrator:
         )
 
     def _time_growths(self, rows: int) -> None:
-        """A few growths with `rows` rows in use; the first one is not counted."""
+        """Time a few growths with `rows` rows in use; the first one is not counted."""
         cache = prefilled_tree(self._shape, rows, 1, padded=True)
         for number in range(REPEATS + 1):
             before = cache.growth_seconds
@@ -70,8 +70,8 @@ class Calibrator:
 
     @torch.inference_mode()
     def _time_passes(self, tokens: int) -> None:
-        """The KV part of a few forward passes over rows of one cache, up and down the grid; the
-        first ones are not counted.
+        """Time the KV part of a few forward passes over rows of one cache, up and down the grid;
+        the first ones are not counted.
         """
         cache = prefilled_tree(self._shape, 0, self._grid[-1], padded=True)
         run = attention_alone(self._shape)
@@ -86,7 +86,7 @@ class Calibrator:
 def calibrate(
     calibrator: Calibrator, rounds: int = ROUNDS
 ) -> Generator[Progressed, None, Calibration]:
-    """Measure rounds; yields the progress after each, and returns what was fitted then."""
+    """Measure rounds; yields the progress after each, and returns the fit at the end."""
     for number in range(rounds):
         calibrator.measure()
         yield Progressed((number + 1) / rounds, f"calibrating: round {number + 1} of {rounds}")

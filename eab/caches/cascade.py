@@ -9,9 +9,9 @@ Here, the suffixes need no copy at each step. A suffix block is a range of rows 
 strides, is a batch of n short sequences, so attention visits each of its rows once instead of once
 per path. There are two kinds. While the same n paths write one token each, step after step, their
 rows follow each other in the order of the paths: row `start + s * n + i` belongs to path i. When
-rows are moved (see `row_order`), those of one suffix come to lie one after the other, row
+rows are moved (see `row_order`), the rows of each suffix are put next to each other, at row
 `start + i * steps + s`, which processors read about twice as fast. The rows before the first
-block that is used, and after the last one, are read under a mask.
+block in use, and after the last one, are read under a mask.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Costs in units of one row seen by one path in masked attention, for float32 and heads of size 64:
-# between those with one thread and with two (benchmarks/attention.py --threads). The numbers are
-# fixed, because the same run must round in the same way every time.
-SUFFIX_ROW_COST: Final = 8  # one row of a suffix: short products use the processor badly
-SCATTERED_ROW_COST: Final = 10  # the same if the rows of a suffix are apart
-CALL_COST: Final = 6_000  # one more attention call and its merging
+# Costs in units of one row seen by one path in masked attention, for float32 and heads of size 64.
+# They lie between those of one thread and of two (benchmarks/attention.py --threads). The numbers
+# are fixed, because the same run must round in the same way every time.
+SUFFIX_ROW_COST: Final = 8  # one row of a suffix: short products use the processor poorly
+SCATTERED_ROW_COST: Final = 10  # the same if the rows of a suffix are not adjacent
+CALL_COST: Final = 6_000  # one more attention call and the merge of its result
 MAX_BLOCKS: Final = 8
 
 
@@ -37,7 +37,7 @@ class SuffixBlock:
     start: int
     writers: tuple[int, ...]  # the path of each suffix when its rows were written or moved
     steps: int  # rows of each suffix
-    by_path: bool = False  # whether the rows of a suffix follow each other; else those of a step
+    by_path: bool = False  # whether the rows of a suffix are adjacent; else those of a step
 
     @property
     def suffixes(self) -> int:
@@ -70,21 +70,21 @@ class SuffixQueries:
 
     @property
     def cost(self) -> int:
-        """Of attention over the block."""
+        """The cost of attention over the block."""
         return block_cost(self.block.end - self.block.start, self.queries.shape[1], self.block)
 
 
 def block_cost(rows: int, most: int, block: SuffixBlock | None = None) -> int:
-    """Of attention over these rows of a block, by path unless it says otherwise, if at most `most`
-    paths see a suffix.
+    """The cost of attention over `rows` rows of a block, if at most `most` paths see each suffix.
+    Without `block`, the rows are ordered by path.
     """
     scattered = block is not None and not block.by_path
     return CALL_COST + rows * ((SCATTERED_ROW_COST if scattered else SUFFIX_ROW_COST) + most - 1)
 
 
 def masked_cost(rows: int, paths: int) -> int:
-    """Of attention of this many paths over these rows under a mask; few paths have to wait for the
-    memory.
+    """The cost of attention of this many paths over `rows` rows under a mask; with few paths,
+    memory is the bottleneck.
     """
     return rows * max(paths, SUFFIX_ROW_COST)
 
@@ -92,9 +92,9 @@ def masked_cost(rows: int, paths: int) -> int:
 def next_slots(
     blocks: Sequence[SuffixBlock], end: int, writers: tuple[int, ...], gaps: bool
 ) -> list[int] | None:
-    """Which suffixes of the last block these paths continue with one row each; None if the block
-    does not end at row `end`, or has not all of them in this order. With `gaps` it may also have a
-    few others, which ended.
+    """The suffixes of the last block that these paths continue with one row each; None if the block
+    does not end at row `end`, or does not have all of the paths in this order. With `gaps`, it may
+    also have a few other paths, which have ended.
     """
     if not blocks or blocks[-1].by_path or blocks[-1].end != end:
         return None
@@ -112,8 +112,8 @@ def next_slots(
 def with_step(
     blocks: Sequence[SuffixBlock], start: int, writers: tuple[int, ...], continues: bool
 ) -> list[SuffixBlock]:
-    """The blocks after new rows were written from row `start` on: one by each of `writers`, or
-    other ones if that is empty. They may be one more step of the last block.
+    """The blocks after new rows were written from row `start` on: one by each of `writers`, or any
+    rows if that is empty. If it `continues`, the rows are one more step of the last block.
     """
     if continues:
         return [*blocks[:-1], replace(blocks[-1], steps=blocks[-1].steps + 1)]
@@ -126,8 +126,8 @@ def with_step(
 
 @dataclass(frozen=True, slots=True)
 class SuffixChoice:
-    """Which rows a batch reads as suffixes: those of blocks that follow each other; none if the
-    list is empty.
+    """The rows that a batch reads as suffixes: those of adjacent blocks; none if the chain is
+    empty.
     """
 
     chain: Sequence[SuffixQueries]
@@ -135,8 +135,8 @@ class SuffixChoice:
 
 
 def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> SuffixChoice:
-    """Choose which blocks to read as suffixes, for the least cost; `visible` says which rows each
-    path sees, (P, C).
+    """Choose the blocks to read as suffixes at the lowest cost; `visible` says which rows each path
+    sees, (P, C).
     """
     paths, rows = visible.shape
     best = SuffixChoice((), masked_cost(rows, paths))
@@ -160,8 +160,8 @@ def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> 
 
 
 def _assign_queries(block: SuffixBlock, visible: NDArray[np.bool_]) -> SuffixQueries | None:
-    """Assign each path to the suffix it sees; None if a path sees no suffix of the block, or
-    several, or no row before the block, so that its shared prefix would be empty.
+    """Assign each path to the suffix that it sees; None if a path sees no suffix of the block, or
+    several, or no row before the block, because its shared prefix would be empty.
     """
     sees = visible[:, block.first_rows]
     if not (np.count_nonzero(sees, axis=1) == 1).all():

@@ -29,9 +29,9 @@ class _Segment(KVTensors):
 
 @dataclass(slots=True)
 class _Chain:
-    """What one path sees."""
+    """The rows that one path sees."""
 
-    # Segments of its ancestors, each with the number of its first rows that are visible
+    # Segments of its ancestors, each with the number of its leading rows that are visible
     shared: tuple[tuple[_Segment, int], ...] = ()
     own: _Segment | None = None
 
@@ -107,7 +107,7 @@ class ConcatCowCache(PerPathCache):
             self._ledger.freed(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """Rows of a shared segment that no path sees are kept until its last path ends."""
+        """Rows trimmed from a shared segment are kept until its last path ends."""
         chain = self._chains[path]
         if chain.own is not None:
             own, kept = chain.own, length - (chain.length - chain.own.rows)
@@ -150,7 +150,7 @@ class ConcatCowCache(PerPathCache):
 
 
 def _shared_rows(depths: Sequence[int]) -> int:
-    """Rows of a segment that two or more paths see: the second largest number of visible rows, as
-    every path sees the first ones.
+    """Rows of a segment that two or more paths see: the second largest number of visible rows,
+    because every path sees the leading ones.
     """
     return depths[-2] if len(depths) > 1 else 0

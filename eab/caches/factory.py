@@ -1,4 +1,4 @@
-"""Make a cache by its name."""
+"""Makes caches by name."""
 
 from typing import assert_never
 
@@ -28,13 +28,13 @@ def make_cache(
     """Make an empty cache for one run.
 
     Args:
-        name: Which cache. A server has one of its own, whatever the name. A model that keeps its
-            memory in its own way has it for `tree`, and can `recompute`.
+        name: The cache. A server always has its own. For a model that keeps its memory in its own
+            way, `tree` means that memory, and the only other choice is `recompute`.
         r: Growth step of the tree cache; the other caches never allocate ahead.
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
-        top_k: How many of the most likely tokens a server shall name.
-        prefixes: What a tree cache may find in the prefix cache; None to use none.
+        top_k: How many of the most likely tokens a server returns.
+        prefixes: The part of the prefix cache that a tree cache may use; None to use none.
 
     Raises:
         ConfigError: The model cannot have this cache.

@@ -1,6 +1,6 @@
-"""When to reallocate the KV tensors: the growth step r, and a cost model of it.
+"""When to reallocate the KV tensors: the growth step r and its cost model.
 
-r says for how many decode steps the tensors grow when they are full. A large r means few copies,
+When the tensors are full, they grow by the rows of r decode steps. A large r means few copies,
 but many spare rows (slack capacity); r = 1 means no spare rows, but a copy at every step. With
 r = "auto" they grow by a share of the rows in use (`growth_step`).
 
@@ -28,10 +28,10 @@ from typing import Final
 
 from eab.config import AUTO, AllocationStep
 
-# With r = "auto", a growth adds 1 / SLACK_DIVISOR of the rows in use, and at least so many steps.
+# With r = "auto", a growth adds 1 / SLACK_DIVISOR of the rows in use, but at least LEAST_STEPS.
 SLACK_DIVISOR: Final = 4
 LEAST_STEPS: Final = 4
-# Tensors shrink by no fewer rows.
+# Tensors shrink by more rows than this.
 LEAST_GIVEN_BACK: Final = 512
 # Kernels work in blocks of rows: attention over 255 rows takes longer than over 256.
 ROW_BLOCK: Final = 16
@@ -114,21 +114,21 @@ def best_rows(costs: CostModel, work: CacheWorkload) -> float:
 
 
 def best_r(costs: CostModel, work: CacheWorkload) -> int:
-    """r*: the same as a growth step, in decode steps."""
+    """r*: the same as `best_rows`, in decode steps."""
     return max(1, round(best_rows(costs, work) / work.kept))
 
 
 def in_whole_blocks(r: int) -> int:
-    """The next growth step with which the tensors grow by whole blocks, if r is a block or more."""
+    """r, rounded up so that the tensors grow by whole blocks, if r is at least a block."""
     return r if r < ROW_BLOCK else ROW_BLOCK * math.ceil(r / ROW_BLOCK)
 
 
 def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
-    """For how many decode steps of `paths` paths tensors grow that have `rows` rows in use.
+    """The number of decode steps of `paths` paths for which tensors with `rows` used rows grow.
 
-    "auto" is a share of the rows in use, so that the copied rows stay proportional to the length
-    and the spare rows to the memory in use. While that share is less than LEAST_STEPS, as in short
-    runs of many paths, it would grow at nearly every step: 23 times in 48 steps of 20 paths.
+    "auto" is a share of the rows in use, so the copied rows stay proportional to the length, and
+    the spare rows to the memory in use. Without LEAST_STEPS, short runs of many paths would grow at
+    nearly every step: 23 times in 48 steps of 20 paths.
     """
     if r == AUTO:
         return max(LEAST_STEPS, rows // (SLACK_DIVISOR * paths))
@@ -136,8 +136,8 @@ def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
 
 
 def gives_back(held: int, used: int, needed: int) -> bool:
-    """Whether tensors of `held` rows should shrink, because paths ended: more than half as many
-    rows as are used would be spare, and more than the growth step asks for, which needs `needed`.
+    """Whether tensors of `held` rows should shrink because paths ended: by more than
+    LEAST_GIVEN_BACK, they exceed both 1.5 times the used rows and what a growth step needs.
     """
     return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
 
@@ -174,8 +174,8 @@ def fit_cost_model(
 
 
 def _theil_sen(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Intercept and slope: medians over all pairs of points. Times are not negative, so neither is
-    below 0.
+    """Intercept and slope: medians over all pairs of points. Times are not negative, so neither
+    result is below 0.
     """
     slope = statistics.median(
         (y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2

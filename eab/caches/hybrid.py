@@ -1,8 +1,8 @@
 """The memory of a hybrid model: KV rows of its attention layers in a tree cache, shared by all
 paths that descend from a token, and a state of constant size per path for its other layers.
 
-The states are handled as the memory of a model of its own kind (`own`). Paths that go through the
-model together have the same row in the memory object as in the batch of the tree.
+The states are handled like any model's own memory (see `own`). Paths that go through the model
+together have the same row in the memory object as in the batch of the tree.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from eab.events import Growth, KVUsage
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """A cache of some layers of a model, by the model's own numbers."""
+    """A cache for some of a model's layers, listed by the model's own layer numbers."""
 
     cache: Attends
     numbers: tuple[int, ...]
@@ -35,17 +35,17 @@ class _Layers:
 
 
 class HybridCache(OwnCache):
-    """Rows and states for one run."""
+    """The rows and states of one run."""
 
     def __init__(self, shape: KVShape, r: AllocationStep, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         assert shape.own is not None
         self._layers, self._one_by_one = shape.own.shared_layers, shape.own.whole_prompts
-        self._row_bytes = 0  # of the states
+        self._row_bytes = 0  # states have no rows
         self._tree = TreeCache(replace(shape, own=None), r, byte_limit)
         self._batch: ForwardBatch | None = None  # of all paths of the pass, if they are alike
-        self._growths: list[Growth] = []  # that were not reported yet
-        self._lost: PreemptionRecovery | None = None  # of rows that were freed
+        self._growths: list[Growth] = []  # not reported yet
+        self._lost: PreemptionRecovery | None = None  # recomputes freed rows
         self._rows: dict[int, NDArray[np.int64]] = {}  # of each path, when they were freed
 
     @property
@@ -54,7 +54,7 @@ class HybridCache(OwnCache):
         return super().bytes_held + self._tree.bytes_held
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Room for rows; states are made when they are needed."""
+        """Reserve rows; states are created when they are needed."""
         self._tree.byte_limit = max(0, self.byte_limit - super().bytes_held)
         return self._tree.reserve(rows, steps)
 
@@ -64,8 +64,8 @@ class HybridCache(OwnCache):
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """Paths that are not alike, because of draft tokens, get their rows when they are read, and
-        so do tokens that are read one by one.
+        """Paths whose token counts differ, because of draft tokens, get their rows when the model
+        reads them, and so do tokens that it reads one by one.
         """
         keep = logits_to_keep or [1] * len(paths)
         drafting = [path for path, count in zip(paths, keep, strict=True) if count > 1]
@@ -116,12 +116,12 @@ class HybridCache(OwnCache):
 
     def _forget(self, paths: Sequence[int]) -> None:
         super()._forget(paths)
-        if self._again is None:  # else the tree knows which rows are to be computed again
+        if self._again is None:  # else the tree knows which rows to recompute
             for path in paths:
                 self._tree.trim(path, 0)
 
     def _names_of_read(self) -> dict[int, Sequence[int]]:
-        """The rows of the tree, because the tokens of two branches may be the same."""
+        """The rows of the tree, because two branches may have the same tokens."""
         return {path: rows.tolist() for path, rows in self._rows.items()}
 
     def free(self) -> StateRecovery:
@@ -131,12 +131,12 @@ class HybridCache(OwnCache):
         return super().free()
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """Rows are shared at once; states are copied in the next pass."""
+        """Rows are shared immediately; states are copied in the next pass."""
         super().fork(path, children)
         self._tree.fork(path, children)
 
     def most_bytes_after(self, tokens: int, paths: int, drafting: bool, rows: int) -> int:
-        """Of rows and states."""
+        """The most bytes of rows and states after a pass."""
         if self._again is None:
             rows = max(rows, self._tree.most_rows_after(tokens, paths))
         else:
@@ -149,7 +149,7 @@ class HybridCache(OwnCache):
         self._tree.release(path)
 
     def trim(self, path: int, length: int) -> None:
-        """Rows end where the state does, so that both go on from there."""
+        """Rows end where the state does, so that both continue from there."""
         super().trim(path, length)
         self._tree.trim(path, self._places[path].held.length)
 

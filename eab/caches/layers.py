@@ -1,4 +1,4 @@
-"""What the attention of a layer is like, as values: caches know no model families."""
+"""Properties of a layer's attention, as values: caches know nothing of model families."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which tokens of its own path a token reads: all up to itself, or fewer."""
+    """The tokens of its own path that a token reads: all up to itself, or fewer."""
 
-    window: int = 0  # only the last ones, itself included; 0: no limit
-    chunk: int = 0  # only those since the last position that this number divides; 0: no limit
+    window: int = 0  # only the last ones, including itself; 0: no limit
+    chunk: int = 0  # only those since the last multiple of this number; 0: no limit
 
     def first(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first position that the token at each of these positions reads."""
@@ -25,18 +25,18 @@ class Reach:
 
     @property
     def most(self) -> int:
-        """How many tokens one reads at most; 0: no limit."""
+        """The most tokens that a token reads; 0: no limit."""
         return min((limit for limit in (self.window, self.chunk) if limit), default=0)
 
     def sees(self, positions: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which rows, by their positions (C,), are not too early for tokens at these positions,
-        (T,): (T, C).
+        """Which rows, given their positions, (C,), are not too early for tokens at `positions`,
+        (T,); returns (T, C).
         """
         seen: NDArray[np.bool_] = rows >= self.first(positions)[:, None]
         return seen
 
     def sees_all_up_to(self, position: int) -> bool:
-        """Whether no token up to this position has one before it that it does not read."""
+        """Whether every token up to this position reads all tokens before it."""
         return not (0 < self.window <= position or 0 < self.chunk <= position)
 
 
@@ -45,7 +45,7 @@ EVERYTHING: Final = Reach()
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What one layer stores of a token, and how many query heads read each of its KV heads."""
+    """What one layer stores per token, and how many query heads read each of its KV heads."""
 
     kv_heads: int
     key_dim: int
@@ -54,12 +54,12 @@ class RowShape:
 
     @property
     def numbers(self) -> int:
-        """The numbers in its K and V."""
+        """How many numbers its K and V consist of."""
         return self.kv_heads * (self.key_dim + self.value_dim)
 
 
 class MaskKind(NamedTuple):
-    """Layers that are alike in this share a mask."""
+    """Layers with equal values of these fields share a mask."""
 
     reach: Reach
     group: int
@@ -71,10 +71,10 @@ class LayerAttention:
     """The attention of one layer."""
 
     reach: Reach = EVERYTHING
-    soft_cap: float = 0.0  # scores end below this value, through tanh; 0: no cap
-    # A score for each query head that takes part in its softmax, but has no value
+    soft_cap: float = 0.0  # tanh keeps scores below this value; 0: no cap
+    # For each query head, a score that takes part in the softmax, but has no value
     sinks: tuple[float, ...] = ()
-    rows: RowShape | None = None  # None: as in most models, all layers alike (see KVShape)
+    rows: RowShape | None = None  # None: all layers alike, as in most models (see KVShape)
     source: int = -1  # the earlier layer whose K and V it reads; -1: it has its own
 
     @property
@@ -84,7 +84,7 @@ class LayerAttention:
 
     @property
     def cascades(self) -> bool:
-        """Whether the kernel that returns sums of exponentials can compute it."""
+        """Whether the kernel that also returns the log-sum-exp can compute it."""
         return self.is_fused and (self.rows is None or self.rows.key_dim == self.rows.value_dim)
 
 
@@ -93,7 +93,7 @@ ORDINARY: Final = LayerAttention()
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayer:
-    """Where a layer finds its K and V, and which of the masks is its own."""
+    """Where a layer finds its K and V, and which mask it uses."""
 
     kind: LayerAttention
     slot: int

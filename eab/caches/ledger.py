@@ -1,7 +1,7 @@
-"""Bytes and allocations of a cache, counted from its tensors when they are made and freed.
+"""Bytes and allocations of a cache, counted when its tensors are created and freed.
 
-All caches count alike. K and V that were stored before and are moved count as copied; the tensors
-made for that count as allocations. Every cache writes K and V of new tokens once; these bytes do
+All caches count in the same way. Stored K and V that are moved count as copied; the tensors created
+for that count as allocations. Every cache writes K and V of new tokens once; these bytes do
 not count as copied.
 """
 
@@ -44,7 +44,7 @@ class Ledger:
         self.live_bytes -= sum(tensor.nbytes for tensor in old)
 
     def replaced(self, old: Tensor, new: Tensor, copied: int) -> None:
-        """Count `new` in place of `old`; both existed at once for a moment."""
+        """Count `new` in place of `old`; for a moment, both existed."""
         self.allocated(new, copied)
         self.freed(old)
 
@@ -62,7 +62,7 @@ def check_limit(
 
     Args:
         advice: What else helps with this cache, for the error message.
-        what: Beginning of the error message.
+        what: Start of the error message.
     """
     if needed > limit:
         other = f", {advice}" if advice else ""

@@ -1,4 +1,4 @@
-"""Move the rows of K and V tensors, without a second set of all of them."""
+"""Move rows of K and V tensors without a second copy of all of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from eab.caches.ledger import Ledger
 
 
 def reorder(tensors: Sequence[Tensor], order: Tensor, first: int, ledger: Ledger) -> None:
-    """Let row `first + i` of each tensor, (G, C, D), be what is now row `order[i]`.
+    """Move row `order[i]` of each tensor, (G, C, D), to row `first + i`.
 
-    Head by head: a copy of one head fits in the processor's cache, and takes memory that the
-    process has already; new memory costs more time than copying.
+    It works head by head, because a copy of one head fits in the processor's cache and in memory
+    that the process already has; new memory costs more time than copying.
     """
     for tensor in tensors:
         for head in tensor:
@@ -25,8 +25,8 @@ def reorder(tensors: Sequence[Tensor], order: Tensor, first: int, ledger: Ledger
 
 
 def resize(tensors: list[Tensor], order: Tensor, first: int, rows: int, ledger: Ledger) -> None:
-    """Replace each tensor by one of `rows` rows, one at a time: the first ones of the old one,
-    those of `order`, and zeroed rows, because 0 x NaN = NaN would leak through a mask.
+    """Replace each tensor, one at a time, by one of `rows` rows: the `first` leading rows, those
+    of `order`, and zeroed rows, because 0 x NaN = NaN would leak through a mask.
     """
     end = first + len(order)
     for slot, old in enumerate(tensors):
@@ -39,7 +39,7 @@ def resize(tensors: list[Tensor], order: Tensor, first: int, rows: int, ledger: 
 
 
 def in_order(per_row: NDArray[Any], order: NDArray[np.int64], rows: int) -> NDArray[Any]:
-    """What is known of each row, (..., C), in the order of the moved rows; others have nothing."""
+    """Values per row, (..., C), in the order of the moved rows; further rows get zero."""
     new = np.zeros((*per_row.shape[:-1], rows), dtype=per_row.dtype)
     new[..., : len(order)] = per_row[..., order]
     return new

@@ -3,7 +3,7 @@
 Nothing is shared. Paths with texts of equal length are rows of one memory object, so they go
 through the model together; the children of a fork get copies of their parent's row in the next
 pass. With draft tokens, a memory that cannot be cropped is copied before the pass; after a
-rejection the copy takes its place, and the accepted tokens are read again.
+rejection the copy replaces it, and the accepted tokens are read again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,12 +29,12 @@ class ReadsTexts(Protocol):
 
     @property
     def axes(self) -> BatchAxes:
-        """Along which axes of the memory the texts are."""
+        """The axes of the memory along which the texts are stored."""
         ...
 
     @property
     def together(self) -> bool:
-        """Whether it reads several texts at once."""
+        """Whether it can read several texts in one pass."""
         ...
 
     def read(
@@ -44,19 +44,19 @@ class ReadsTexts(Protocol):
         None before the first token. It may be changed in place.
 
         Args:
-            rows: Gives what serves the attention of the next of these tokens, pass by pass, where K
-                and V are not in the memory.
+            rows: If K and V are not in the memory, returns for each pass the batch whose cache
+                serves the attention of the next of these tokens.
 
         Returns:
-            The logits after the last `keep` tokens, (B, keep, V), and the memory after all; None
-            if the model keeps none.
+            The logits after the last `keep` tokens, (B, keep, V), and the memory after all of
+            them; None if the model keeps none.
         """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A memory object. Each row has read another text of the same length."""
+    """A memory object. Each row has read a different text of the same length."""
 
     memory: Any = None
     length: int = 0
@@ -65,7 +65,7 @@ class Held:
 
     @property
     def bytes_of_row(self) -> int:
-        """Bytes for one text."""
+        """Bytes per text."""
         return self.bytes // self.rows
 
 
@@ -81,20 +81,20 @@ class OwnCache:
     """The memories of the paths of one run.
 
     Args:
-        keeps: Whether memory is kept between passes; else each reads the whole texts again.
+        keeps: Whether memory is kept between passes; else each pass reads the whole texts again.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int, keeps: bool = True) -> None:
         self.shape, self.byte_limit, self._keeps = shape, byte_limit, keeps
-        self._row_bytes = shape.row_bytes  # of what is held here
+        self._row_bytes = shape.row_bytes  # of what this cache holds
         self._texts: dict[int, list[int]] = {0: []}
         self._places = {0: Place(Held())}
-        self._before: dict[int, Place] = {}  # before the draft tokens of the latest pass
+        self._before: dict[int, Place] = {}  # before the latest pass read draft tokens
         self._asked: list[tuple[int, int]] = []  # paths of the prepared batch, logits to keep
-        self._logits: dict[int, Tensor] = {}  # of the prepared batch, as far as it is computed
+        self._logits: dict[int, Tensor] = {}  # of the computed part of the prepared batch
         self._axes: BatchAxes = {}
-        self._counted = Ledger()  # before memories were freed
-        self._again: StateRecovery | None = None  # of memories that were freed
+        self._counted = Ledger()  # the counts before memories were freed
+        self._again: StateRecovery | None = None  # recomputes freed memories
         self._ledger = Ledger()
 
     @property
@@ -116,7 +116,7 @@ class OwnCache:
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """The batch holds all tokens that the memory of a path has not read."""
+        """The batch holds all tokens that the memories of the paths have not read."""
         keep = list(logits_to_keep or [1] * len(paths))
         self._before, self._logits = {}, {}
         drafting = [path for path, count in zip(paths, keep, strict=True) if count > 1]
@@ -141,7 +141,7 @@ class OwnCache:
         return ForwardBatch(self, batch_ids, at, logits, growths=())
 
     def _unread(self, path: int) -> list[int]:
-        """What the memory of a path is to read in this pass."""
+        """The tokens that the memory of a path must read in this pass."""
         end = None if self._again is None else self._again.end
         return self._texts[path][self._places[path].held.length : end]
 
@@ -159,7 +159,7 @@ class OwnCache:
         check_limit(held + sum(map(len, tokens)) * row, self.byte_limit)
 
     def _pretend_to_read(self, paths: Sequence[int]) -> None:
-        """Without a model: what a pass would hold."""
+        """Without a model, note what the memories would hold after a pass."""
         for path in paths:
             length = len(self._texts[path])
             size = self.shape.state_bytes + length * self._row_bytes if self._keeps else 0
@@ -173,9 +173,9 @@ class OwnCache:
         raise NotImplementedError("the model has a memory of its own")
 
     def read(self, model: ReadsTexts) -> Tensor:
-        """Let the model read the prepared batch: the logits that it keeps, (K, V).
+        """Let the model read the prepared batch; returns the logits to keep, (K, V).
 
-        If that fails, it can be repeated: what is computed already is not read again.
+        If this fails, it can be repeated: what was already computed is not read again.
         """
         self._axes = model.axes
         alike: dict[tuple[int, int, int], list[int]] = {}
@@ -194,7 +194,7 @@ class OwnCache:
         return torch.cat(logits)
 
     def _read_together(self, model: ReadsTexts, paths: Sequence[int]) -> None:
-        """Read what these paths have not read, equally many tokens after equally long texts."""
+        """Read the unread tokens of these paths: equally many, after texts of equal length."""
         held, asked = self._gathered(paths), dict(self._asked)
         keep = max(asked[path] for path in paths)
         if keep > 1:
@@ -205,7 +205,7 @@ class OwnCache:
         try:
             rows = self._rows_for(paths)
             logits, memory = model.read(held.memory, ids, held.length, keep, rows)
-        except BaseException:  # the memory may have read a part, so it is computed anew
+        except BaseException:  # the memory may have read a part, so start over
             self._forget(paths)
             raise
         self._logits |= zip(paths, logits, strict=True)
@@ -224,7 +224,7 @@ class OwnCache:
         self._note_peak()
 
     def free(self) -> StateRecovery:
-        """Free all memories until the texts are read again, as far as they were."""
+        """Free all memories; the returned recovery reads the same tokens again."""
         read = self._names_of_read()
         self._places = {path: Place(Held()) for path in read}
         self._before, self._counted = {}, replace(self._ledger)
@@ -233,12 +233,12 @@ class OwnCache:
         return self._again
 
     def _names_of_read(self) -> dict[int, Sequence[int]]:
-        """For each path, what is the same in two paths that share it, token by token."""
+        """For each path, names for the memory of its tokens; equal where two paths share it."""
         places = self._places.items()
         return {path: self._texts[path][: place.held.length] for path, place in places}
 
     def _prepare_again(self, groups: Groups) -> ForwardBatch:
-        """The first path of each group reads; until then the others have nothing."""
+        """Only the first path of each group reads; until then, the others have no memory."""
         for _, *others in groups:
             self._places |= {path: Place(Held()) for path in others}
         return OwnCache.prepare(self, [group[0] for group in groups], [[]] * len(groups))
@@ -253,10 +253,10 @@ class OwnCache:
         """The most bytes that are held after a pass.
 
         Args:
-            tokens: In the pass, of all of so many paths.
+            tokens: The tokens in the pass, of all paths together.
             drafting: Whether there are draft tokens; then some paths wait for others, and there are
                 copies of what they held before.
-            rows: That the cache was asked to reserve.
+            rows: The rows that the cache was asked to reserve.
         """
         if self._again is not None:
             texts = sum(map(len, self._texts.values()))
@@ -268,11 +268,11 @@ class OwnCache:
         return after + tokens * self._row_bytes
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor | None:
-        """Where the K and V of these paths are, if not in their memory."""
+        """Where K and V of these paths are, if not in their memory (see `ReadsTexts.read`)."""
         return None
 
     def _forget(self, paths: Sequence[int]) -> None:
-        """Begin anew with these paths."""
+        """Drop the memory of these paths."""
         self._places |= {path: Place(Held()) for path in paths}
 
     def _gathered(self, paths: Sequence[int]) -> Held:
@@ -298,7 +298,7 @@ class OwnCache:
         return held
 
     def _remember(self, paths: Sequence[int], held: Held) -> None:
-        """Keep a copy of a memory that cannot forget, before it reads draft tokens."""
+        """Keep a copy of a memory that cannot be cropped, before it reads draft tokens."""
         if held.memory is None or own_memory.can_be_cropped(held.memory):
             return
         copy = Held(None, held.length, held.rows)
@@ -306,7 +306,7 @@ class OwnCache:
         self._before |= {path: Place(copy, row) for row, path in enumerate(paths)}
 
     def _note_copy(self, held: Held, memory: Any) -> None:
-        """Take a memory that was copied from others, and count it."""
+        """Store a memory that was copied from others, and count it."""
         held.memory, held.bytes = memory, own_memory.bytes_of(memory)
         self._ledger.allocations += len(own_memory.tensors_of(memory))
         self._ledger.bytes_copied += held.bytes
@@ -316,19 +316,19 @@ class OwnCache:
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, self.bytes_held + more)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """The children read from the same row, until they go through the model."""
+        """The children share the parent's row until they go through the model."""
         text, place = self._texts.pop(path), self._places.pop(path)
         self._before.pop(path, None)
         self._texts |= {child: text for child in children}  # never changed in place
         self._places |= dict.fromkeys(children, place)
 
     def release(self, path: int) -> None:
-        """Its row is left out when the others are next copied."""
+        """Its row is dropped when the others are next copied."""
         del self._texts[path], self._places[path]
         self._before.pop(path, None)
 
     def trim(self, path: int, length: int) -> None:
-        """Rejected tokens cannot be taken out of every memory; see the module."""
+        """Not every memory can drop rejected tokens; see the module docstring."""
         self._texts[path] = self._texts[path][:length]
         place, before = self._places[path], self._before.pop(path, None)
         held, shorter = place.held, Held()
@@ -344,7 +344,7 @@ class OwnCache:
         self._places[path] = Place(shorter)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """All of it is private."""
+        """All memory is private."""
         return KVUsage(
             bytes_held=self.bytes_held,
             rows_shared=0,
@@ -358,5 +358,5 @@ class OwnCache:
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
-    """Where each number stands in an order of 0, 1, 2 ..."""
+    """The inverse of a permutation of 0, 1, 2 ..."""
     return sorted(range(len(order)), key=order.__getitem__)

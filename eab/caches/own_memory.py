@@ -12,13 +12,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-BatchAxes = Mapping[str, int]  # by the name of a tensor; one that is not in it has no rows
+BatchAxes = Mapping[str, int]  # by tensor name; a tensor that is not in it has no rows
 
-_WASTE: Final = 1.25  # a tensor that keeps this much more memory alive than it shows is copied
+_WASTE: Final = 1.25  # tensors that keep alive more than this many times their size are copied
 
 
 def changed(memory: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
-    """A copy of a memory object, with `change(name, tensor)` in the place of each tensor."""
+    """A copy of a memory object, with `change(name, tensor)` in place of each tensor."""
     known: dict[int, Any] = {}
 
     def twin(value: Any, name: str) -> Any:
@@ -41,7 +41,7 @@ def changed(memory: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
 
 
 def _has_parts(value: Any) -> bool:
-    """Whether it is an object of transformers that may hold tensors, and no model or settings."""
+    """Whether it is an object of transformers that may hold tensors, but no model or settings."""
     if isinstance(value, nn.Module | type) or hasattr(value, "model_type"):
         return False
     return type(value).__module__.startswith("transformers.") and hasattr(value, "__dict__")
@@ -66,7 +66,7 @@ def bytes_of(memory: Any) -> int:
 
 
 def axes_of(one: Any, two: Any) -> BatchAxes:
-    """Along which axis each tensor has its rows, from the memory of one text and that of two."""
+    """The axis along which each tensor has its rows, from memories of one text and of two."""
     after = tensors_of(two)
     return {
         name: axis
@@ -77,7 +77,7 @@ def axes_of(one: Any, two: Any) -> BatchAxes:
 
 
 def rows_of(memory: Any, rows: Sequence[int], axes: BatchAxes) -> Any:
-    """A copy with these rows, in this order; a row may be there more than once."""
+    """A copy with these rows, in this order; a row may occur more than once."""
 
     def selected(name: str, tensor: Tensor) -> Tensor:
         if name not in axes or not tensor.numel():
@@ -89,7 +89,7 @@ def rows_of(memory: Any, rows: Sequence[int], axes: BatchAxes) -> Any:
 
 
 def joined(parts: Sequence[Any], axes: BatchAxes) -> Any:
-    """One memory object with the rows of all of these, of texts of equal length."""
+    """One memory object with the rows of all parts, whose texts have equal length."""
     if len(parts) == 1:
         return parts[0]
     others = [tensors_of(part) for part in parts]
@@ -103,8 +103,8 @@ def joined(parts: Sequence[Any], axes: BatchAxes) -> Any:
 
 
 def compact(memory: Any) -> Any:
-    """The same memory, without tensors that are small views of large ones, as those of attention
-    windows are.
+    """The same memory, with copies of tensors that are small views of large ones, such as those of
+    attention windows.
     """
     tensors = tensors_of(memory).values()
     if all(_is_compact(tensor) for tensor in tensors):
@@ -117,13 +117,13 @@ def _is_compact(tensor: Tensor) -> bool:
 
 
 def can_be_cropped(memory: Any) -> bool:
-    """Whether its last tokens can be removed: only K and V of all tokens can."""
+    """Whether its last tokens can be removed, which requires K and V of all tokens."""
     kinds = {type(layer).__name__ for layer in getattr(memory, "layers", ())}
     whole = bool(kinds) and kinds <= {"DynamicLayer", "DummyLayer"}
     return whole and bool(memory.is_croppable)
 
 
 def cropped(memory: Any, tokens: int) -> Any:
-    """The memory, changed in place, without its last tokens; for one that can be cropped."""
+    """Remove the last tokens in place, from a memory that can be cropped; returns it."""
     memory.crop(-tokens)
     return compact(memory)

@@ -1,4 +1,4 @@
-"""The common part of caches that store and attend path by path.
+"""The common base of caches that store and attend path by path.
 
 All live paths still share one forward pass per step; only the attention is computed separately for
 each path, over its own K and V.
@@ -31,7 +31,7 @@ class KVTensors:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors."""
         return [*self.keys, *self.values]
 
 
@@ -44,10 +44,10 @@ class PerPathCache(KVCache):
         self._slots = shape.slots
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
-        self._ends: list[int] = []  # how many tokens each of its paths then has
+        self._ends: list[int] = []  # how many tokens each of its paths has after it
 
     def _append(self, own: KVTensors, slot: int, key: Tensor, value: Tensor) -> None:
-        """Store the last of `own.rows` rows of a layer, (G, T, D) each."""
+        """Store new K and V of a layer, (G, T, D) each, as the last of `own.rows` rows."""
         for tensors, new in ((own.keys, key), (own.values, value)):
             # If a pass failed and is repeated, its rows may be here already.
             old, before = tensors[slot], own.rows - new.shape[1]
@@ -56,7 +56,7 @@ class PerPathCache(KVCache):
             self._ledger.replaced(old, tensors[slot], copied=kept.nbytes)
 
     def _truncate(self, own: KVTensors, rows: int) -> None:
-        """Keep the first rows, as copies, so that the memory of the others is freed."""
+        """Keep copies of the first rows, so that the memory of the others is freed."""
         own.rows = rows
         for tensors in (own.keys, own.values):
             for slot, old in enumerate(tensors):
@@ -74,7 +74,7 @@ class PerPathCache(KVCache):
 
     @abstractmethod
     def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All that a path sees, (G, C, D) each, the new rows last, which are given."""
+        """K and V of all rows that a path sees, (G, C, D) each; the given new ones are last."""
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """Nothing is allocated ahead."""
@@ -93,7 +93,7 @@ class PerPathCache(KVCache):
         return torch.cat(outs, dim=1)
 
     def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of one path after the other."""
+        """The rows are in the order of the paths."""
         paths, counts = zip(*self._batch, strict=True)
         slot, parts = self._slots[layer], []
         for path, k, v in zip(

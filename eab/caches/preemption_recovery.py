@@ -1,8 +1,8 @@
-"""K and V of a tree cache that were freed, computed again.
+"""Recomputes freed K and V of a tree cache.
 
 The bookkeeping of the cache stays as it was: which path sees which row, and the position of each
-row. So a row keeps its number and its place in the tree, and it is computed once, however many
-paths share it. The counters of the cache stay those of one that was never freed.
+row. So a row keeps its number and its place in the tree, and it is recomputed once, however many
+paths share it. The counters of the cache stay as if it had never been freed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,17 +19,17 @@ from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 
 
 class PreemptionRecovery:
-    """Serves the passes that compute the rows again; until the last one, the cache is not usable.
+    """Serves the passes that recompute the rows; until the last one, the cache is not usable.
 
     Args:
-        keys: K of each layer that has its own, (G, C, D); replaced when the passes begin.
+        keys: K of each layer that has its own, (G, C, D); replaced when the passes start.
         values: V, likewise.
         visible: Which rows each path sees, (path indices, C).
         positions: The position of each row in its paths, (C,).
-        texts: The tokens of each path, by its index; at least as many as it sees rows.
+        texts: The tokens of each path, by its index; at least as many as the rows that it sees.
 
     Attributes:
-        read_prefix: What its passes read of the prefix cache, given attention over these rows.
+        read_prefix: Returns what a pass reads of the prefix cache, given attention over these rows.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PreemptionRecovery:
         self._shape, self._tensors = shape, (keys, values)
         self._visible, self._positions = visible, positions
         self._tokens = np.zeros_like(positions)
-        self._paths = np.full_like(positions, -1)  # one that sees the row; all see the same before
+        self._paths = np.full_like(positions, -1)  # one that sees the row; all share what precedes
         for path, text in texts.items():
             own = np.flatnonzero(visible[path] & (self._paths < 0))
             self._tokens[own], self._paths[own] = np.asarray(text)[positions[own]], path
@@ -59,11 +59,11 @@ class PreemptionRecovery:
 
     @property
     def rows_left(self) -> int:
-        """How many rows are not computed yet."""
+        """How many rows are still to be recomputed."""
         return len(self._left)
 
     def rows_of_paths(self) -> list[NDArray[np.int64]]:
-        """The rows that each path sees, in the order of its text; the paths as in `texts`."""
+        """The rows that each path sees, in the order of its text; paths ordered as in `texts`."""
         rows = [np.flatnonzero(self._visible[path]) for path in self._of_paths]
         return [seen[np.argsort(self._positions[seen])] for seen in rows]
 
@@ -73,7 +73,7 @@ class PreemptionRecovery:
         return self.batch(now)
 
     def batch(self, now: NDArray[np.int64]) -> ForwardBatch:
-        """The batch of these rows, after those before them in their paths."""
+        """The batch of these rows; the rows before them in their paths must be computed."""
         if not self._tensors[0][0].shape[1]:
             rows = len(self._positions)
             for tensors in self._tensors:  # zeroed, because 0 x NaN = NaN would leak through a mask

@@ -1,12 +1,12 @@
-"""K and V of texts that were computed, kept for later runs that begin alike.
+"""K and V of computed texts, kept for later runs with the same prefix.
 
 The texts form a radix tree, as in SGLang's RadixAttention (Zheng et al., arXiv 2312.07104): a
-segment holds the rows of the tokens that its text adds to that of the segment before it. Segments
-are never changed while a pass reads them. A run holds the segments that it reads; the others are
-evicted, least recently used first, when a byte limit is reached.
+segment holds the rows of the tokens that its text adds to its parent's text. Segments are never
+changed while a pass reads them. A run holds the segments that it reads; the others are evicted,
+least recently used first, when the byte limit is reached.
 
-Texts are kept apart by scope: a run finds only what runs of its own scope have computed, so that
-the time of a prefill tells nobody what others have typed.
+Texts are kept apart by scope: a run finds only what runs of its own scope have computed, so the
+time that a prefill takes does not reveal what others have typed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,12 +32,12 @@ class PrefixSegment:
     parent: "PrefixSegment | None"
     children: dict[int, "PrefixSegment"] = field(default_factory=dict)  # by their first token
     readers: int = 0  # runs that hold it, or a segment after it
-    used_at: int = 0  # when it was last found or added, by the cache's own count
-    found: int = 0  # how many runs began with it
+    used_at: int = 0  # when it was last found or added, by the cache's own clock
+    found: int = 0  # how many runs found it
 
     @property
     def chain(self) -> list["PrefixSegment"]:
-        """The segments of its whole text, the first one first."""
+        """The segments of its whole text, in order."""
         segments = [self]
         while segments[-1].parent is not None and segments[-1].parent.tokens:
             segments.append(segments[-1].parent)
@@ -45,16 +45,16 @@ class PrefixSegment:
 
     @property
     def length(self) -> int:
-        """Tokens of its whole text."""
+        """The number of tokens of its whole text."""
         return sum(len(segment.tokens) for segment in self.chain)
 
 
 class PrefixCache:
-    """The segments of one model, for any number of threads.
+    """The segments of one model. Thread-safe.
 
     Args:
-        byte_limit: The most bytes that all segments may hold; those that runs hold are never
-            evicted, and a text for which there is no room is not kept.
+        byte_limit: The most bytes that all segments may hold. Segments that runs hold are
+            never evicted, and a text for which there is no room is not kept.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
@@ -62,7 +62,7 @@ class PrefixCache:
         self._roots: dict[str, PrefixSegment] = {}  # by scope; a root has no tokens
         self._rows = self._clock = 0
         self._lock = RLock()
-        self.tokens_asked = self.tokens_found = 0  # of all texts that runs began with
+        self.tokens_asked = self.tokens_found = 0  # of all texts that runs looked up
 
     @property
     def bytes_held(self) -> int:
@@ -71,12 +71,12 @@ class PrefixCache:
 
     @property
     def roots(self) -> dict[str, PrefixSegment]:
-        """The empty text of each scope, before its segments."""
+        """The root of each scope: an empty text, followed by the segments."""
         return self._roots
 
     def hold(self, scope: str, text: Sequence[int]) -> PrefixSegment | None:
-        """The segment that ends with the longest known prefix of the text that a run begins with,
-        held, with those before it, until `let_go`; None if no prefix is known.
+        """Find the longest known prefix of a run's text, and hold its segments until `let_go`.
+        Returns the last of these segments; None if no prefix is known.
         """
         with self._lock:
             segment, length = self._find(scope, text)
@@ -88,21 +88,21 @@ class PrefixCache:
             return segment if length else None
 
     def let_go(self, segment: PrefixSegment, until: PrefixSegment | None = None) -> None:
-        """A run that held this segment needs no more than those until the other one."""
+        """Release this segment and those before it, but keep the segments up to `until`."""
         with self._lock:
             kept = [] if until is None else until.chain
             for held in segment.chain:
                 held.readers -= held not in kept
 
     def chain_of(self, segment: PrefixSegment) -> list[tuple[PrefixSegment, Rows]]:
-        """The segments of the whole text of one that a run holds, and their rows, which stay as
-        they are even if a segment is split meanwhile.
+        """The segments of the whole text of a held segment, and their rows, which stay as they are
+        even if a segment is split meanwhile.
         """
         with self._lock:
             return [(held, (held.keys, held.values)) for held in segment.chain]
 
     def known(self, scope: str, text: Sequence[int]) -> int:
-        """How many tokens of a text are in the cache; changes nothing."""
+        """How many leading tokens of a text are in the cache; changes nothing."""
         with self._lock:
             segment, length = self._roots.get(scope), 0
             while segment is not None and length < len(text):
@@ -114,10 +114,10 @@ class PrefixCache:
             return length
 
     def add(self, scope: str, text: Sequence[int], rows: Callable[[int, int], Rows]) -> None:
-        """Keep the rows of a text, those that are not there yet.
+        """Add the rows of a text that are not in the cache yet.
 
         Args:
-            rows: Gives a copy of the rows of the tokens from one position to before another.
+            rows: Returns a copy of the rows from one position up to, but not including, another.
         """
         with self._lock:
             known = self.known(scope, text)
@@ -137,8 +137,8 @@ class PrefixCache:
             self._rows += len(segment.tokens)
 
     def make_room(self, needed: int) -> bool:
-        """Evict segments until this many bytes more are within the limit; whether they are. If
-        they can never be, nothing is evicted.
+        """Evict segments until this many more bytes fit into the limit; returns whether they do.
+        If they can never fit, nothing is evicted.
         """
         with self._lock:
             over = self.bytes_held + needed - self.byte_limit
@@ -146,18 +146,18 @@ class PrefixCache:
                 return True
             if not self.fits(needed):
                 return False
-            self.evict(max(over, self.byte_limit // 8))  # not for every text anew
+            self.evict(max(over, self.byte_limit // 8))  # not again for every text
             return self.bytes_held + needed <= self.byte_limit
 
     def fits(self, needed: int) -> bool:
-        """Whether there is room for this many bytes beside the segments that runs hold."""
+        """Whether there is room for this many bytes in addition to the segments that runs hold."""
         with self._lock:
             held = sum(len(one.tokens) for one in self.segments() if one.readers)
             return held * self.shape.row_bytes + needed <= self.byte_limit
 
     def evict(self, least: int) -> None:
         """Evict the least recently used segments that no run holds, until at least this many bytes
-        are free, or none is left.
+        are freed, or no such segment is left.
         """
         with self._lock:
             goal = self.bytes_held - least
@@ -188,7 +188,7 @@ class PrefixCache:
 
     def _find(self, scope: str, text: Sequence[int]) -> tuple[PrefixSegment, int]:
         """The segment that ends with the longest known prefix of a text, and the length of the
-        prefix. A segment that knows more is split there.
+        prefix. A segment that goes beyond the prefix is split there.
         """
         self._clock += 1
         segment, length = self._roots.setdefault(scope, PrefixSegment((), [], [], None)), 0
@@ -209,7 +209,7 @@ class PrefixCache:
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts have in common at their beginning."""
+    """The length of the longest common prefix of two texts."""
     most = min(len(first), len(second))
     if tuple(first[:most]) == tuple(second[:most]):
         return most
@@ -217,8 +217,8 @@ def common_length(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _split(segment: PrefixSegment, length: int) -> PrefixSegment:
-    """Make the first `length` tokens of a segment one of their own, which is returned. Who holds
-    the segment holds both. Both are copied, so that each can be evicted alone.
+    """Move the first `length` tokens of a segment into a new segment, which is returned. Runs that
+    hold the segment hold both. The rows of both are copied, so that each can be evicted alone.
     """
     parent = segment.parent
     assert parent is not None

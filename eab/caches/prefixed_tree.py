@@ -1,9 +1,9 @@
-"""A tree cache that begins with rows of the prefix cache, and adds its own to it.
+"""A tree cache that starts with rows of the prefix cache, and adds its own rows to that cache.
 
-Long segments are read where they are, by all runs together (see `shared_prefix`). The rows of short
-ones are copied: one more attention call costs more than they do. All are copied where only the
-plain kernel serves: for padded attention, on CUDA, and if a layer reads only some of the rows
-before a token, or scores them in a way of its own.
+Long segments are read in place, by all runs together (see `shared_prefix`). The rows of short ones
+are copied, because one more attention call would cost more. All are copied where only the plain
+kernel can be used: for padded attention, on CUDA, and if a layer reads only some of the rows before
+a token, or scores them differently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ LEAST_IN_PLACE: Final = 32  # rows of a segment
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """What one run may find in the prefix cache of its model, and where it adds its texts."""
+    """One run's access to the prefix cache of its model, to find prefixes and add texts."""
 
     cache: PrefixCache
     scope: str = ""
@@ -39,7 +39,7 @@ class Prefixes:
         return self.cache.hold(self.scope, text)
 
     def known(self, text: Sequence[int]) -> int:
-        """How many tokens of a text it would find."""
+        """How many leading tokens of a text the run would find."""
         return self.cache.known(self.scope, text)
 
     def fits(self, tokens: int) -> bool:
@@ -48,7 +48,7 @@ class Prefixes:
 
 
 def can_reuse(shape: KVShape) -> bool:
-    """Whether rows of one text serve any other that begins alike, whatever follows."""
+    """Whether the rows of a prefix stay valid, whatever text follows it."""
     return shape.blocks is None and shape.own is None and not shape.rope_switch
 
 
@@ -75,8 +75,8 @@ class PrefixedTreeCache(TreeCache):
         self._tokens_reused = 0
 
     def begin_with(self, text: Sequence[int]) -> int:
-        """Take over the rows of the longest known prefix of a text, before any other call; returns
-        its length.
+        """Reuse the rows of the longest known prefix of a text; returns its length. Must come
+        before any other call.
         """
         known = self._prefixes.hold(text)
         if known is None:
@@ -92,7 +92,7 @@ class PrefixedTreeCache(TreeCache):
         return self._tokens_reused
 
     def _leading_in_place(self, lengths: Sequence[int]) -> int:
-        """How many segments, of so many rows, are read where they are."""
+        """How many leading segments, with these numbers of rows, are read in place."""
         plain = all(reach == EVERYTHING and cascades for reach, _, cascades in self._kinds)
         if not (plain and self._cascades) or self.shape.own_attention:
             return 0
@@ -111,7 +111,7 @@ class PrefixedTreeCache(TreeCache):
         self._prefixes.cache.add(self._prefixes.scope, text, rows)
 
     def let_go(self) -> None:
-        """The run has ended."""
+        """Release the segments that the run holds, when it has ended."""
         if self._held is not None:
             self._prefixes.cache.let_go(self._held)
             self._held = None
@@ -137,7 +137,7 @@ class PrefixedTreeCache(TreeCache):
         return reading.attend_with_lse(folded, keys, values, scale)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
-        """Free the rows that are its own."""
+        """Free the run's own rows."""
         recovery = super().free(texts)
         recovery.read_prefix = self._read_prefix
         return recovery
@@ -154,14 +154,14 @@ class PrefixedTreeCache(TreeCache):
             torch.cat([each[slot] for _, each in segments], 1, out=values[:, :count])
 
     def _read_prefix(self, attend_own: AttendOwn) -> ReadPrefix | None:
-        """What a pass reads before the rows of this cache, given attention over these."""
+        """What a pass reads before the rows of this cache, given attention over the latter."""
         if self._held is None:
             return None
         chain = self._prefixes.cache.chain_of(self._held)
         return ReadPrefix([rows for _, rows in chain], self.shape.slots, attend_own)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """The rows that it reads in place count as its own."""
+        """Rows that are read in place count as the run's own."""
         own, rows = super().usage(paths), self.rows_in_place
         own = replace(own, tokens_reused=self._tokens_reused)
         if self._held is None:

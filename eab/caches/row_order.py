@@ -1,11 +1,11 @@
-"""In which order the rows of a tree cache are read fastest, and when it pays to move them there.
+"""The order in which the rows of a tree cache are read fastest, and when it pays to move them.
 
-While paths fork and end, rows that no path sees come to lie between the others, suffix blocks
-(see `cascade`) break, and attention visits more rows than it needs. Moving the rows costs about
-as much as a few steps. So each step notes what it spends beyond the least, and the rows move once
-that adds up to the price: at most about twice the cost of the best moments to move, whatever
-comes. All of it is counted, not timed, and does not depend on r, because the same run must round
-in the same way every time.
+As paths fork and end, rows that no path sees appear between the others, suffix blocks (see
+`cascade`) break up, and attention visits more rows than it needs. Moving the rows costs about as
+much as a few steps. So each step notes its cost beyond the minimum, and the rows move once these
+add up to the price of a move: whatever follows, the total is at most about twice that of moving at
+the best moments. Costs are counted, not timed, and do not depend on r, because the same run must
+round in the same way every time.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from eab.caches.cascade import CALL_COST, MAX_BLOCKS, SuffixBlock, block_cost, m
 # In the units of `cascade`.
 MOVE_COST: Final = 20 * CALL_COST  # to move rows, whatever their number
 MOVED_ROW_COST: Final = 12
-MOST_SPANS: Final = MAX_BLOCKS // 2  # with a block each; the others are for new rows
-LEAST_SAVING: Final = 8  # moving the rows saves at least an 8th of what a step costs
+MOST_SPANS: Final = MAX_BLOCKS // 2  # with one block each; the other blocks are for new rows
+LEAST_SAVING: Final = 8  # moving the rows must save at least an 8th of a step's cost
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """What the steps since the rows were last in order have spent beyond the least."""
+    """What the steps since the rows were last in order have cost beyond the minimum."""
 
     wasted: int = 0
     patience: int = 1  # doubles while there is no better order
@@ -42,17 +42,17 @@ class Upkeep:
         return self.wasted >= self.patience * (MOVE_COST + MOVED_ROW_COST * used)
 
     def done(self, moved: bool) -> None:
-        """The rows have moved, or there was no better order."""
+        """Note that the rows have moved, or that there was no better order."""
         self.wasted, self.patience = 0, 1 if moved else min(2 * self.patience, 64)
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """Where rows should be: their numbers now, in their order then."""
+    """A new order of rows, given by their current numbers."""
 
     rows: NDArray[np.int64]
     blocks: list[SuffixBlock]
-    cost: int  # of attention over them
+    cost: int  # of attention over the rows
 
 
 def best_order(
@@ -69,8 +69,8 @@ def best_order(
 
     Args:
         visible: Which rows each path sees, (P, C).
-        positions: Of the rows in their paths, (C,).
-        paths: In the order of `visible`.
+        positions: The position of each row in its paths, (C,).
+        paths: The paths, in the order of `visible`.
         cascades: Whether suffix blocks may be used.
     """
     seen_by = np.count_nonzero(visible, axis=0)
@@ -108,7 +108,7 @@ class _Span:
 
 
 def _best_spans(at: NDArray[np.int64], seen_by: NDArray[np.int64], paths: int) -> list[_Span]:
-    """The spans that are worth a block, in their order."""
+    """The spans that are worth a block, by position."""
     if not len(at):
         return []
     count, seen = np.bincount(at), np.bincount(at, weights=seen_by)

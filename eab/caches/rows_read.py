@@ -1,4 +1,4 @@
-"""Which rows the layers of one kind read in a prepared batch of the tree cache."""
+"""The rows that layers of one kind read in a prepared batch of the tree cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ from eab.caches.shape import KVShape
 
 @dataclass(slots=True, eq=False)
 class RowsRead:
-    """The rows from `first` to `end` under a mask, then those of the suffixes, then the others
-    after these, under a mask again.
+    """The rows from `first` to `end` under a mask, then those of the suffixes, then all later ones,
+    under a mask again.
     """
 
     first: int
@@ -35,8 +35,8 @@ class RowsRead:
     tail: Tensor | None = field(default=None, init=False)  # likewise, after the suffixes
 
     def make_mask(self, shape: KVShape, padded: bool) -> None:
-        """None if every token sees every row, but not for padded attention, whose shapes must not
-        change.
+        """Make the masks. `mask` is None if every token sees every row, but not for padded
+        attention, whose shapes must not change.
         """
         seen = self.seen[:, : self.end - self.first]
         self.mask = self._mask(seen, shape) if padded or not bool(seen.all()) else None
@@ -48,7 +48,7 @@ class RowsRead:
         return attention_mask(torch.from_numpy(seen).to(shape.device), self.group, shape.dtype)
 
     def end_at(self, row: int) -> None:
-        """Let the part under the mask end before this row; the mask must be made again."""
+        """End the part under the mask before this row; the mask must then be made again."""
         self.end = row
 
     def attend(
@@ -63,7 +63,7 @@ class RowsRead:
     def attend_with_lse(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """The same of an ordinary layer on a CPU, with the log-sum-exp of the scores."""
+        """The same for an ordinary layer on a CPU, and the log-sum-exp of the scores."""
         if self.suffixes:
             return cascade_attention(
                 query, keys, values, self.mask, scale, self.suffixes, self.first, self.tail
@@ -78,13 +78,13 @@ def seen_by_kind(
     positions: NDArray[np.int64],
     row_positions: NDArray[np.int64],
 ) -> list[NDArray[np.bool_]]:
-    """What each token sees in the layers of each kind, (T, C); `visible` itself, where that is
-    all that its path sees.
+    """The rows that each token sees in the layers of each kind, (T, C); `visible` itself if these
+    layers see all that the path sees.
 
     Args:
         visible: Which rows each path sees, (T, C).
-        positions: Of the tokens, (T,).
-        row_positions: Of the rows, (C,).
+        positions: The positions of the tokens, (T,).
+        row_positions: The positions of the rows, (C,).
     """
     last = int(positions.max())
     return [
@@ -103,8 +103,8 @@ def plan_readings(
 ) -> list[RowsRead]:
     """What the layers of each of these kinds read, from `seen_by_kind`.
 
-    A layer that reads less begins at the first row that some token sees, and leaves the suffixes
-    aside unless each token sees the whole suffix of its path, and a row before it.
+    A layer with limited reach starts at the first row that some token sees. It reads suffixes under
+    the mask unless each token sees the whole suffix of its path, and a row before it.
     """
     prefix = suffixes[0].block.start if suffixes else visible.shape[1]
     everything: dict[tuple[int, bool], RowsRead] = {}

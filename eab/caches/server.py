@@ -1,11 +1,11 @@
 """The KV cache of a model on a server: its texts, and the bookkeeping of their blocks.
 
-The server holds K and V. It finds the beginning of a text in its prefix cache by the tokens alone,
-so a fork sends nothing. Rows and bytes are computed from the texts; the server measures how many
+The server holds K and V. It finds the prefix of a text in its prefix cache by the tokens alone, so
+a fork sends nothing. Rows and bytes are computed from the texts; the server measures how many
 tokens it did not have to compute.
 
 A server that runs ahead answers more than the next step needs. The rest of an answer is kept: if a
-path, or a child of it, continues as the server did, the next pass asks nothing.
+path, or a child of it, continues as the server did, the next pass asks nothing about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ class ServerAnswer:
     """How the server continues one text."""
 
     length: int
-    chosen: Sequence[int]  # the tokens that the server chose by itself after it
+    chosen: Sequence[int]  # the tokens that the server chose by itself after the text
     # The most likely tokens and their ln p: after the text, and after each of `chosen`
     tops: Sequence[Mapping[int, float]]
-    followed: int = 0  # how many of `chosen` some path has taken, too
+    followed: int = 0  # how many of `chosen` some path has also taken
 
     def follow(self, text: Sequence[int]) -> int | None:
-        """Note how far a longer text continues as the server did; returns which of `tops` comes
-        after the text, None if it has left `chosen`.
+        """Note how far a longer text continues as the server did; returns the index of `tops` that
+        belongs to this text, None if it departs from `chosen`.
         """
         new, same = text[self.length :], 0
         while same < min(len(new), len(self.chosen)) and new[same] == self.chosen[same]:
@@ -51,10 +51,10 @@ class ServerQuestion:
 
     path: int
     tokens: list[int]
-    known: int  # after how many of the last of them a prediction is wanted
-    ahead: int  # how many tokens the server shall choose after them, each with a prediction
-    answer: ServerAnswer | None = None  # the server's, at once if an earlier one reaches as far
-    at: int = 0  # which of the answer's `tops` comes after the known tokens
+    known: int  # how many of the last tokens need a prediction after them
+    ahead: int  # how many tokens the server must choose after them, each with a prediction
+    answer: ServerAnswer | None = None  # set in advance if an earlier one reaches far enough
+    at: int = 0  # the index of the answer's `tops` after `tokens`
 
     @property
     def chosen(self) -> Sequence[int]:
@@ -71,17 +71,17 @@ class ServerCache:
         self._books = BlockLedger(blocks.size, shape.row_bytes, blocks.shared)
         self._row_bytes, self._byte_limit = shape.row_bytes, byte_limit
         self._texts: dict[int, list[int]] = {0: []}
-        self._answers: dict[int, ServerAnswer] = {}  # the latest about each path
+        self._answers: dict[int, ServerAnswer] = {}  # the latest one about each path
         self._sent = self._cached = 0
-        self.top_k = top_k  # how many of the most likely tokens the server shall name
+        self.top_k = top_k  # how many of the most likely tokens the server must return
         self.questions: list[ServerQuestion] = []  # of the prepared batch, path after path
-        self.ahead = 0  # how many tokens the server shall choose by itself in the prepared batch
-        # Per path of the batch with news about the server's own tokens: how many of them were
-        # verified since, and how many accepted
+        self.ahead = 0  # how many tokens the server must choose by itself in the prepared batch
+        # For each path of the batch on which tokens chosen by the server were now checked: how many
+        # were verified, and how many accepted
         self.drafts: list[tuple[int, int]] = []
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """The server allocates as it likes."""
+        """Nothing is reserved: the server manages its own memory."""
         return None
 
     def prepare(
@@ -117,7 +117,7 @@ class ServerCache:
         )
 
     def _question(self, path: int, known: int, ahead: int) -> ServerQuestion:
-        """The question about a path, with its answer if the latest one reaches as far."""
+        """The question about a path, with its answer if the latest one reaches far enough."""
         text, answer = self._texts[path], self._answers.get(path)
         if answer is None:
             return ServerQuestion(path, text, known, ahead)
@@ -171,7 +171,7 @@ class ServerCache:
             self._answers |= dict.fromkeys(children, answer)
 
     def release(self, path: int) -> None:
-        """The server forgets the text when it needs the room."""
+        """Nothing is sent; the server evicts the text when it needs the room."""
         self._books.release(path)
         del self._texts[path]
         self._answers.pop(path, None)
@@ -181,7 +181,7 @@ class ServerCache:
         self._texts[path] = self._texts[path][:length]
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """The server computes again what our books would copy."""
+        """Nothing is copied: the server recomputes what the ledger would copy."""
         return replace(
             self._books.usage(paths),
             bytes_copied=0,

@@ -21,12 +21,12 @@ class ServerBlocks:
 
 @dataclass(frozen=True, slots=True)
 class OwnMemory:
-    """What a model keeps of a text where it keeps it in its own way (measured at loading)."""
+    """The memory of a text that a model keeps in its own way (measured at loading)."""
 
-    row_bytes: int  # of one more token
-    state_bytes: int  # whatever the length of the text
-    whole_prompts: bool = False  # going on with several tokens at once is as slow as one by one
-    # The attention layers of the model, by its own numbers, whose rows are in a cache of ours
+    row_bytes: int  # for each token
+    state_bytes: int  # for each text, whatever its length
+    whole_prompts: bool = False  # continuing with several tokens is as slow as one by one
+    # The attention layers of the model, by its own numbers, whose rows are in the tree cache
     shared_layers: tuple[int, ...] = ()
 
 
@@ -47,10 +47,10 @@ class KVShape:
     blocks: ServerBlocks | None = None
     # The memory of a model that no cache of this project can serve
     own: OwnMemory | None = None
-    # What the attention of each layer is like; empty if all are ordinary
+    # The attention of each layer; empty if all layers are ordinary
     attention: tuple[LayerAttention, ...] = ()
-    own_attention: bool = False  # whether the model computes attention itself, over rows as shown
-    # The length beyond which a text has other K and V, also of its first tokens (longrope); 0: none
+    own_attention: bool = False  # whether the model computes attention itself, over shown rows
+    # Texts longer than this have different K and V, even of their first tokens (longrope); 0: none
     rope_switch: int = 0
 
     def layer(self, index: int) -> LayerAttention:
@@ -58,7 +58,7 @@ class KVShape:
         return self.attention[index] if self.attention else ORDINARY
 
     def row(self, index: int) -> RowShape:
-        """What a layer stores, or reads of the layer whose K and V it shares."""
+        """What a layer stores, or reads from the layer whose K and V it shares."""
         usual = RowShape(self.kv_heads, self.head_dim, self.head_dim, self.group)
         return self.layer(index).rows or usual
 
@@ -87,13 +87,13 @@ class KVShape:
 
     @property
     def stored(self) -> tuple[RowShape, ...]:
-        """What the layers store that have K and V of their own."""
+        """What each layer with its own K and V stores."""
         return tuple(self.row(i) for i in range(self.layers) if self.layer(i).source < 0)
 
     @property
     def window_bytes(self) -> dict[int, int]:
         """Bytes of a row in layers that read only the last tokens, by the number of these tokens.
-        Where several layers read the same K and V, the number is that of the farthest.
+        Where several layers read the same K and V, the farthest reach counts.
         """
         limits: dict[int, int] = {}  # by slot; 0: none
         for index, slot in enumerate(self.slots):
@@ -142,14 +142,14 @@ class KVShape:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that each path takes whatever the length of its text."""
+        """Bytes that each path takes, whatever the length of its text."""
         return 0 if self.own is None else self.own.state_bytes
 
 
 def to_device(
     device: torch.device, *numbers: Sequence[int] | NDArray[np.int64]
 ) -> tuple[Tensor, ...]:
-    """Each list as a tensor, (n,) int64; in one transfer, because each one makes the host wait."""
+    """Each list as a tensor, (n,) int64; in one transfer, because each makes the host wait."""
     together = torch.from_numpy(np.concatenate(numbers, dtype=np.int64)).to(device)
     parts: tuple[Tensor, ...] = together.split([len(array) for array in numbers])
     return parts

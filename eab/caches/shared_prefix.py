@@ -1,8 +1,8 @@
-"""Attention over the segments that runs of a pass read in the prefix cache, once for all of them.
+"""Attention over segments of the prefix cache, computed once for all runs of a pass that read them.
 
 Each run attends to its own rows. The queries of all runs that read a segment are joined for it, and
-the results are merged by their log-sum-exp, as those of a prefix and its suffixes inside a run (see
-`cascade`).
+the results are merged by their log-sum-exp, like those of a prefix and its suffixes within a run
+(see `cascade`).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from eab.caches.attention import attention_with_lse, merged
 from eab.caches.base import ForwardBatch
 from eab.caches.prefix_cache import Rows
 
-# What `Attends.attend` takes, but from it come the output, (G, g * T, D), and the log-sum-exp of
+# Takes the same as `Attends.attend`, but returns the output, (G, g * T, D), and the log-sum-exp of
 # the scores, (G, g * T), over the run's own rows
 AttendOwn: TypeAlias = Callable[[int, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
@@ -33,11 +33,11 @@ class ReadPrefix:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReaders:
-    """Which tokens of a pass read a segment."""
+    """A segment, and the tokens of a pass that read it."""
 
     rows: Rows
     slots: Sequence[int]
-    tokens: slice | Tensor  # their indices; a slice if they follow each other
+    tokens: slice | Tensor  # their indices; a slice if they are consecutive
 
     def merge(
         self, layer: int, query: Tensor, out: Tensor, lse: Tensor, scale: float
@@ -67,7 +67,7 @@ class SegmentReaders:
 def readers_of_segments(batches: Sequence[ForwardBatch]) -> list[SegmentReaders]:
     """Each segment that some run of this pass reads, once."""
     starts = accumulate((len(batch.ids) for batch in batches), initial=0)
-    found: dict[int, tuple[Rows, Sequence[int], list[tuple[int, int]]]] = {}  # by the rows of K
+    found: dict[int, tuple[Rows, Sequence[int], list[tuple[int, int]]]] = {}  # by the id of K
     for batch, tokens in zip(batches, pairwise(starts), strict=True):
         if batch.prefix is not None:
             for rows in batch.prefix.segments:
@@ -90,7 +90,7 @@ def attend_with_prefixes(
     value: Tensor,
     scale: float,
 ) -> Tensor:
-    """Attention of a pass whose `readers_of_segments` are these; shapes as in `Attends.attend`."""
+    """Attention of a pass with these `readers_of_segments`; shapes as in `Attends.attend`."""
     lengths = [len(batch.ids) for batch in batches]
     heads = query.shape[1]
     outs, lses = [], []

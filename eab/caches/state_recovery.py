@@ -1,4 +1,4 @@
-"""Memories of paths that were freed, computed again: what several texts begin with is read once."""
+"""Recomputes freed memories of paths; a prefix that several texts share is read once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,10 +15,10 @@ class StateRecovery:
     All texts are read side by side, so that they go through the model together.
 
     Args:
-        read: For each path, what names the memory of each token that it had read: the same in two
-            paths where they share it.
+        read: For each path, a name for the memory of each token that it had read; two paths have
+            the same name where they share it.
         prepare: Prepares the pass in which the first path of each group reads until `end`.
-        whole: Whether the first pass reads as far as all texts are alike.
+        whole: Whether the first pass reads all of the common prefix.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class StateRecovery:
     ) -> None:
         self._read, self._prepare, self._whole = read, prepare, whole
         self.groups: Groups = [[*read]]
-        self.end = 0  # to which length the texts are read after the pass
+        self.end = 0  # the length up to which the texts are read after the pass
         self.rows_left = _distinct([*read.values()])
 
     def prepare(self, limit: int) -> ForwardBatch:
@@ -58,7 +58,7 @@ class StateRecovery:
 
 
 def _distinct(texts: Sequence[Sequence[int]]) -> int:
-    """How many tokens texts have, those of a common beginning once."""
+    """How many tokens texts have, counting those of a common prefix once."""
     ordered = sorted(map(list, texts))
     shared = 0
     for one, two in pairwise(ordered):

@@ -1,4 +1,4 @@
-"""Timed decode steps of the real tree cache, with growth timed apart from the rest.
+"""Timed decode steps of the real tree cache, with growth timed separately.
 
 A prepared batch is run either by a model or by attention alone: every layer stores K and V and
 attends, with random numbers and without weights.
@@ -66,7 +66,7 @@ def now(device: torch.device) -> float:
 
 
 def attention_alone(shape: KVShape) -> RunBatch:
-    """Runs the KV part of a step: every layer stores the new rows and computes attention."""
+    """A function for the KV part of a step: every layer stores new rows and attends."""
     rows = [shape.row(layer) for layer in range(shape.layers)]
     made: dict[tuple[int, RowShape], list[torch.Tensor]] = {}
 
@@ -99,8 +99,8 @@ def prefilled_tree(
     paths: int = 1,
     steps: int | None = None,
 ) -> TimedTreeCache:
-    """A tree cache that holds a prompt of `rows` zeros, for paths 1 to `paths`; no time depends on
-    the content. The cache expects `steps` decode steps; None if it should not know.
+    """A tree cache that holds a prompt of `rows` zeros, for paths 1 to `paths`; the content does
+    not affect the timing. The cache expects `steps` decode steps; None if unknown.
     """
     cache = TimedTreeCache(shape, r, padded)
     if rows:
@@ -132,9 +132,9 @@ def time_spare_rows(
     """Time one padded forward pass of one token twice: with the spare rows and without them, to the
     nearest `ROW_BLOCK`.
 
-    Both runs take place almost at the same moment, so a disturbance of the machine hardly affects
-    their difference, which is what the spare rows add. The second run finds the rows in the
-    processor's caches; therefore alternate `sliced_first`.
+    Both runs take place at almost the same moment, so a disturbance of the machine hardly affects
+    their difference, which is the cost of the spare rows. The second run finds the rows in the
+    processor's caches, so alternate `sliced_first`.
     """
     before = cache.growth_seconds
     batch = cache.prepare([path], [[0]])

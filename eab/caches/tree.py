@@ -4,11 +4,11 @@ A row is written once, in place, and is visible to every path that descends from
 copies no K or V: the child sees the parent's rows. Rows that no path sees are free.
 
 Free rows are reused lowest first. While shared-prefix attention pays off (see `cascade`), new rows
-are taken at the end instead, so that private suffixes stay contiguous. Rows that are in use move
-together, in an order that attention reads fast, when that pays off, or when a quarter of the rows
-is free (see `row_order`). None of this depends on the number of spare rows, so r never changes
-which rows attention reads. The tensors grow by the rows of r decode steps (BMC, arXiv 2511.12031),
-and shrink when paths have ended.
+are taken at the end instead, so that private suffixes stay contiguous. Used rows are moved
+together, in an order that attention reads fast, when that pays off, or when too many rows between
+them are free (see `row_order`). None of this depends on the number of spare rows, so r never
+changes which rows attention reads. The tensors grow by the rows of r decode steps (BMC, arXiv
+2511.12031), and shrink when paths have ended.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row that was ever given to a token. Padded attention visits every row that the tensors hold, the
@@ -57,7 +57,7 @@ class TreeCache:
         Args:
             r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
-            static_buffers: Whether padded batches may use static buffers, where the shape does.
+            static_buffers: Whether padded batches may use static buffers, if the shape does.
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
@@ -80,16 +80,16 @@ class TreeCache:
         self._blocks: list[SuffixBlock] = []
         self._upkeep = Upkeep()
         self._cost = 0  # of attention in the last batch
-        self._reserved = 0  # rows that it holds in any case
-        self.rows_in_place = 0  # that it reads elsewhere, before its own; they count for the limit
-        self._unreported: list[Growth] = []  # for a batch that then exceeded the memory limit
+        self._reserved = 0  # rows to hold in any case
+        self.rows_in_place = 0  # read elsewhere, before its own; they count towards the limit
+        self._unreported: list[Growth] = []  # if a batch then exceeds the memory limit
         self._buffer_pool = StaticBufferPool(shape, 0)
         # The prepared batch: its static buffers if it has any; else its rows (T,)
         self._buffers: StaticBuffers | None = None
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
-        self._batch_visible = np.zeros((0, 0), dtype=np.bool_)  # by each of its tokens, (T, rows)
+        self._batch_visible = np.zeros((0, 0), dtype=np.bool_)  # to each of its tokens, (T, rows)
         self._readings: list[RowsRead] = []  # one for each kind of mask
         self._suffixes: list[SuffixIndex] = []
 
@@ -148,13 +148,13 @@ class TreeCache:
     def most_rows_after(self, tokens: int, paths: int) -> int:
         """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
         if self._suffixes and self._blocks:
-            tokens = max(tokens, self._blocks[-1].suffixes)  # those of ended paths take rows, too
+            tokens = max(tokens, self._blocks[-1].suffixes)  # ended paths take rows, too
         if self._end + tokens <= self.rows:
             return self.rows
         return self.rows + max(self._ahead(self._end, paths), tokens)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
-        """Free K and V of all rows until they are computed again."""
+        """Free K and V of all rows; the returned recovery recomputes them."""
         for tensors in (self._keys, self._values):
             tensors[:] = [old[:, :0].clone() for old in tensors]
         self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
@@ -165,7 +165,7 @@ class TreeCache:
     def _allocate(
         self, count: int, paths: Sequence[int], single: bool
     ) -> tuple[NDArray[np.int64], Growth | None]:
-        """Rows for `count` tokens: at the end while suffix blocks are in use, else the lowest."""
+        """Allocate `count` rows: at the end while suffix blocks are in use, else lowest first."""
         used, end = np.flatnonzero(self._ref_counts[: self._end]), self._end
         holes = np.empty(0, dtype=np.int64)
         if not self._suffixes:
@@ -187,7 +187,7 @@ class TreeCache:
         return paths * (r if self._steps_left is None else min(r, self._steps_left))
 
     def _grow_ahead(self, used: int, paths: int, count: int, missing: int) -> Growth:
-        """Grow by r decode steps, as far as these paths can fill them within the byte limit."""
+        """Grow by r decode steps, or fewer if these paths or the byte limit allow no more."""
         ahead = self._ahead(used, paths)
         more = min(ahead, self.byte_limit // self.shape.row_bytes - self.rows_in_place - self.rows)
         if self._steps_left is not None:
@@ -195,7 +195,7 @@ class TreeCache:
         return replace(self.grow(max(more, missing)), r=ahead // paths)
 
     def _tidy(self, paths: Sequence[int], count: int) -> None:
-        """Before a batch of `count` tokens: move rows together, or give back memory."""
+        """Before a batch of `count` tokens, move rows together or give memory back, if needed."""
         used = int(np.count_nonzero(self._ref_counts[: self._end]))
         order = self._better_order(paths, used, self._end - used, count)
         end = self._end if order is None else used
@@ -211,7 +211,7 @@ class TreeCache:
     def _better_order(
         self, paths: Sequence[int], used: int, holes: int, count: int
     ) -> RowOrder | None:
-        """Where rows move to, if they do. The growth step has no part in it."""
+        """The order that rows should move to, if any. It does not depend on the growth step."""
         needed = (self.rows_in_place + self._end + count) * self.shape.row_bytes
         full = holes > 0 and needed > self.byte_limit
         crowded = bool(self._suffixes) and (holes > used / 4 or full)
@@ -230,7 +230,7 @@ class TreeCache:
         return best_order(visible, self._positions[: self._end], known, self._cascades)
 
     def _choose_suffixes(self, visible: NDArray[np.bool_], rows: NDArray[np.int64]) -> None:
-        """Choose which rows are read as suffixes, and not under a mask; `visible` is (T, C)."""
+        """Choose the rows to read as suffixes instead of under a mask; `visible` is (T, C)."""
         contiguous = int(rows[-1] - rows[0]) == len(rows) - 1
         self._first_row = int(rows[0]) if contiguous else None
         choice = choose_blocks(self._blocks if self._cascades else (), visible)
@@ -243,7 +243,7 @@ class TreeCache:
     def _assign_rows(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Give each new token its row: its position, (T,), and which rows it sees, (T, C)."""
+        """Assign new tokens to rows; returns their positions, (T,), and what they see, (T, C)."""
         first = np.cumsum(counts) - counts
         indices = np.array([self._path_index[path] for path in paths])
         lengths = np.array([self._lengths[path] for path in paths])
@@ -270,7 +270,7 @@ class TreeCache:
         else:
             mask = self._buffers.masks[own.mask]
             out = masked_attention(folded, keys, values, mask, scale, own.kind)
-        # CUDA's kernels return a layout that has no such view.
+        # Not a view: the layout that CUDA's kernels return has none of this shape.
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,9 +296,9 @@ class TreeCache:
         return seen, positions.to(self.shape.device)
 
     def end_attention_at(self, row: int) -> None:
-        """Let attention of the prepared batch, without static buffers, end before `row`.
+        """End the attention of the prepared batch, without static buffers, before `row`.
 
-        Attending again with another end shows what the rows between them cost.
+        Attending again with a different end shows what the rows in between cost.
         """
         self._attended = row
         for reading in dict.fromkeys(self._readings):
@@ -306,7 +306,7 @@ class TreeCache:
             reading.make_mask(self.shape, self.padded)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """Only bookkeeping, no K or V is touched."""
+        """Only bookkeeping; no K or V is touched."""
         index, length = self._path_index.pop(path), self._lengths.pop(path)
         self._ref_counts += self._visible[index] * (len(children) - 1)
         indices = [index, *(self._new_path_index() for _ in children[1:])]
@@ -324,7 +324,7 @@ class TreeCache:
         """Only bookkeeping."""
         index = self._path_index[path]
         hidden = self._visible[index] & (self._positions >= length)
-        # A path sees a suffix of a block as a whole or not at all.
+        # A path must see the whole suffix of a block, or none of it.
         self._blocks = [
             block for block in self._blocks if not hidden[block.start : block.end].any()
         ]
@@ -359,7 +359,7 @@ class TreeCache:
         return self._free_indices.pop()
 
     def _move(self, order: RowOrder, rows: int) -> Growth:
-        """Bring the rows in use into this order, before spare ones up to `rows` rows."""
+        """Move the used rows into this order; with spare rows after them, there are `rows` rows."""
         count, held = len(order.rows), self.rows
         stays = order.rows == np.arange(count)
         first = count if stays.all() else int(stays.argmin())
