@@ -24,7 +24,7 @@ from eab.config import BranchingConfig
 
 _BLOCK: Final = 32  # tokens
 _COUNTS: Final = (64, 512)  # blocks to search: few at first, then more
-_WORTH: Final = 4  # searching the best blocks pays off if there are this many times as many
+_WORTH: Final = 4  # searching the best blocks pays off if there are this many times as many blocks
 _LANES: Final = 8  # numbers that PyTorch's softmax adds in parallel, at least
 _PER_ROW: Final = 2**15  # tokens; from this size on, PyTorch splits one row among its threads
 _NOTHING: Final = torch.empty(0, dtype=torch.int64)
@@ -177,7 +177,7 @@ def typical_p(scores: Tensor, probability: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """Some rows: their tokens in the blocks with the largest maxima."""
+    """For some rows, the tokens in the blocks with the largest maxima."""
 
     rows: _Numbers  # (R,)
     columns: _Numbers  # (R, N): of these tokens, in any order

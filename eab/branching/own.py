@@ -54,14 +54,14 @@ Processor: TypeAlias = Callable[[Any, Any], Any]
 
 
 def plain_name(given: Any) -> str:
-    """The name of a function, a class, or an object's class, with characters allowed in files."""
+    """The name of a function or class, or of an object's class, in characters that files allow."""
     named = getattr(given, "func", given)  # of functools.partial
     name = getattr(named, "__name__", type(named).__name__)
     return re.sub(r"[^A-Za-z0-9_.-]+", "", name)[:_MAX_NAME] or "unnamed"
 
 
 def own_name(given: Any) -> str:
-    """The name of a custom policy in the settings. Raises ConfigError if it is not a policy."""
+    """The name of a custom policy in the settings. Raises ConfigError if it cannot be one."""
     if not _can_be_one(given):
         raise ConfigError(f"policy is {quoted(given)}; give {_FORMS}")
     return OWN + plain_name(given)

@@ -66,9 +66,9 @@ def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_chat_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, completed for a chat model: with its sampling, if no sampling setting is given,
-    and with a preset. If they name a policy, nothing is added; if they give a threshold's unit
-    without a threshold, no preset is.
+    """The settings, completed for a chat model with its sampling, if they set none, and a preset.
+    Nothing is added if they name a policy, and no preset if they set the unit of a threshold
+    without a threshold.
     """
     own = dict(settings)
     if "policy" in own:

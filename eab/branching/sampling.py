@@ -179,7 +179,7 @@ class Predictions:
         return self._scores.topk(min(count, self._scores.shape[1])).values
 
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Compute ln p of these pairs of batch index and token, if it is not known."""
+        """Compute ln p of these pairs of batch index and token, unless already known."""
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
             rows, columns = torch.tensor(new, device=self._scores.device).T

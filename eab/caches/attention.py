@@ -20,8 +20,8 @@ from eab.caches.layers import ORDINARY, LayerAttention
 # CUDA's attention kernels need each row of the mask to start at a multiple of this many numbers;
 # otherwise PyTorch copies the mask in every layer.
 MASK_ALIGNMENT: Final = 8
-# PyTorch prefers the cuDNN kernel on new GPUs. With a mask, it is set up again for every length, it
-# has given wrong results for few KV heads (github.com/pytorch/pytorch/issues/193893).
+# PyTorch prefers the cuDNN kernel on new GPUs. With a mask, it is set up again for every length. It
+# has also given wrong results for few KV heads (github.com/pytorch/pytorch/issues/193893).
 _CUDA_KERNELS: Final = [
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -43,7 +43,7 @@ class SuffixIndex:
 
 
 def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which attention on CUDA uses the same kernels as runs."""
+    """A context in which attention on CUDA uses the same kernels as in runs."""
     return sdpa_kernel(_CUDA_KERNELS) if device.type == "cuda" else nullcontext()
 
 
@@ -98,7 +98,7 @@ def _scored_attention(
     scale: float,
     layer: LayerAttention,
 ) -> Tensor:
-    """The same with explicit scores, which the fused kernels do not let us change."""
+    """The same with explicit scores: fused kernels allow no soft cap and no sinks."""
     groups, queries, _ = query.shape
     scores = query @ keys.transpose(1, 2) * scale
     if layer.soft_cap:

@@ -64,9 +64,9 @@ class ForwardBatch:
     # The buffers that hold these tensors, if their addresses are fixed. The next batch of this size
     # overwrites them.
     static_buffers: "StaticBuffers | None" = None
-    # Whether nobody waits for this batch now; slow models check it
+    # Whether nobody is waiting for this batch; slow models check it
     given_up: Callable[[], bool] = _never
-    long: bool = False  # whether RoPE is that of texts beyond `KVShape.rope_switch`
+    long: bool = False  # whether RoPE is as for texts beyond `KVShape.rope_switch`
     prefix: "ReadPrefix | None" = None  # rows of the prefix cache, read before its own
 
 

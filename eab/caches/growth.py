@@ -28,7 +28,7 @@ from typing import Final
 
 from eab.config import AUTO, AllocationStep
 
-# With r = "auto", a growth adds 1 / SLACK_DIVISOR of the rows in use, but at least LEAST_STEPS.
+# With r = "auto", a growth adds 1 / SLACK_DIVISOR of the used rows, or LEAST_STEPS steps if more.
 SLACK_DIVISOR: Final = 4
 LEAST_STEPS: Final = 4
 # Tensors shrink by more rows than this.
@@ -137,7 +137,7 @@ def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
 
 def gives_back(held: int, used: int, needed: int) -> bool:
     """Whether tensors of `held` rows should shrink because paths ended: by more than
-    LEAST_GIVEN_BACK, they exceed both 1.5 times the used rows and what a growth step needs.
+    LEAST_GIVEN_BACK, they exceed both 1.5 times `used` and `needed`, the rows for a growth step.
     """
     return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
 

@@ -63,7 +63,7 @@ class RowsRead:
     def attend_with_lse(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """The same for an ordinary layer on a CPU, and the log-sum-exp of the scores."""
+        """The same for an ordinary layer on a CPU, with the log-sum-exp of the scores."""
         if self.suffixes:
             return cascade_attention(
                 query, keys, values, self.mask, scale, self.suffixes, self.first, self.tail

@@ -76,8 +76,8 @@ class ServerCache:
         self.top_k = top_k  # how many of the most likely tokens the server must return
         self.questions: list[ServerQuestion] = []  # of the prepared batch, path after path
         self.ahead = 0  # how many tokens the server must choose by itself in the prepared batch
-        # For each path of the batch on which tokens chosen by the server were now checked: how many
-        # were verified, and how many accepted
+        # For each path for which the batch checks tokens that the server chose: how many are
+        # verified, and how many of these accepted
         self.drafts: list[tuple[int, int]] = []
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:

@@ -16,7 +16,7 @@ class ServerBlocks:
     """How a server keeps KV rows."""
 
     size: int
-    shared: bool  # whether texts that begin alike share their full blocks
+    shared: bool  # whether texts with a common prefix share their full blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class TreeCache:
         Args:
             r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
-            static_buffers: Whether padded batches may use static buffers, if the shape does.
+            static_buffers: Whether padded batches may use static buffers, if the shape allows.
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
@@ -82,7 +82,7 @@ class TreeCache:
         self._cost = 0  # of attention in the last batch
         self._reserved = 0  # rows to hold in any case
         self.rows_in_place = 0  # read elsewhere, before its own; they count towards the limit
-        self._unreported: list[Growth] = []  # if a batch then exceeds the memory limit
+        self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
         self._buffer_pool = StaticBufferPool(shape, 0)
         # The prepared batch: its static buffers if it has any; else its rows (T,)
         self._buffers: StaticBuffers | None = None
@@ -270,7 +270,7 @@ class TreeCache:
         else:
             mask = self._buffers.masks[own.mask]
             out = masked_attention(folded, keys, values, mask, scale, own.kind)
-        # Not a view: the layout that CUDA's kernels return has none of this shape.
+        # Not view(): it fails for the layout that CUDA's kernels return.
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ class Handle:
     Attributes:
         tokens: How many of its tokens went through the model.
         preemptions: How often its rows were freed, to be recomputed later.
-        starting: Whether it has no new token yet: its prompt or the threshold's probe is computed.
+        starting: Whether it has no new token yet: its prompt, or a probe of it, is being computed.
         ended: Whether no more events will come.
         error: The error that ended it; None if an event says how it ended.
     """
@@ -44,7 +44,7 @@ class Handle:
         self.request, self.owner, self.draft = request, owner, draft
         self.prefixes = prefixes
         self.tokens = self.preemptions = 0
-        self.passes_left_out = 0  # since it was last served; it exceeds its owner's share
+        self.passes_left_out = 0  # since it was last served, because it exceeds its owner's share
         self.starting, self.ended = True, False
         self.error: Exception | None = None
         self._scheduler, self._events = scheduler, list[Event]()

@@ -63,7 +63,7 @@ class Lookahead:
         Args:
             first: Index of the prediction after the last pending token; the predictions after each
                 draft token follow it.
-            forced: For each of these predictions the token that must follow; None where the path
+            forced: For each of these predictions, the token that must follow; None where the path
                 may fork.
             own_copy: Copy the path's predictions. Otherwise one path that is ahead would keep the
                 predictions of all paths in memory.

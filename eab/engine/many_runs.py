@@ -61,7 +61,7 @@ class ManyRuns(Generic[Tag]):
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to do."""
+        """Whether any runs are waiting or active."""
         return bool(self._waiting or self._active)
 
     @property

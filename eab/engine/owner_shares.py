@@ -31,13 +31,13 @@ class TokensServed:
 
     def begin(self, owner: str, running: Set[str]) -> None:
         """Note that a run of an owner starts. A new or returning owner must not be served ahead of
-        all others until it has caught up, so its count starts at the lowest of running owners.
+        all others until it has caught up, so it starts at the lowest count of running owners.
         """
         if not running:
             self._tokens.clear()
         elif owner not in running:
             least = min(self._tokens[name] for name in running)
-            # An owner that left with no higher count counts as new if it returns.
+            # An owner that left with no higher count is treated as new if it returns.
             self._tokens = {
                 name: tokens
                 for name, tokens in self._tokens.items()

@@ -118,7 +118,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to do."""
+        """Whether any runs are running or waiting."""
         return bool(self._running or self._queue.entries)
 
     def submit(
