@@ -14,7 +14,7 @@ from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems, start_button, stop_button
-from eab.engine.job import grown_run_job
+from eab.engine.job import continued_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.quantization import matrix_pictures as matrices
@@ -183,7 +183,9 @@ def start_run(run: RunState) -> None:
     """Run it again with its model's weights in the chosen format."""
     started = run.started
     model_name = full_name(started.model.name, st.session_state.quantized_weights)
-    QUANTIZED.start(grown_run_job(started, started.continued_tokens, started.config, model_name))
+    QUANTIZED.start(
+        continued_run_job(started, started.continued_tokens, started.config, model_name)
+    )
 
 
 def difference(a: RunState, b: RunState, key: str) -> None:

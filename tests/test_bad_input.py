@@ -141,5 +141,5 @@ def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
     monkeypatch.setattr(MODEL, "_logits", torch.full((4, 4), value, dtype=torch.float64))
-    with pytest.raises(ModelError, match="not numbers at step 0; its weights may"):
+    with pytest.raises(ModelError, match="NaN logits at step 0; its weights may"):
         events_of(MODEL, "0")

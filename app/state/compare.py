@@ -16,7 +16,7 @@ from app.state.slot import note_in_url as note_parameters
 from eab import record
 from eab.analysis.merged_runs import Budget, independent_config, same_prompt
 from eab.config import BranchingConfig
-from eab.engine.job import grown_run_job, run_job
+from eab.engine.job import continued_run_job, run_job
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold
 
@@ -187,4 +187,4 @@ def start_sampling(like: RunState, budget: Budget) -> None:
     config = independent_config(like, budget)
     started = like.started
     continued = started.continued_tokens
-    SAMPLES.start(grown_run_job(started, continued, config, started.model.full_name))
+    SAMPLES.start(continued_run_job(started, continued, config, started.model.full_name))

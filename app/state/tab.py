@@ -16,7 +16,7 @@ from app.state.slot import Entry, Slot, live_entry
 from eab import record
 from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
-from eab.engine.job import Job, grown_run_job, run_job
+from eab.engine.job import Job, continued_run_job, run_job
 from eab.engine.request import Request
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Message, RunEnded, RunStarted
@@ -156,7 +156,7 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
         continued = run.continuation(address.path, address.token, address.candidate)
         # Its present state, because it may still grow.
         before = fold_prefix(source.details.events).started_run()
-    _start(grown_run_job(run.started, continued, config, model_name))
+    _start(continued_run_job(run.started, continued, config, model_name))
     grown = _SLOT.current().key
     details: dict[str, Details] = st.session_state[_DETAILS]
     new = before if is_new(before, continued) else None

@@ -10,7 +10,7 @@ a close approximation. The memory limit is ignored: near it, the tree cache grow
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eab.caches.growth import CostModel, gives_back, growth_step
+from eab.caches.growth import CostModel, growth_step, should_shrink
 from eab.config import AllocationStep
 from eab.run import RunState
 
@@ -63,7 +63,7 @@ class Demand:
             steps = growth_step(r, before, need.paths)
             ahead, copied = min(steps, left) * need.paths, 0
             least = max(reserved, need.used)
-            if gives_back(held, least, max(reserved, need.used + ahead)):
+            if should_shrink(held, least, max(reserved, need.used + ahead)):
                 held = max(reserved, need.used + ahead)
             if grew := need.used > held:
                 missing = need.used - held

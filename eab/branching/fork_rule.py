@@ -30,7 +30,8 @@ class RulePolicy(FairPolicy):
         said = self._rule(seen, PathSoFar(leaf.path, leaf.weight, leaf.log_prob))
         if said not in (True, False):
             raise ConfigError(
-                f"the rule {plain_name(self._rule)} gave a {type(said).__name__}; it must give "
-                "True or False. A function that makes a policy names its first parameter config"
+                f"the rule {plain_name(self._rule)} returned a {type(said).__name__}; it must "
+                "return True or False. A function that makes a policy names its first parameter "
+                "config"
             )
         return bool(said) and leaf.weight >= self._config.min_fork_weight

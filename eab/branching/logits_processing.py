@@ -51,8 +51,8 @@ def _checked(processor: Processor, given: Tensor, scores: Tensor) -> Tensor:
     if shape != scores.shape:
         what = type(given).__name__ if shape is None else f"tensor of shape {tuple(shape)}"
         raise ConfigError(
-            f"the logits processor {plain_name(processor)} gave a {what}; it must give the scores "
-            f"as a tensor of shape {tuple(scores.shape)}"
+            f"the logits processor {plain_name(processor)} returned a {what}; it must return "
+            f"the scores as a tensor of shape {tuple(scores.shape)}"
         )
     return given
 

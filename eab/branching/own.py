@@ -14,7 +14,7 @@ from eab.formatting import quoted
 _MAX_NAME: Final = 60  # characters
 _FORMS: Final = (
     "the name of a policy, a function (prediction, leaf) that says whether to fork, a Policy, or "
-    "what makes one: a class, or a function (config, threshold_nats)"
+    "a class or a function (config, threshold_nats) that makes one"
 )
 _METHODS: Final = ("uniforms", "rest_draws", "branch", "prune", "forced_tokens")
 
@@ -71,8 +71,8 @@ def check_is_there(config: BranchingConfig, given: GivenPolicy | None) -> None:
     """Raise ConfigError if the settings name a custom policy that is not given."""
     if config.policy.startswith(OWN) and given is None:
         raise ConfigError(
-            f"the policy is {config.policy}, which a program gave. Settings hold only its name: "
-            "give it in Python, as policy= of EntropyAdaptiveBranching, or choose another"
+            f"the policy is {config.policy}, which was given in Python. Settings hold only its "
+            "name: give it in Python, as policy= of EntropyAdaptiveBranching, or choose another"
         )
 
 

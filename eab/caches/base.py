@@ -65,7 +65,7 @@ class ForwardBatch:
     # overwrites them.
     static_buffers: "StaticBuffers | None" = None
     # Whether nobody is waiting for this batch; slow models check it
-    given_up: Callable[[], bool] = _never
+    is_abandoned: Callable[[], bool] = _never
     long: bool = False  # whether RoPE is as for texts beyond `KVShape.rope_switch`
     prefix: "ReadPrefix | None" = None  # rows of the prefix cache, read before its own
 

@@ -135,7 +135,7 @@ def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
     return r
 
 
-def gives_back(held: int, used: int, needed: int) -> bool:
+def should_shrink(held: int, used: int, needed: int) -> bool:
     """Whether tensors of `held` rows should shrink because paths ended: by more than
     LEAST_GIVEN_BACK, they exceed both 1.5 times `used` and `needed`, the rows for a growth step.
     """

@@ -27,7 +27,7 @@ from torch import Tensor
 from eab.caches.attention import SuffixIndex, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
-from eab.caches.growth import LEAST_GIVEN_BACK, gives_back, growth_step
+from eab.caches.growth import LEAST_GIVEN_BACK, growth_step, should_shrink
 from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.moving import in_order, reorder, resize
@@ -202,7 +202,7 @@ class TreeCache:
         ahead = self._ahead(used, len(paths))
         least, needed = (max(self._reserved, end + count + more) for more in (0, ahead))
         saves = order is not None and self.rows - needed > needed // 8 + LEAST_GIVEN_BACK
-        shrinks = saves or gives_back(self.rows, least, needed)
+        shrinks = saves or should_shrink(self.rows, least, needed)
         if order is None and shrinks:
             order = RowOrder(np.arange(end), self._blocks, self._cost)
         if order is not None:

@@ -171,5 +171,5 @@ def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
     _check_tokens(model, continued)
     if any(token in model.stop_ids for token in continued):
         raise PromptError(
-            "the text ends there with a stop token, so it cannot grow. Choose another token"
+            "that token ends the text, so it cannot be continued. Choose another token"
         )

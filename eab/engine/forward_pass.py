@@ -27,7 +27,7 @@ class Part:
 
     generation: Generation
     prefill_limit: int = PREFILL_CHUNK  # the most tokens of its prompt in this pass
-    given_up: Callable[[], bool] = lambda: False  # whether nobody waits for the result
+    is_abandoned: Callable[[], bool] = lambda: False  # whether nobody waits for the result
     batch: ForwardBatch | None = None
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Part:
         """Reserve rows and build the batch."""
         with self._noting_errors():
             batch, self.events = self.generation.prepare(self.prefill_limit)
-            self.batch = replace(batch, given_up=self.given_up)
+            self.batch = replace(batch, is_abandoned=self.is_abandoned)
 
     def decide(self, start: float, forward_seconds: float) -> None:
         """Let the run decide; the pass started at `start`."""

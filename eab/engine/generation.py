@@ -281,7 +281,7 @@ class Generation:
             who = f"no_repeat_ngram_size {size} left no token, or {who}"
         precise = self.started.model.dtype in ("float32", "float64")
         advice = "its weights may be damaged" if precise else "try dtype float32"
-        raise ModelError(f"{who} gave logits that are not numbers at step {self.step}; {advice}")
+        raise ModelError(f"{who} returned NaN logits at step {self.step}; {advice}")
 
     def _decide_step(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""

@@ -90,7 +90,7 @@ def run_job(
     return replace(job, kind="probe", stops_after=RunStarted) if probe_only else job
 
 
-def grown_run_job(
+def continued_run_job(
     started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str
 ) -> Job[RunFold]:
     """A job that continues another run: `continued` follows that run's prompt."""

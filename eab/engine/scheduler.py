@@ -251,7 +251,7 @@ class Scheduler:
             tokens = handle.generation.pending_tokens
             in_share = handle.starting or not begun or begun + tokens <= share
             if (in_share and tokens + reserved <= left) or not chosen:
-                chosen[handle] = Part(handle.generation, given_up=handle.is_stopping)
+                chosen[handle] = Part(handle.generation, is_abandoned=handle.is_stopping)
                 left -= tokens
                 begun += 0 if handle.starting else tokens
         left = max(left, reserved)

@@ -43,7 +43,7 @@ class LanguageModel(Protocol):
         the tokens that `logits_indices` selects, batch after batch.
 
         Raises:
-            Stopped: Nobody waits for any of these batches (see `ForwardBatch.given_up`).
+            Stopped: Nobody waits for any of these batches (see `ForwardBatch.is_abandoned`).
         """
         ...
 

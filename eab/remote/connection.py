@@ -29,7 +29,7 @@ _BUSY: Final = (429, 502, 503, 504)
 
 
 def always_wanted() -> bool:
-    """The `given_up` of requests that nobody gives up."""
+    """The `is_abandoned` of requests that nobody gives up."""
     return False
 
 
@@ -66,27 +66,27 @@ class Connection:
         return content.decode("utf-8", "replace")
 
     def post(
-        self, path: str, body: dict[str, Any], given_up: Callable[[], bool] = always_wanted
+        self, path: str, body: dict[str, Any], is_abandoned: Callable[[], bool] = always_wanted
     ) -> Any:
         """Send a JSON value and return the JSON value of the answer.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `given_up`, which is polled, returned True; the connection is closed.
+            Stopped: `is_abandoned`, which is polled, returned True; the connection is closed.
         """
-        return self._wait(_send(self._client, "POST", path, body), given_up)
+        return self._wait(_send(self._client, "POST", path, body), is_abandoned)
 
-    def pause(self, seconds: float, given_up: Callable[[], bool]) -> None:
+    def pause(self, seconds: float, is_abandoned: Callable[[], bool]) -> None:
         """Wait before a retry."""
-        self._wait(asyncio.sleep(seconds), given_up)
+        self._wait(asyncio.sleep(seconds), is_abandoned)
 
-    def _wait(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> Any:
+    def _wait(self, work: Coroutine[Any, Any, Any], is_abandoned: Callable[[], bool]) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(work, self._seconds), self._loop
         )
         try:
             while True:
-                if given_up():
+                if is_abandoned():
                     raise Stopped
                 try:
                     return future.result(timeout=POLL_SECONDS)

@@ -49,7 +49,7 @@ class Dialect(Protocol):
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        given_up: Callable[[], bool],
+        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         """Continue several texts of token ids by `length` tokens each, in one request.
@@ -59,7 +59,7 @@ class Dialect(Protocol):
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `given_up` returned True.
+            Stopped: `is_abandoned` returned True.
         """
         ...
 

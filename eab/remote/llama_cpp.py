@@ -63,7 +63,7 @@ class LlamaCpp:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        given_up: Callable[[], bool],
+        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         body: dict[str, Any] = {
@@ -79,7 +79,7 @@ class LlamaCpp:
         }
         if length == 1:
             body["logit_bias"] = [[self._harmless, CERTAIN]]
-        answer = self._connection.post("/completion", body, given_up)
+        answer = self._connection.post("/completion", body, is_abandoned)
         entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
         found = answers_in_order(entries, len(texts))
         return [self._read(entry, text, top) for entry, text in zip(found, texts, strict=True)]

@@ -155,23 +155,23 @@ class RemoteModel:
         top = max(cache.top_k for cache, own in zip(caches, asked, strict=True) if own)
         length = self._length(questions)
 
-        def given_up() -> bool:
-            return all(batch.given_up() for batch in batches)
+        def is_abandoned() -> bool:
+            return all(batch.is_abandoned() for batch in batches)
 
         try:
-            return self._ask_once(texts, top, length, given_up)
+            return self._ask_once(texts, top, length, is_abandoned)
         except ServerError as error:
             if error.retry_after is None:
                 raise
-            self._connection.pause(error.retry_after, given_up)
-        return self._ask_once(texts, top, length, given_up)
+            self._connection.pause(error.retry_after, is_abandoned)
+        return self._ask_once(texts, top, length, is_abandoned)
 
     def _ask_once(
-        self, texts: list[list[int]], top: int, length: int, given_up: Callable[[], bool]
+        self, texts: list[list[int]], top: int, length: int, is_abandoned: Callable[[], bool]
     ) -> list[Continuation]:
-        if given_up():
+        if is_abandoned():
             raise Stopped
-        found = self._server.continue_texts(texts, top, length, given_up)
+        found = self._server.continue_texts(texts, top, length, is_abandoned)
         if any(
             max(top) >= self.card.vocab_size for continuation in found for top in continuation.tops
         ):

@@ -62,7 +62,7 @@ class Vllm:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        given_up: Callable[[], bool],
+        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         body: dict[str, Any] = {
@@ -74,7 +74,7 @@ class Vllm:
             "ignore_eos": True,
             "return_tokens_as_token_ids": True,  # two tokens may have equal texts
         }
-        answer = self._connection.post("/v1/completions", body, given_up)
+        answer = self._connection.post("/v1/completions", body, is_abandoned)
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         choices = answers_in_order(answer.get("choices"), len(texts))

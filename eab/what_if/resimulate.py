@@ -91,8 +91,8 @@ def _started(
 ) -> RunStarted:
     if recorded.own_parts:
         raise ConfigError(
-            f"the run used {recorded.own_parts}, which a program gave and no record holds, so it "
-            "cannot be computed again without the model; run the model with other settings"
+            f"the run used {recorded.own_parts}, which was given in Python and is in no record, so "
+            "it cannot be computed again without the model; run the model with other settings"
         )
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r

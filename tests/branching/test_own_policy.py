@@ -163,7 +163,7 @@ def test_a_run_of_it_is_saved_loaded_and_shown_but_not_computed_again(tmp_path):
     assert as_python(run.started).startswith("# The run used the policy own:margin: add")
     for asked in ({"threshold": 1.2}, {"r": 1}):
         with pytest.raises(
-            ConfigError, match="the run used the policy own:margin, which a program gave"
+            ConfigError, match="the run used the policy own:margin, which was given in Python"
         ):
             run.what_if(**asked)
     never = explorer.run("0", policy=lambda prediction, leaf: False)
@@ -173,14 +173,14 @@ def test_a_run_of_it_is_saved_loaded_and_shown_but_not_computed_again(tmp_path):
 def test_a_recorded_name_alone_makes_no_run():
     config = BranchingConfig(policy="own:margin")
     with pytest.raises(
-        ConfigError, match=r"own:margin, which a program gave.*in Python, as policy="
+        ConfigError, match=r"own:margin, which was given in Python.*in Python, as policy="
     ):
         EntropyAdaptiveBranching(MODEL, policy="own:margin").run("0")
-    with pytest.raises(ConfigError, match="own:margin, which a program gave"):
+    with pytest.raises(ConfigError, match="own:margin, which was given in Python"):
         check_request(MODEL, Request("0", config))
     asked = eab_here("run", "Once upon a time", "--policy", "own:margin")
     assert asked.returncode != 0
-    assert "own:margin, which a program gave" in " ".join(asked.stderr.split())
+    assert "own:margin, which was given in Python" in " ".join(asked.stderr.split())
     assert Request("0", config, policy=EverySecond).config.policy == "own:EverySecond"
 
 
@@ -188,7 +188,7 @@ def test_a_recorded_name_alone_makes_no_run():
     ("given", "why"),
     [
         (3, "policy is 3; give the name of a policy, a function"),
-        (Seeded, "what makes one: a class, or a function"),
+        (Seeded, "a class or a function .* that makes one"),
         (lambda: True, "give the name of a policy, a function"),
         (None, "the setting policy is None; it must be one of: fair"),
     ],
@@ -203,7 +203,7 @@ def test_what_is_no_policy_is_refused_at_once(given, why):
     [
         (
             lambda prediction, leaf: None,
-            "the rule lambda gave a NoneType; it must give True or False",
+            "the rule lambda returned a NoneType; it must return True or False",
         ),
         (
             lambda prediction, leaf: EverySecond(BranchingConfig()),

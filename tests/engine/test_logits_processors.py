@@ -169,7 +169,7 @@ def test_a_run_with_them_says_so_and_is_not_computed_again(tmp_path):
     run = eab.load(tmp_path / "processed.eab")
     assert run.events == made.events
     words = r"logits processors \(RepetitionPenaltyLogitsProcessor\)"
-    with pytest.raises(ConfigError, match=f"the run used {words}, which a program gave"):
+    with pytest.raises(ConfigError, match=f"the run used {words}, which was given in Python"):
         run.what_if(threshold=2.0)
     assert as_python(run.started).startswith("# The run used logits processors (Repet")
     with pytest.raises(ConfigError, match=f"this run used {words}, which only a program can give"):
@@ -196,7 +196,7 @@ def test_what_gives_no_scores_ends_its_run(given, what):
         return given
 
     with pytest.raises(
-        ConfigError, match=f"the logits processor wrong gave a {what}; it must give"
+        ConfigError, match=f"the logits processor wrong returned a {what}; it must return"
     ):
         EntropyAdaptiveBranching(MODEL).run("0", logits_processor=wrong)
 
@@ -213,5 +213,5 @@ def test_they_are_refused_for_a_model_on_a_server(embedded):
 
 def test_scores_that_are_no_numbers_are_not_only_blamed_on_the_model():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    with pytest.raises(ModelError, match="the logits processors or the model gave logits"):
+    with pytest.raises(ModelError, match="the logits processors or the model returned NaN logits"):
         explorer.run("0", logits_processor=lambda ids, scores: scores * math.nan)
