@@ -48,23 +48,14 @@ WORKLOAD = batching_results.Workload(
 
 @dataclass(frozen=True)
 class Lab:
-    """A laboratory.
+    """A laboratory."""
 
-    Attributes:
-        measure: Begins its shortest measurement of a model.
-        report: An empty report of what it measures.
-        begins: Its first event.
-        file: A recorded report.
-        results: The module that reads and writes such files.
-        points: What its file calls its points.
-    """
-
-    measure: Callable[[HuggingFaceModel], Iterator[Any]]
-    report: Callable[[], Any]
-    begins: type
-    file: str
-    results: Any
-    points: str = "events"
+    measure: Callable[[HuggingFaceModel], Iterator[Any]]  # its shortest measurement
+    report: Callable[[], Any]  # an empty one
+    begins: type  # its first event
+    file: str  # a recorded report
+    results: Any  # the module that reads and writes such files
+    points: str = "events"  # what its file calls its points
 
 
 LABS = {
@@ -230,13 +221,11 @@ def test_a_changed_file_is_refused(
     [
         b"",
         b"\xff\xfe",
-        b"{",
         b"[" * 100_000,
         gzip.compress(b"[]"),
-        gzip.compress(b"{}"),
         gzip.compress(b"{}")[:10] + b"no deflate",
     ],
-    ids=["empty", "no text", "half an object", "deep", "a list", "an empty object", "no gzip"],
+    ids=["empty", "no text", "deep", "a list", "no gzip"],
 )
 def test_another_file_is_refused(lab: Lab, data: bytes, tmp_path: Path) -> None:
     refused(lab, tmp_path, data)

@@ -19,8 +19,6 @@ from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
 from eab.caches.growth import Calibration
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.config import BranchingConfig
-from eab.errors import ConfigError
 from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
 from eab.lessons import bundled_runs
 from eab.record import dumps, loads
@@ -73,12 +71,6 @@ def test_an_old_file_without_the_new_fields_loads() -> None:
     events = loads(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
     assert all(event.growth.r == 0 for event in events if isinstance(event, RowsAllocated))
     assert fold(events).started.config.attention == "sliced"  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("r", ["often", "", 0, 4097, 1.5, None, True])
-def test_another_r_is_refused_with_an_explanation(r: Any) -> None:
-    with pytest.raises(ConfigError, match="auto"):
-        BranchingConfig(r=r)
 
 
 def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:

@@ -134,7 +134,6 @@ def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     [
         ("run_file", "../../etc/passwd", "run_file '../../etc/passwd'; that is not allowed"),
         ("key", "../a", "key: expected str matching regex '^[0-9a-f]{24}$', got '../a'"),
-        ("tokens", "many", "tokens: expected int, got 'many'"),
         ("seconds", True, "seconds: expected float | null, got True"),
         ("made", "guessed", 'made: expected one of: "run", "resimulated", got'),
         ("max_paths", 0, "a value that is not allowed: the setting max_paths is 0"),
@@ -155,7 +154,7 @@ def test_a_damaged_cell_is_named_with_its_line(
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"cells": 3}', '{"cells": [3]}', "[" * 9999])
+@pytest.mark.parametrize("line", ["{", "[]", '{"cells": [3]}', "[" * 9999])
 def test_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None:
     steps_of(tmp_path)
     with (tmp_path / JOURNAL).open("a") as file:

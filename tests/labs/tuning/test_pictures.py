@@ -11,7 +11,7 @@ from eab.labs.tuning import pictures as tuning
 from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import SettingPoint, pareto_front, setting_points
-from eab.labs.tuning.quantities import COSTS, GAINS, QUANTITIES
+from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.timing import NOTHING_YET
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
@@ -144,15 +144,6 @@ def test_sentences_above_a_picture_are_two_at_most_and_short() -> None:
             assert words.count(". ") <= 1
             assert len(words) < 150
             assert "±" not in words
-
-
-def test_no_axis_names_what_is_counted_twice() -> None:
-    for of in QUANTITIES.values():
-        assert of.axis.lower() != f"{of.label} ({of.label})".lower()
-        assert not (of.unit and of.axis.lower().count(of.unit.lower()) > 1), of.axis
-        figure = tuning.pareto_figure(points(), TOKENS, of)
-        lines = figure.layout.yaxis.title.text.split("<br>")
-        assert of.unit not in lines[1:] or of.unit not in of.label.lower()
 
 
 def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:

@@ -102,16 +102,14 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
     ]
     found = recommend(pilot, "paths", 12, check_seeds=3)
     assert words_of.recommendation_sentence(found) == "12 paths: 1 nat, 11 to 13 over 3 seeds."
-    assert words_of.basis_sentence(found).startswith("Predicted from 1 prompt and 3 seeds")
     assert words_of.check_rows(found, {})[0][1] == "12 paths (8.5 to 16)"
-    between = words_of.recommendation_sentence(recommend(pilot, "paths", 15))
-    assert between.startswith("15 paths: 0.5 nats gives 22, 1 nat gives 12. Press Predict")
-    tokens = words_of.recommendation_sentence(recommend(pilot, "tokens", 220))
-    assert tokens == "220 tokens: 1 nat, 210 to 230 over 3 seeds."
-    beyond = words_of.recommendation_sentence(recommend(pilot, "paths", 40))
-    assert beyond.startswith(
-        "No threshold from 0.5 to 1 nat gives 40 paths: the nearest is 0.5 nats"
-    )
+    for unit, wanted, words in (
+        ("paths", 15, "15 paths: 0.5 nats gives 22, 1 nat gives 12."),
+        ("tokens", 220, "220 tokens: 1 nat, 210 to 230 over 3 seeds."),
+        ("paths", 40, "No threshold from 0.5 to 1 nat gives 40 paths: the nearest is 0.5 nats"),
+    ):
+        said = words_of.recommendation_sentence(recommend(pilot, unit, wanted))
+        assert said.startswith(words)
     star = words_of.pilot_figure(pilot, found).data[1]
     assert (list(star.x), list(star.y)) == ([1.0], [12.0])
     assert words_of.check_sentence(found, {}).startswith("Not measured yet")
@@ -133,11 +131,8 @@ def test_a_mean_that_is_only_within_the_noise_of_the_seeds_is_said() -> None:
 
 
 def test_one_path_is_not_one_paths() -> None:
-    pilot = [cell(1.0, seed, paths=1, tokens=8) for seed in (1, 2)]
-    found = recommend(pilot, "paths", 1)
-    said = [words_of.recommendation_sentence(found), *words_of.check_rows(found, {})[0]]
-    assert said[0] == "1 path: 1 nat, 1 over 2 seeds."
-    assert said[2] == "1 path (1 to 1)"
+    found = recommend([cell(1.0, seed, paths=1, tokens=8) for seed in (1, 2)], "paths", 1)
+    assert words_of.recommendation_sentence(found) == "1 path: 1 nat, 1 over 2 seeds."
 
 
 def refined(paths: Callable[[float], float], wanted: float) -> tuple[list[Cell], list[float]]:

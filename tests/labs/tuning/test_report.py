@@ -152,27 +152,17 @@ HEAD = {"model": "a", "dtype": "b", "machine": "c", "cells": 3}
 @pytest.mark.parametrize(
     "data",
     [
-        gzip.compress(b"[" * 100_000),
         changed(columns=None),
-        changed(began={"model": 1}),
-        changed(began=[]),
         changed(began=HEAD | {"machine": "\ud800"}),
         changed(began=HEAD | {"cells": 10**400}),
         changed(cells=[0] * 2_000_001),
-        changed(began=HEAD | {"model": 1}),
         gzip.compress(bytes(MAX_BYTES + 1)),
     ],
-    ids=range(9),
+    ids=["no columns", "no text", "a huge number", "many cells", "many bytes"],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_a_hostile_file_is_refused(data: bytes) -> None:
     with pytest.raises(RecordError, match="sweep"):
         loads(data, "a sweep")
-
-
-@given(st.binary(max_size=60))
-def test_no_bytes_crash_it(data: bytes) -> None:
-    with pytest.raises(RecordError):
-        loads(data, "bytes")
 
 
 # In place of a value of a cell or of the head

@@ -63,9 +63,6 @@ def test_an_interval_contains_its_value_and_is_the_same_again() -> None:
     ("right", "wrong", "score"),
     [
         (1.0, [], 0.0),
-        (0.0, [1.0], 2.0),
-        (0.5, [0.5], 0.5),
-        (0.25, [0.25, 0.25, 0.25], 0.75),
         (0.7, [0.2, 0.1], 0.09 + 0.04 + 0.01),
         (0.0, [], 2.0),  # nothing was seen
         (0.6, [0.1], 0.16 + 0.01 + 0.09),  # what is missing is a wrong answer of its own
