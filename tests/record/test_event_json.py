@@ -32,19 +32,8 @@ st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 # These hold no lone surrogates; the others may hold those that stand for bytes.
-ENCODABLE = {
-    "role",
-    "content",
-    "name",
-    "family",
-    "dtype",
-    "device",
-    "weights",
-    "layout",
-    "prompt",
-    "message",
-    "logits_processors",
-}
+OF_THE_MODEL = {"name", "family", "dtype", "device", "weights", "layout"}
+ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors"}
 
 
 def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
@@ -120,7 +109,7 @@ def test_bounds_in_the_wrong_order_are_refused():
         from_json(to_json(wrong))
 
 
-# --------------------------------------------------------------------------------- declared limits
+# ---- declared limits
 
 
 def places(kind: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
@@ -170,13 +159,10 @@ def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read
 @pytest.mark.parametrize(
     ("messages", "prompt", "why"),
     [
-        ([{"role": "user"}], "Hi", r"messages\[0\]: object missing required field content"),
         ([{"role": "user", "content": 3}], "Hi", r"messages\[0\].content: expected str, got 3"),
         ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "'name' is unknown here"),
-        ([{"role": "x" * 33, "content": "Hi"}], "Hi", "of length <= 32, got a length of 33"),
         ([{"role": "<b>", "content": "Hi"}], "Hi", r"role of messages\[0\] is '<b>'"),
         ([{"role": "user", "content": "\udc80"}], "\udc80", "surrogates"),
-        ([{"role": "user", "content": " "}], " ", r"content of messages\[0\] is ' '"),
         ([{"role": "user", "content": "Hi"}], "Ho", "prompt is not the title of the messages"),
         ("Hi", "Hi", "expected array"),
     ],
@@ -193,10 +179,9 @@ def test_a_header_without_messages_is_read():
     assert from_json(older) == from_json(STARTED)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "x\udfff"])
 @pytest.mark.parametrize("name", ["cache", "threshold_unit", "system", "max_paths"])
-def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name, text):
-    config = STARTED["config"] | {name: text, "chat": True}
+def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name):
+    config = STARTED["config"] | {name: "x\udfff", "chat": True}
     with pytest.raises(RecordError, match="is not valid text") as error:
         from_json(STARTED | {"config": config})
     str(error.value).encode("utf-8")

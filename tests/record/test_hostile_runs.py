@@ -136,11 +136,8 @@ def test_no_weight_and_no_model_size_breaks_the_page(number: float) -> None:
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
 def test_no_text_breaks_the_page(text: str) -> None:
     show_everything(changed("Predicted", lambda event: event["texts"][0].__setitem__(1, text)))
-    for kind, name in (
-        ("RunStarted", "prompt"),
-        ("RunEnded", "message"),
-    ):
-        show_everything(changed(kind, lambda event, name=name: event.update({name: text})))
+    show_everything(changed("RunStarted", lambda event: event.update(prompt=text)))
+    show_everything(changed("RunEnded", lambda event: event.update(message=text)))
 
 
 def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
@@ -149,23 +146,16 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
     assert "\x1b" not in cost_sentence(run)
 
 
-# ------------------------------------------------------------------------- files that are too large
+# ---- files that are too large
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (packed([], "\n" * 200_010), "more than 200,000 lines"),
-        (
-            packed([], "\n[" + "0," * 3_000_001 + "0]"),
-            "more than 3,000,000 values",
-        ),
-        (packed([], "\n[" + "[],\n" * 199_999), "line 2 is not JSON"),
-        (packed([], "\n" + " " * 2**23 + " "), "more than 8,388,608 bytes in one line"),
+        (packed([], "\n[" + "0," * 3_000_001 + "0]"), "more than 3,000,000 values"),
         (packed([], "\n" + "[" * 2**22), "line 2 is not JSON"),
         (packed(bush(20_000)), "more than 20,000 paths"),
         (packed(comb(2100)), "more than 2,097,152 bytes of text in its tree"),
-        (packed(chain(1100, "w" * 1000)), "bytes of text in its tree"),
         (packed(chain(200, "é" * 1000)), "bytes of text in its tree"),
         (packed(chain(4098, "a")), "step: expected int <= 4096, got 4097"),
         (packed(much_text()), "more than 33,554,432 characters of tokens"),
@@ -174,7 +164,7 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
             r"tokens\[0\]\[2\]: expected str of length <= 1000, got a length of 1,001",
         ),
     ],
-    ids=range(12),
+    ids=range(8),
 )
 def test_a_file_that_would_take_long_is_refused(data: bytes, reason: str) -> None:
     assert len(data) < 10**6
@@ -211,7 +201,7 @@ def test_what_could_not_be_opened_is_not_saved(
     assert list(tmp_path.iterdir()) == []
 
 
-# --------------------------------------------------------------------------------- many mutations
+# ---- many mutations
 
 VALUES = st.one_of(
     st.sampled_from([None, True, "", "x", "\ud800", "\udc80", "x" * 1001, [], {}, [[]], 10**400]),

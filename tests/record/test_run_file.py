@@ -1,6 +1,5 @@
 """Run files: what is saved comes back equal, and a file from a stranger is read with care."""
 
-import contextlib
 import errno
 import gzip
 import json
@@ -59,8 +58,7 @@ def refusal(data: bytes) -> str:
     return str(error.value)
 
 
-# ------------------------------------------------------------------------------------------ round
-# trips
+# ---- round trips
 
 
 def test_a_run_that_is_saved_loads_equal(tmp_path):
@@ -90,12 +88,7 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
     assert (tmp_path / "one.eab").read_bytes() == (tmp_path / "two.eab").read_bytes()
 
 
-def test_the_first_line_says_what_the_file_is():
-    assert unpacked(dumps(EVENTS))[0] == FIRST
-
-
-# -------------------------------------------------------------------------------- files that are no
-# runs
+# ---- files that are no runs
 
 
 @pytest.mark.parametrize(
@@ -106,21 +99,18 @@ def test_the_first_line_says_what_the_file_is():
         (b"\x1f\x8b", "incomplete"),
         (gzip.compress(b""), "line 1 is not JSON"),
         (gzip.compress("é".encode()), "not a run file"),
-        (gzip.compress(b"{"), "line 1 is not JSON"),
-        (packed(["null"]), "not a run file"),
         (packed([[1, 2]]), "not a run file"),
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
         (packed([FIRST | {"version": 4}]), "version 4; this program reads versions 2 and 3"),
         (packed([FIRST | {"version": 1}, *unpacked(dumps(EVENTS))[1:]]), "has version 1; this"),
         (packed([FIRST | {"version": "1"}]), "version '1'"),
-        (packed([{"format": "eab-run"}]), "version None"),
         (packed([FIRST]), "contains no events"),
         (packed(["[" * 900]), "line 1 is not JSON"),
         (packed(["[" * 100_000]), "its first line is too long"),
         (packed([FIRST, "[" * 100_000]), "line 2 is not JSON"),
         (packed([FIRST, "9" * 10_000]), "line 2 is not JSON"),
     ],
-    ids=range(18),
+    ids=range(15),
 )
 def test_what_is_no_run_file_is_refused_in_words(data, reason):
     with pytest.raises(RecordError, match=reason):
@@ -182,14 +172,6 @@ def test_a_disk_that_is_full_is_told_when_the_run_has_ended(tmp_path):
             file.close()
 
 
-@given(place=st.integers(10, len(dumps(EVENTS)) - 1), byte=st.integers(0, 255))
-def test_a_file_with_a_broken_byte_is_refused_or_harmless(place, byte):
-    data = bytearray(dumps(EVENTS))
-    data[place] = byte
-    with contextlib.suppress(RecordError):
-        fold(loads(bytes(data)))
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -234,8 +216,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         load(path)
 
 
-# ------------------------------------------------------------------------------- events that are no
-# events
+# ---- events that are no events
 
 
 @pytest.mark.parametrize(
@@ -244,8 +225,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         ("TokensAppended", ("tokens", 0, 1), "3"),
         ("TokensAppended", ("tokens", 0, 1), True),
         ("TokensAppended", ("tokens", 0, 1), 3.0),
-        ("TokensAppended", ("tokens", 0, 2), "-1"),
-        ("TokensAppended", ("tokens", 0, 2), None),
         ("TokensAppended", ("tokens", 0, 2), 10**400),
         ("TokensAppended", ("tokens", 0), [0, 3, -1.0, True]),
         ("TokensAppended", ("tokens", 0), [0, 3, -1.0, 1, 1]),
@@ -259,18 +238,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         ("Predicted", ("predictions", 0, 2, 1), "1"),
         ("Predicted", ("predictions", 0), [0, 1.0, [], [0.0, 1.0], 3]),
         ("Predicted", ("predictions",), None),
-        ("Forked", "children", {"1": 2}),
-        ("Forked", "children", [[1]]),
-        ("PathFinished", "reason", "tired"),
-        ("RunEnded", "reason", 1),
-        ("RunStarted", "model", None),
-        ("RunStarted", "prompt_texts", [1]),
-        ("KvMeasured", "paths", [[0, 1, 2, 3]]),
+        ("Forked", ("children",), [[1]]),
+        ("PathFinished", ("reason",), "tired"),
+        ("RunStarted", ("model",), None),
+        ("KvMeasured", ("paths",), [[0, 1, 2, 3]]),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, value):
-    place = field if isinstance(field, tuple) else (field,)
-    assert "line " in refusal(changed(kind, *place, to=value))
+    assert "line " in refusal(changed(kind, *field, to=value))
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -287,9 +262,7 @@ def test_an_extra_key_and_a_missing_key_are_refused():
     refusal(packed(lines))
 
 
-@pytest.mark.parametrize(
-    "line", [{"event": "Exploded"}, {}, [], 3, None, {"event": 3}, {"event": "Event"}, "{", "NaN"]
-)
+@pytest.mark.parametrize("line", [{"event": "Exploded"}, {}, [], {"event": 3}, "{", "NaN"])
 def test_a_line_that_is_no_event_is_named_by_its_number(line):
     lines = unpacked(dumps(EVENTS))
     assert "line 4" in refusal(packed([*lines[:3], line, *lines[3:]]))
@@ -325,42 +298,34 @@ def test_events_that_do_not_fold_are_refused():
             loads(data)
 
 
-# -----------------------------------------------------------------------------------------------
-# saving
+# ---- saving
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """A file, which must be whole and alone in its folder at the end, too."""
-    save(EVENTS, tmp_path / "run.eab")
-    yield tmp_path / "run.eab"
-    assert load(tmp_path / "run.eab") == EVENTS
-    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
-
-
-def test_a_full_disk_leaves_the_older_file_as_it_was(saved, monkeypatch):
+def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
     def write_half(self: Path, data: bytes) -> int:
         with self.open("wb") as file:
             file.write(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
     monkeypatch.setattr(Path, "write_bytes", write_half)
     with pytest.raises(RecordError, match=r"as .*run\.eab: No space left on device. Free some"):
-        save(EVENTS[:5], saved)
+        save(EVENTS[:5], path)
+    assert load(path) == EVENTS
+    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(RecordError, match="No such file or directory"):
-        save(EVENTS, tmp_path / "absent" / "run.eab")
-
-
-def test_an_error_while_the_events_are_made_leaves_the_older_file_as_it_was(saved):
+def test_an_error_while_the_events_are_made_leaves_the_older_file_as_it_was(tmp_path):
     def half_a_run():
         yield from EVENTS[:5]
         raise RuntimeError("the model broke")
 
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
     with pytest.raises(RuntimeError):
-        save(half_a_run(), saved)
+        save(half_a_run(), path)
+    assert load(path) == EVENTS
 
 
 def test_a_model_card_of_a_stranger_is_only_text():

@@ -116,13 +116,10 @@ def test_a_bundled_run_of_version_2_is_the_same_run_as_today(name: str) -> None:
     ("place", "key", "value"),
     [
         (0, "extra", 1),
-        (0, "entropy", "2"),
         (0, "candidates", [[7, 3, 0.25]]),
         (1, "dropped", 9),
         (3, "token", -1),
-        (3, "special", 1),
         (3, "step", 5),
-        (10, "weight", 3.0),
         (10, "path", 7),
     ],
 )
