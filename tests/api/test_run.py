@@ -85,16 +85,14 @@ def test_a_notebook_says_what_the_memory_of_an_unusual_model_is_made_of() -> Non
     assert "Nothing is shared" not in Run(COIN)._repr_html_()
 
 
-@pytest.mark.parametrize("given", [3, None, 1.5, [3], ["a"], [{}], object(), iter([])])
+@pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=repr)
 def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
     for take in (as_run, lambda run: eab.save(run, tmp_path / "x.eab"), eab.show):
         with pytest.raises(RecordError):
             take(given)
-    for path in (3, None, b"x", ["a"]):
+    for use in (Run.load, Run(COIN).save):
         with pytest.raises(RecordError, match="the path is a"):
-            Run.load(path)
-        with pytest.raises(RecordError, match="the path is a"):
-            Run(COIN).save(path)
+            use(None)
 
 
 def test_a_run_is_also_made_of_a_run_but_not_of_a_path() -> None:

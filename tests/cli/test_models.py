@@ -138,32 +138,17 @@ def test_a_run_takes_a_gguf_file_or_its_folder(tmp_path: Path) -> None:
     assert runs[0]["samples"]
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (None, "there is no such folder or file"),
-        (b"<html>404</html>", "is not a GGUF model"),
-        (b"GGUF" + b"\xff" * 64, "its version is 4294967295"),
-    ],
-    ids=repr,
-)
-def test_a_run_with_a_file_that_is_no_model_ends_in_words(
-    data: bytes | None, reason: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "nothing.gguf"
-    if data is not None:
-        file.write_bytes(data)
-    out = eab_here("run", "w5", "--model", str(file))
+def test_a_run_with_a_file_that_is_no_model_ends_in_words(tmp_path: Path) -> None:
+    (tmp_path / "nothing.gguf").write_bytes(b"<html>404</html>")
+    out = eab_here("run", "w5", "--model", str(tmp_path / "nothing.gguf"))
     assert (out.returncode, out.stdout) == (1, "")
-    assert reason in " ".join(out.stderr.split())
+    assert "is not a GGUF model" in " ".join(out.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("kind", "more", "said"),
     [
         ("LlamaConfig", {}, "KV rows are shared between paths, 256 B for each token."),
-        ("MistralConfig", {"sliding_window": 6}, "All 2 attention layers read only the last 6"),
-        ("MambaConfig", {"state_size": 4}, "Each path has a copy of transformers' own memory"),
         ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}, "states of the other layers"),
     ],
 )

@@ -72,19 +72,6 @@ def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> Non
         assert len(run.leaves()) == row.paths
 
 
-def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
-    prompts: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    done(prompts, "--out", out, "--threshold", "0.3", *SHORT)
-    before = (out / JOURNAL).read_bytes()
-    assert "2 cells (2 of them earlier)" in done(prompts, "--out", out, "--threshold", 0.3, *SHORT)
-    assert (out / JOURNAL).read_bytes() == before
-    more = done(prompts, "--out", out, "--threshold", "0.3:0.9:0.3", *SHORT)
-    assert "6 cells (2 of them earlier)" in more
-    assert (out / JOURNAL).read_bytes().startswith(before)
-
-
 def test_bundled_sets_and_samples(tmp_path: Path) -> None:
     grid = ("--threshold", "0.1:2:0.1", "--top-p", "0.5:1:0.1", "--sample", 3)
     assert "6 cells in" in done("chances", "--every", 12, "--out", tmp_path, *grid, *SHORT)
@@ -103,11 +90,8 @@ def test_bundled_sets_and_samples(tmp_path: Path) -> None:
         (("--threshold", "0:1:0"), "--threshold has '0:1:0'"),
         (("--threshold", "0:1"), "--threshold has '0:1'"),
         (("--threshold", "0:1:1e-9"), "with at most 10,000 values"),
-        (("--threshold", "nan"), "the setting entropy_threshold is nan"),
         (("--max-paths", "4.5"), "--max-paths has '4.5'"),
         (("--max-paths", "4,4"), "the values of max_paths have 4 twice"),
-        (("--max-paths", "1e9"), "the setting max_paths is 1000000000"),
-        (("--policy", "fair,best"), "the setting policy is 'best'; it must be one of: fair"),
         (("--r", "auto,no"), "--r has 'no'"),
         (("--seeds", "0"), "--seeds is 0; it must be a whole number from 1 to 1000"),
         (("--answers", "word"), "answers are grouped by 'word'"),
