@@ -64,11 +64,6 @@ def test_the_lock_meets_what_is_required(line: str) -> None:
     assert not unmet(requirement), f"{line}: run `make lock`"
 
 
-def test_a_requirement_that_the_lock_does_not_meet_is_noticed() -> None:
-    assert unmet(Requirement("torch>=99"))
-    assert unmet(Requirement("no-such-package"))
-
-
 def test_the_lock_has_all_that_its_packages_require() -> None:
     missing, compared = [], 0
     for name, known in versions().items():

@@ -36,7 +36,7 @@ from eab.events import (
     StepTimed,
 )
 from eab.lessons import bundled_runs
-from eab.run import RunState, fold
+from eab.run import fold
 from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
 
@@ -162,23 +162,6 @@ def test_another_r_is_exact_under_every_limit_and_policy(chain, r, cache, settin
 def test_a_bundled_run_resimulated_without_changes_is_itself_byte_for_byte(name: str) -> None:
     events = bundled(name)
     assert timeless(resimulate(events).events) == timeless(events)
-
-
-def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
-    prompt = fold(bundled("market")).started.prompt
-    config = BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4)
-    recorded = events_of(embedded, prompt, config)
-    assert not any(isinstance(event, LimitActed) for event in recorded)
-    what_if = resimulate(recorded, 1.0, r=3)
-    assert not what_if.unknowns
-    made = fold(events_of(embedded, prompt, config, entropy_threshold=1.0, r=3))
-    assert 1 < len(made.leaves()) < len(fold(recorded).leaves())
-
-    def computed(run: RunState) -> list[object]:
-        steps = [(step.kv, step.growth) for step in run.steps]
-        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model()]
-
-    assert computed(fold(what_if.events)) == computed(made)
 
 
 def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
