@@ -34,12 +34,9 @@ def test_the_answer_follows_the_last_end_of_thinking(text: str, answer: str) -> 
 @pytest.mark.parametrize(
     ("pattern", "text", "answer"),
     [
-        (r"is (\w+)", "It is Rome, it is Paris", "Rome"),
-        (r"is (?P<city>\w+)", "It is Rome", "Rome"),
-        (r"is (\w+)", "It was", None),
+        (r"is (?P<city>\w+)", "It is Rome, it is Paris", "Rome"),
         (r"(x)|y", "y", None),
         (r"a(b*)", "a", ""),
-        (r"(?s).*</think>\s*([^.]*)", "no.</think> yes. so", "yes"),
     ],
 )
 def test_a_pattern_gives_its_group_where_it_first_matches(pattern, text, answer) -> None:
@@ -55,10 +52,7 @@ def test_a_pattern_finds_what_the_module_re_finds(text: str, pattern: str) -> No
 @pytest.mark.parametrize(
     ("part", "why"),
     [
-        (
-            "word",
-            "answers are grouped by 'word'; it must be one of: text, sentence, after-thinking",
-        ),
+        ("word", "grouped by 'word'; it must be one of: text, sentence, after-thinking"),
         ("regex:(", "'(' is not a regular expression"),
         ("regex:", "has 0 groups; it must have exactly one"),
         ("regex:(a)(b)", "has 2 groups; it must have exactly one"),

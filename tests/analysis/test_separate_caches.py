@@ -40,25 +40,11 @@ def rows(run: RunStarted, *lengths: int) -> int:
     return separate_bytes(run, usage(*lengths)) // CARD.row_bytes
 
 
-@pytest.mark.parametrize(
-    ("r", "held"),
-    [
-        (1, [10, 11, 12, 13, 14, 15, 16]),
-        (4, [10, 14, 14, 14, 14, 16, 16]),  # only two more tokens after step 4 need a row
-        (7, [16, 16, 16, 16, 16, 16, 16]),  # the last token needs no row
-        ("auto", [10, 14, 14, 14, 14, 16, 16]),  # a quarter of 10 rows is less than 4 steps
-    ],
-)
-def test_one_cache_counted_by_hand(r: AllocationStep, held: list[int]) -> None:
-    run = started(10, r=r, max_new_tokens=7)
+def test_one_cache_counted_by_hand() -> None:
+    run = started(10, r=4, max_new_tokens=7)
+    held = [10, 14, 14, 14, 14, 16, 16]  # the last token needs no row
     assert [rows(run, length) for length in range(10, 17)] == held
     assert rows(run, 11, 12, 16) == held[1] + held[2] + held[6], "each path has its own"
-
-
-def test_with_auto_one_cache_grows_by_a_quarter_of_its_rows() -> None:
-    run = started(30, r="auto", max_new_tokens=20)
-    held = [rows(run, length) for length in range(30, 50)]
-    assert held == [30] + [37] * 7 + [46] * 9 + [49] * 3  # the last token needs no row
 
 
 def test_caches_that_reserve_nothing_are_compared_with_caches_that_reserve_nothing() -> None:

@@ -80,13 +80,6 @@ def test_runs_are_pooled_and_grouped_together() -> None:
     assert semantic_entropy_of_runs([one, other], "text", RULES["content"]).value > 0
 
 
-@given(st.lists(st.dictionaries(st.integers(0, 4), st.floats(0.01, 1), min_size=1), min_size=2))
-def test_the_standard_error_does_not_depend_on_the_order(units: list[dict[int, float]]) -> None:
-    forwards, backwards = jackknife(units), jackknife(units[::-1])
-    assert forwards.value == pytest.approx(backwards.value)
-    assert forwards.standard_error == pytest.approx(backwards.standard_error)
-
-
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
     """Of 40 draws from (0.7, 0.2, 0.1); the mean of the errors is within a quarter of the spread."""
     draws = np.random.default_rng(5).choice(3, size=(DRAWS, 40), p=[0.7, 0.2, 0.1])
