@@ -1,30 +1,5 @@
 """What comes of prompts and limits that do not work out: a clear error, or a tree that ends
 early.
-
-Other input of strangers, and where it is tried:
-
-| input | tried in |
-|---|---|
-| run files: values, texts, bytes, order of events | record/test_hostile_runs.py, record/test_run_file.py |
-| run files that cost time or memory | record/test_run_file_cost.py |
-| run files on the page: long prompts, lone surrogates | app/pages/test_uploads.py |
-| run files in the exported page | browser/test_offline_page.py, share/test_html_page.py |
-| files of sweeps, tables of cells, sets of prompts | tuning/test_report.py, test_journal.py, test_prompt_sets.py |
-| lessons | lessons/test_reading.py, app/pages/test_learn.py |
-| links, and addresses of every page | app/server/test_links.py, app/pages/test_bad_links.py |
-| codes, keys and questions of a class | app/server/test_classroom.py |
-| rules of a server (eab.toml) | app/server/test_rules.py |
-| what one visitor may take, and how turns are shared | app/server/test_admission.py, test_queue.py, engine/test_fair_queue.py |
-| headers, names of the server, metrics, foreign hosts | browser/test_public_server.py, app/server/test_http.py |
-| the store: damaged, full, read-only, killed, many writers | app/server/test_store.py |
-| settings: any value, numbers beyond floats | test_config.py |
-| the command line: arguments, devices, full or narrow output | cli/test_commands.py |
-| names, devices, weights and indices of models | models/test_loading.py |
-| configurations that ask for too much | models/test_model_size.py |
-| families that a cache would serve wrongly, in any data type | models/test_causality.py, test_huggingface.py |
-| windows, and positions beyond the original length | models/test_context.py |
-| chat templates | models/test_huggingface.py |
-| servers of models | remote/test_bad_servers.py |
 """
 
 import math

@@ -14,29 +14,18 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
-from eab.labs.bmc.results import EXPERIMENTS
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import PROMPT_REUSED, REPEATS, cache_variants
 from eab.labs.variants.times import RunTimed
 from eab.lessons import bundled_runs
 from eab.timing import Timing
 from scripts.claims import Claim, objections
-from scripts.record_measurements import MEASUREMENTS, Measured, measure_variants, publish
+from scripts.record_measurements import Measured, measure_variants, publish
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=4, max_new_tokens=4, seed=2)
 QUIET = Timing((1.0, 1.01, 1.0, 1.02, 1.01, 1.0, 1.01))
 SLOWER = Timing(tuple(one + 0.5 for one in QUIET.seconds))
 NOISY = Timing((1.1, 1.1, 1.1, 1.3, 3.1, 3.1, 3.2))
-
-
-def test_every_page_with_times_is_recorded_by_this_script() -> None:
-    assert set(MEASUREMENTS) == {
-        "caches",
-        "draft-lengths",
-        "batching",
-        "weights",
-        *(f"bmc-{name}" for name in EXPERIMENTS),
-    }
 
 
 @pytest.mark.parametrize(

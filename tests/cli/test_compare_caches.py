@@ -29,11 +29,6 @@ def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
     assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 4
 
 
-def test_compare_caches_to_standard_output_is_json_alone() -> None:
-    out = eab_here("compare-caches", PROMPT, "--max-new-tokens", "2", "--json", "-")
-    assert json.loads(out.stdout)["prompt"] == PROMPT
-
-
 def test_a_cache_that_reads_differently_is_said_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
