@@ -111,7 +111,7 @@ def test_a_recorded_run_is_counted_as_it_was_at_its_own_r(
         assert counted == held(run)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(r=st.one_of(st.integers(1, 40), st.just("auto")), seed=st.integers(0, 5))
 def test_counting_at_another_r_is_what_the_engine_does_there(
     twins: Callable[..., Any], r: Any, seed: int

@@ -37,20 +37,6 @@ def test_absmax_by_hand():
     assert whole.rounded.tolist() == [[0, 0, 0], [0, 4, 6]]
 
 
-def test_affine_by_hand():
-    weight = np.array([[1.0, 1.5, 2.6, 4.0]], np.float32)  # its smallest and largest weights stay
-    found = round_to_grid(weight, RoundingGrid("affine", 2, MATRIX))
-    assert found.levels(0).tolist() == [1, 2, 3, 4]
-    assert found.rounded[0, [0, 2, 3]].tolist() == [1, 3, 4]
-
-
-def test_the_last_group_of_a_row_may_be_shorter():
-    weight = np.array([[1.0, -1.0, 8.0, 8.0, 3.0]], np.float32)
-    found = round_to_grid(weight, RoundingGrid("absmax", 8, 2))
-    assert found.scale * 127 == pytest.approx([1, 8, 3])
-    assert found.rounded == pytest.approx(weight)
-
-
 def test_bytes_count_scales_and_what_double_quantization_saves():
     weight = normal(64, 256)
     assert round_to_grid(weight, RoundingGrid("absmax", 8, ROW)).bytes_per_weight == 1 + 4 / 256

@@ -102,6 +102,17 @@ def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(
     assert table.loc["8 draft tokens", "of which drafting"] > 0
 
 
+def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(compared):
+    steps, surface = speculation.tokens_figure(compared), speculation_speed.surface_figure(compared)
+    assert [line.name for line in steps.data][1] == "measured"
+    assert len(steps.data[1].x) == 4
+    for figure in (steps, surface):
+        assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
+        assert figure.layout.yaxis.title.text
+    assert "measured)" in speculation.tokens_sentence(compared)
+    assert "(computed)" in speculation_speed.surface_sentence(compared)
+
+
 def test_a_comparison_without_draft_tokens_says_so(twins):
     empty = draft_length_variants("prompt-lookup")
     assert speculation.tokens_sentence(empty).startswith("No draft tokens: ")

@@ -151,14 +151,6 @@ def test_stop_ends_the_run_that_is_going_and_begins_no_other(running):
     assert [run.ended.reason for run in compared.runs] == ["finished", "stopped"]
 
 
-def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(
-    running, monkeypatch
-):
-    monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
-    compared = stopped(running(), lambda found: len(found.runs) == 2)
-    assert compared.ended == RunEnded(0, "stopped")
-
-
 def invented(seconds: dict[str, float], spread: float = 0.0) -> list[RunTimed]:
     """Seven repeats in turn: of two steps of this length, each repeat a little longer."""
     return [
