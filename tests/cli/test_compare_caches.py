@@ -10,11 +10,12 @@ from eab.caches.concat_cow import ConcatCowCache
 from eab.labs.variants.results import CACHES, PROMPT_REUSED
 
 PROMPT = "I tossed a coin and it landed on"
+COMPARE = ("compare-caches", "--repeats", "1")
 
 
 def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
     file = tmp_path / "caches.json"
-    out = eab_here("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
+    out = eab_here(*COMPARE, PROMPT, "--max-new-tokens", "6", "--json", str(file))
     assert out.returncode == 0, out.stderr
     for word in (*CACHES, "reused", "copied", "allocations", "All 5 runs have the same tokens."):
         assert word in out.stdout
@@ -38,13 +39,13 @@ def test_a_cache_that_reads_differently_is_said_with_exit_code_1(
         "_seen",
         lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments)),
     )
-    out = eab_here("compare-caches", "The cat", "--max-new-tokens", "3")
+    out = eab_here(*COMPARE, "The cat", "--max-new-tokens", "3")
     assert out.returncode == 1
     assert "concat-cow gives other results" in " ".join(out.stderr.split())
 
 
 def test_a_cache_that_fails_is_said_with_exit_code_1() -> None:
     limits = ("--max-new-tokens", "40", "--kv-limit-mib", "3", "--threshold", "0")
-    full = eab_here("compare-caches", "word " * 300, *limits)
+    full = eab_here(*COMPARE, "word " * 300, *limits)
     assert full.returncode == 1
     assert "deep-copy failed: the KV cache needs" in " ".join(full.stderr.split())
