@@ -120,10 +120,3 @@ def test_without_a_gpu_it_says_what_to_do(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main([])
     assert "finds no CUDA device. docs/install.md says how" in capsys.readouterr().err
-
-
-def test_a_part_that_does_not_exist_is_refused_with_those_that_do(capsys):
-    with pytest.raises(SystemExit):
-        main(["engine-70b"])
-    said = capsys.readouterr().err
-    assert "there is no part 'engine-70b'; choose from tests, engine-embedded" in said

@@ -210,14 +210,6 @@ def test_the_distillation_loss_of_an_equal_model_is_the_entropy(
     torch.testing.assert_close(train.distillation_loss(model, model, batch), entropy)
 
 
-def test_the_rate_rises_then_falls_to_nothing() -> None:
-    factors = [train.rate_factor(done / 200) for done in range(201)]
-    assert factors[0] == factors[-1] == 0
-    peak = factors.index(max(factors))
-    assert factors[:peak] == sorted(factors[:peak])
-    assert factors[peak:] == sorted(factors[peak:], reverse=True)
-
-
 # The measurements
 
 
@@ -289,13 +281,3 @@ def test_prefixes_leave_room_in_the_context() -> None:
     cut = measures.prefixes(documents, 200, room=8, seed=0)
     assert all(1 <= len(prefix) <= measures.CONTEXT - 8 for prefix in cut)
     assert all(tuple(prefix) == documents[0][: len(prefix)] or prefix == [1] for prefix in cut)
-
-
-def test_the_table_shows_a_dash_where_a_model_was_not_measured() -> None:
-    text = evaluate.table({"ours": {"loss": "0.4", "facts": "9 %"}, "peer": {"loss": "0.6"}})
-    assert text.splitlines() == [
-        "| | ours | peer |",
-        "|---|---|---|",
-        "| loss | 0.4 | 0.6 |",
-        "| facts | 9 % | - |",
-    ]
