@@ -87,7 +87,7 @@ def test_bundled_sets_and_samples(tmp_path: Path) -> None:
         (("--threshold", "a"), "--threshold has 'a'; write numbers such as 4,8 or a range"),
         (("--threshold", "0.3,"), "--threshold has ''; write numbers"),
         (("--threshold", "1:0:0.1"), "--threshold has '1:0:0.1'"),
-        (("--threshold", "0:1:0"), "--threshold has '0:1:0'"),
+        (("--threshold", "0:1:-1"), "--threshold has '0:1:-1'"),
         (("--threshold", "0:1"), "--threshold has '0:1'"),
         (("--threshold", "0:1:1e-9"), "with at most 10,000 values"),
         (("--max-paths", "4.5"), "--max-paths has '4.5'"),
