@@ -97,11 +97,6 @@ def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: RunStat
     assert max(x + width for x, width in boxes) <= layout.width
 
 
-def test_an_empty_run_has_no_boxes() -> None:
-    layout = tidy(fold(invented_run(1, 1, 1)[:1]))
-    assert len(layout.x) == len(layout.y) == len(layout.box_widths) == 1
-
-
 def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:
     shape = [(-1, 1)]
     for _ in range(3000):

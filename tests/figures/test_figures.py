@@ -184,8 +184,9 @@ def test_a_threshold_just_above_the_entropy_is_told_from_it() -> None:
     above = replace(started, threshold_nats=highest + 0.001)
     words = tree_sentence(fold([above, *events]))
     assert words.startswith("No fork: the highest entropy was")
-    entropy, threshold = re.findall(r"\d+\.\d+", words)
-    assert float(entropy) < float(threshold)
+    entropy, threshold = map(float, re.findall(r"\d+\.\d+", words))
+    assert highest == pytest.approx(entropy, abs=0.001)
+    assert entropy < threshold
 
 
 def test_the_text_of_a_grown_run_begins_with_what_it_kept() -> None:
