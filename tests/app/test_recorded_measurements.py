@@ -3,7 +3,6 @@ the page is about.
 """
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -30,18 +29,6 @@ from eab.labs.variants.costs import step_words
 from eab.labs.variants.draft_pictures import draft_length_results
 from eab.labs.variants.results import CACHES, DRAFT_LENGTHS
 from eab.lessons import bundled_runs
-
-
-@pytest.mark.parametrize(
-    ("folder", "most"),
-    [
-        (bundled_runs.BATCHING, 300_000),
-        (bundled_runs.CACHES, 500_000),
-        (bundled_runs.DRAFT_LENGTHS, 300_000),
-    ],
-)
-def test_they_take_few_bytes(folder: Path, most: int) -> None:
-    assert sum(file.stat().st_size for file in folder.iterdir()) < most
 
 
 def test_the_recorded_batches_show_what_batching_is_about() -> None:

@@ -1,5 +1,7 @@
 """The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
 
+import re
+
 import pytest
 from cells import cell
 from page_walk import Tab, opened
@@ -17,7 +19,6 @@ from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.report import SweepBegan, TuningReport
 from eab.labs.tuning.work_items import items_of
-from eab.lessons import bundled_runs
 from eab.run import RunFold
 
 
@@ -83,13 +84,9 @@ def test_the_pace_of_a_sweep_is_that_of_the_nearest_path_limit_and_the_same_poli
 
 def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:
     page = opened()
-    config = bundled_runs.events_of(bundled_runs.recordings()[0])[0].config  # type: ignore[union-attr]
-    most = estimate.most_tokens(config)
-    assert most == config.max_paths * config.max_new_tokens
-    assert f"at most {most:,} tokens" in _sentence(page)
     page.generate(prompt="The cat sat on the", set_max_new_tokens=3)
     most = 3 * START.max_paths
-    assert f"at most {most} tokens, about 1 s" in _sentence(page)
+    assert re.search(rf"at most {most} tokens, about \d+ s", _sentence(page))
     message = page.session_state["past_runs"][0].run
     assert sum(len(path.tokens) for path in message.paths) <= most
 

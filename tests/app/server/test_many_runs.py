@@ -6,6 +6,7 @@ from collections import Counter
 from weakref import ref
 
 import pytest
+from made_runs import bundled
 from waiting import ended, wait_until
 
 from app.server.live_run import LiveTask
@@ -20,14 +21,13 @@ from eab.engine.job import run_job
 from eab.events import Probed
 from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
-from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold, fold
 
 RUNS = 60
 KEPT = 10
 CONFIG = BranchingConfig(max_new_tokens=2, max_paths=4)
-STARTED = bundled_runs.events_of(bundled_runs.recordings()[0])[0]
+STARTED = bundled("bridge")[0]
 
 
 def alive() -> Counter[type]:

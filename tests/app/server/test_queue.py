@@ -18,17 +18,6 @@ def run(owner: str, max_turns: int = 10, turns: int = 0, seconds: float = 0.0) -
     return live
 
 
-def test_the_wait_lasts_until_as_many_have_ended_as_go_before() -> None:
-    running = [
-        run("a", max_turns=10, turns=4, seconds=2.0),
-        run("b", max_turns=20, turns=4, seconds=2.0),
-    ]  # 0.5 s a turn, the turns of the other included
-    waiting = [run("c", max_turns=5), run("d", max_turns=5)]
-    # a needs 6 more turns; then c takes 5 beside b, which needs 16 in all
-    assert seconds_until_start(waiting[:1], running, max_running=2) == 3.0
-    assert seconds_until_start(waiting, running, max_running=2) == 5.5
-
-
 def test_there_is_no_estimate_before_anything_was_measured() -> None:
     others, own = [run("b")], run("c")
     assert position_in([*others, own], own, [run("a")], 1) == QueuePosition(2, 2, None)
@@ -42,7 +31,7 @@ def test_the_wait_equals_that_of_runs_that_go_on_together(
     left: list[int], max_turns: list[int]
 ) -> None:
     max_running = len(left)
-    running = [run("r", max_turns=1 + count, turns=1, seconds=0.25) for count in left]
+    running = [run("r", max_turns=2 + count, turns=2, seconds=0.5) for count in left]
     waiting = [run(str(number), count) for number, count in enumerate(max_turns)]
     for place in range(len(waiting)):
         estimate = seconds_until_start(waiting[: place + 1], running, max_running)

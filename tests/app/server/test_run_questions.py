@@ -3,13 +3,14 @@
 import re
 
 import pytest
+from made_runs import bundled_run
 
 from app.server.run_questions import fork_question, next_question
 from eab import EntropyAdaptiveBranching
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 
-BRIDGE = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+BRIDGE = bundled_run("bridge")
 
 
 def place(run: RunState, text: str) -> tuple[int, int]:

@@ -186,9 +186,9 @@ def test_a_file_of_something_else_is_left_unchanged(
     assert store.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("cut", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "kept"), [(RUNS, 4096), (RUNS, 5000), (RUNS, 20_000), (SWEEPS, 4096)]
+    ("kind", "kept", "cut"),
+    [(RUNS, 4096, True), (RUNS, 5000, False), (RUNS, 20_000, True), (SWEEPS, 4096, False)],
 )
 def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved_away(
     tmp_path: Path, kind: Any, kept: int, cut: bool

@@ -72,7 +72,7 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
     # The path limit acts, but at a higher threshold nothing of what it changed is left.
     config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
     known = 0
-    for seed in range(16, 30):
+    for seed in (16, 18, 28):
         at = replace(config, seed=seed)
         events = list(event_stream(embedded, Request("Two birds sat on a wall.", at)))
         for suggestion in suggestions(events):
@@ -83,13 +83,13 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
             higher = replace(at, entropy_threshold=suggestion.what_if)
             run = fold(event_stream(embedded, Request("Two birds sat on a wall.", higher)))
             assert suggestion.label.endswith(counted(len(run.leaves()), "text"))
-    assert known
+    assert known == 2
 
 
 def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> None:
     calm = BranchingConfig(entropy_threshold=3.0, max_paths=6, branch_factor=2, max_new_tokens=30)
     late = 0
-    for seed in range(6):
+    for seed in range(3):
         events = list(event_stream(embedded, Request("Once upon a time", replace(calm, seed=seed))))
         run = fold(events)
         limited = [step for path in run.paths for step in path.limited_steps]
