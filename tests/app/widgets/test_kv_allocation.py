@@ -1,4 +1,4 @@
-"""The section on KV allocation, alone on a page: runs of several caches, at several times."""
+"""The section on KV allocation, alone on a page: runs that have no rows in a tree are left out."""
 
 from streamlit.testing.v1 import AppTest
 
@@ -12,14 +12,6 @@ def all_caches() -> None:
     from eab.lessons import bundled_runs
 
     kv_allocation_section(bundled_runs.caches().runs[:4], "all")  # the fifth is a tree, too
-
-
-def one_after_the_other() -> None:
-    from app.widgets.kv_allocation import kv_allocation_section
-    from eab.lessons import bundled_runs
-
-    tree = bundled_runs.caches().runs[0]
-    kv_allocation_section([tree, tree], "two", begins=[0, 10])
 
 
 def own_memory() -> None:
@@ -47,13 +39,3 @@ def test_runs_of_other_caches_are_left_out() -> None:
     assert [text.value for text in page.text] == [allocation_sentence(found)]
     assert [note.value for note in page.caption] == ["Left out: 3 runs without rows in a tree."]
     assert page.table[0].value.equals(allocation_table(found))
-
-
-def test_runs_that_begin_later_are_added_from_there_on() -> None:
-    page = AppTest.from_function(one_after_the_other).run()
-    assert not page.exception
-    tree = bundled_runs.caches().runs[0]
-    later = kv_allocation([tree, tree], begins=[0, 10])
-    assert later.peak("tree") < kv_allocation([tree, tree]).peak("tree")
-    assert [text.value for text in page.text] == [allocation_sentence(later)]
-    assert not page.caption
