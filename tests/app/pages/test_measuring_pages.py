@@ -20,17 +20,13 @@ from eab.labs.batching.workloads import PRESETS
 from eab.labs.bmc import pictures as bmc_pictures
 from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
-from eab.labs.quantization import held_out, machine_speed, measure, roofline_picture
+from eab.labs.quantization import held_out, machine_speed, measure
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization import pictures as weight_formats
-from eab.labs.quantization.fork_diff import moved
-from eab.labs.quantization.fork_diff_picture import moved_sentence
-from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.rounding import ROW, RoundingGrid
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as draft_speed
-from eab.labs.variants.costs import reuse_sentence
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS, VariantRuns
+from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -46,37 +42,18 @@ BMC_TABS: dict[Experiment, str] = {
 CAT = "The cat sat on the"
 
 
-def memory_sentences(found: VariantRuns) -> list[str]:
-    return [caches.answer_sentence(found), caches.held_sentence(found), reuse_sentence(found)]
-
-
-def quantization_sentences(found: FormatReport) -> list[str]:
-    in_int4 = bundled_runs.quantized().run
-    assert in_int4 is not None
-    return [
-        weight_formats.formats_sentence(found),
-        weight_formats.quality_sentence(found),
-        moved_sentence(moved(bundled_run("bridge"), in_int4), "int4"),
-        roofline_picture.roofline_sentence(found),
-    ]
-
-
-def speculative_sentences(found: VariantRuns) -> list[str]:
-    return [draft_speed.answer_sentence(found), draft_speed.surface_sentence(found)]
-
-
-# Of the first visit: some of the sentences, how many there are, the charts, and the table's columns.
+# Of the first visit: a sentence, how many there are, the charts, and the table's columns.
 FIRST = {
-    "batching": (lambda: [headline(bundled_runs.batching())], 6, 2, [*WAYS]),
-    "bmc": (lambda: [bmc_pictures.growth_sentence(bundled_runs.bmc("growth"))], 4, 4, None),
-    "memory": (lambda: memory_sentences(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
+    "batching": (headline(bundled_runs.batching()), 6, 2, [*WAYS]),
+    "bmc": (bmc_pictures.growth_sentence(bundled_runs.bmc("growth")), 4, 4, None),
+    "memory": (caches.held_sentence(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
     "quantization": (
-        lambda: quantization_sentences(bundled_runs.formats()),
+        weight_formats.formats_sentence(bundled_runs.formats()),
         *(8, 5),
         [*weight_formats.HEADINGS[1:]],
     ),
     "speculative": (
-        lambda: speculative_sentences(bundled_runs.draft_lengths()),
+        draft_speed.answer_sentence(bundled_runs.draft_lengths()),
         *(6, 3),
         [*bundled_runs.draft_lengths().variants],
     ),
@@ -85,10 +62,10 @@ FIRST = {
 
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_visit_shows_what_was_recorded(name: str) -> None:
-    sentences, count, charts, columns = FIRST[name]
+    sentence, count, charts, columns = FIRST[name]
     page = opened(name)
     assert not page.error
-    assert [one for one in sentences() if one not in page.said] == []
+    assert sentence in page.said
     assert (len(page.words), page.charts) == (count, charts)
     assert page.captions.count("Recorded:") == 1
     assert "Recorded: embedded, float32, on " in page.captions
@@ -213,18 +190,6 @@ def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
 # Memory
 
 
-@pytest.mark.slow
-def test_all_caches_are_compared_here(tab_of_memory: Tab) -> None:
-    page = tab_of_memory.generate(prompt=CAT, set_max_new_tokens=4)
-    assert not page.error
-    assert page.words[1] == "All 5 runs have the same tokens."
-    assert MEASURED in page.captions
-    assert CAT in page.captions
-    assert [*page.table[0].value.columns] == [*CACHES, PROMPT_REUSED]
-    assert "Changed since" not in page.captions
-    assert "Changed since this run: temperature" in page.put(set_temperature=0.5).captions
-
-
 @pytest.fixture
 def tab_of_memory() -> Tab:
     return opened("memory")
@@ -252,6 +217,10 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
     assert live.state.ended.reason == "stopped"
     assert 1 <= live.state.repeats < REPEATS
     assert page.words[0] == caches.answer_sentence(live.state)
+    assert MEASURED in page.captions
+    assert [*page.table[0].value.columns] == [*CACHES, PROMPT_REUSED]
+    assert "Changed since" not in page.captions
+    assert "Changed since this run: temperature" in page.put(set_temperature=0.5).captions
 
 
 # Quantization
@@ -309,8 +278,7 @@ def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drafter", "paths"),
-    [("model", "One text"), ("model", "Whole tree"), ("sibling-lookup", "Whole tree")],
+    ("drafter", "paths"), [("model", "One text"), ("sibling-lookup", "Whole tree")]
 )
 def test_all_draft_lengths_are_tried_here(drafter: str, paths: str) -> None:
     page = opened("speculative").put(drafter_varied=drafter, decode_varied=paths)

@@ -103,16 +103,6 @@ def test_a_damaged_store_is_explained_and_the_page_goes_on(store: RunStore) -> N
     assert page.boards
 
 
-def test_where_nothing_can_be_saved_the_page_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("EAB_STORE", str(tmp_path / "file" / "runs.sqlite"))
-    page = save(opened_popover(), "one")
-    assert "cannot be written" in page.errors[0]
-    assert page.boards
-
-
 def test_the_store_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAB_STORE", "off")
     page = opened_popover()
