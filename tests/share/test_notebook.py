@@ -6,7 +6,7 @@ import base64
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,16 +95,6 @@ def test_the_still_of_a_live_run_becomes_that_of_its_end(
     assert "<img" in last["data"]["text/html"]
 
 
-def test_a_run_stops_when_the_notebook_has_closed_its_connection() -> None:
-    model = PatientModel()
-    live = eab.explore(model, "0", max_new_tokens=4000)
-    model.may_go_on.release()
-    live.comm.close()  # as marimo does with a cell that is deleted
-    model.may_go_on.release(9)
-    live.wait()
-    assert live.status.startswith("Stopped after ")
-
-
 def test_the_boards_of_a_notebook_share_their_code() -> None:
     one, other = eab.show(STORY), eab.show(STORY)
     assert one.code is other.code
@@ -124,11 +114,20 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     assert live.message.items() >= board_message(run).items()  # whole: a saved notebook keeps it
 
 
-def test_stop_in_the_browser_ends_the_run_at_its_next_step() -> None:
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda live: live._handle_custom_msg({"request": "stop"}, []),  # the button
+        lambda live: live.comm.close(),  # as marimo does with a cell that is deleted
+        lambda live: live.close(),
+    ],
+    ids=["button", "connection", "widget"],
+)
+def test_a_run_that_is_stopped_ends_at_its_next_step(stop: Callable[[Any], None]) -> None:
     model = PatientModel()
     live = eab.explore(model, "0", max_new_tokens=50)
     model.may_go_on.release(3)
-    live._handle_custom_msg({"request": "stop"}, [])
+    stop(live)
     model.may_go_on.release(2)
     run = live.wait()
     assert run.ended.reason == "stopped"
@@ -176,14 +175,6 @@ def test_python_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widget, "send", said.append)
     widget._handle_custom_msg({"request": "hello"}, [])
     assert said == [{"answers": True}]
-
-
-def test_a_closed_widget_stops_its_run() -> None:
-    model = PatientModel()
-    live = eab.explore(model, "0", max_new_tokens=50)
-    live.close()
-    model.may_go_on.release(3)
-    assert live.wait().ended.reason == "stopped"  # type: ignore[union-attr]
 
 
 def test_a_cell_that_is_run_again_stops_the_runs_it_began(monkeypatch: pytest.MonkeyPatch) -> None:

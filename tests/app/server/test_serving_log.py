@@ -12,8 +12,6 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.events import StepTimed
-from eab.labs.batching.job import serving_job
-from eab.labs.batching.results import BatchingComparison, ServingRequest, Workload
 from eab.models.loading import load_model
 
 CONFIG = BranchingConfig(max_new_tokens=20, max_paths=2, seed=1)
@@ -72,18 +70,3 @@ def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Work
     assert "secret" not in repr(now)
     ends = [one.ended_at for one in now.passes]
     assert ends == sorted(ends)
-
-
-def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker) -> None:
-    workload = Workload((ServingRequest("Once upon a time", 30),) * 2, repeats=1)
-    compared = worker.start(serving_job(workload, "embedded"), "a")
-    deadline, seen = time.monotonic() + 120, 0
-    while compared.active:
-        assert time.monotonic() < deadline
-        seen = max(seen, worker.serving_now().taking_turns)
-        time.sleep(0.005)
-    assert isinstance(compared.state, BatchingComparison)
-    assert compared.state.complete, compared.message
-    assert seen == 1
-    assert worker.serving_now().passes == ()
-    assert worker.find(compared.id, BatchingComparison) is compared

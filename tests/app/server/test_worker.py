@@ -306,13 +306,17 @@ def test_a_rule_turns_the_prefix_cache_off(models: ModelCache) -> None:
     worker.close()
 
 
-def test_a_comparison_is_made_while_a_run_takes_its_turns(worker: Worker) -> None:
+def test_a_comparison_takes_turns_beside_a_run_and_its_passes_are_not_shown(
+    narrow: Worker,
+) -> None:
     both = cache_variants(("tree", "deep-copy"))
-    compared = worker.start(comparison_job("Once upon a time", CONFIG, "embedded", both))
-    run = start(worker, "The cat sat on")
+    compared = narrow.start(comparison_job("Once upon a time", CONFIG, "embedded", both))
+    wait_until(lambda: narrow.serving_now().taking_turns == 1)
+    assert narrow.serving_now().passes == ()
+    run = start(narrow, "The cat sat on")
     for one, kind, other in ((run, RunFold, VariantRuns), (compared, VariantRuns, RunFold)):
-        assert worker.find(one.id, kind) is one
-        assert worker.find(one.id, other) is None
+        assert narrow.find(one.id, kind) is one
+        assert narrow.find(one.id, other) is None
     wait_until(lambda: finished(compared) and finished(run))
     assert compared.status == run.status == "ended"
     caches = [one.started.config.cache for one in compared.state.runs]
