@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, appended, invented_run, predicted, with_each
+from made_runs import bundled, bundled_run
 
 from eab.analysis.separate_caches import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
-from eab.events import EntropyBounds, KvMeasured, Predicted, RunStarted, StepTimed
+from eab.events import EntropyBounds, Event, KvMeasured, Predicted, RunStarted, StepTimed
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
@@ -131,18 +132,28 @@ def test_hostile_tokens_leave_as_plain_text(
     assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no half characters are left
 
 
-@given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
-def test_messages_from_some_steps_back_add_up_to_the_whole(
-    seed: int, steps: int, back: int
-) -> None:
-    started, *events = invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"])
-    run, messages = RunState(started), []
-    for event in events:
+def assert_add_up(events: list[Event], back: int) -> None:
+    """Messages from some steps back, a late one, and that of the last step are the whole run."""
+    run, messages = RunState(events[0]), []
+    for event in events[1:]:
         run.apply(event)
         if isinstance(event, StepTimed):
             messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
     late, last = messages[len(messages) // 2], board_message(run, len(run.steps) - 1)
     assert as_browser([*messages, late, last]) == as_browser([board_message(run)])
+
+
+@given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
+def test_messages_add_up_to_the_whole(seed: int, steps: int, back: int) -> None:
+    assert_add_up(invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"]), back)
+
+
+@pytest.mark.parametrize("back", [0, 3])
+def test_weights_and_path_limits_add_up_too(back: int) -> None:
+    run = bundled_run("ball")
+    assert any(path.limited_steps for path in run.paths)
+    assert any(len(path.weights) > 1 for path in run.paths)
+    assert_add_up(bundled("ball"), back)
 
 
 def test_a_message_about_the_last_steps_is_small() -> None:
