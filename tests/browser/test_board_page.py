@@ -202,17 +202,6 @@ def test_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
         assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
 
 
-def test_hostile_tokens_are_shown_as_text(board: Boards) -> None:
-    shown = board()
-    shown.feed(fold(invented_run(3, 12, 4, HOSTILE)))
-    shown.keys("End", "t")  # the tables hold every token
-    assert shown.page.title() == "calm"
-    assert shown.find(".eab :is(script, b, img)").count() == 0
-    expect(shown.root).to_contain_text("⟨U+202E⟩")
-    text = shown.root.text_content() or ""
-    assert "\u202e" not in text
-
-
 def test_the_text_of_a_long_path_is_shortened(board: Boards) -> None:
     shown = board()
     shown.page.set_viewport_size({"width": 700, "height": 900})
@@ -238,23 +227,16 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Boards) -> None:
     assert "".join(pieces[:chosen]).split() == lines[0].split()[:before]
 
 
-@pytest.mark.parametrize("paths", [2, 8, 24])
-def test_boxes_stand_beside_each_other(still: Boards, paths: int) -> None:
-    shown = still(fold(invented_run(1, 30, paths)))
-    frames = shown.find(".box:not(.hidden) .frame").all()
-    places = [box_of(frame) for frame in frames]
-    assert len(places) >= paths
+def test_boxes_do_not_overlap(still: Boards) -> None:
+    shown = still(fold(invented_run(1, 30, 24)))
+    places = [box_of(frame) for frame in shown.find(".box:not(.hidden) .frame").all()]
+    assert len(places) >= 24
     assert all(overlap(one, other) < 1 for one, other in combinations(places, 2))
 
 
 @pytest.mark.parametrize(
     ("view", "theme"),
-    [
-        ("tree of texts", LIGHT),
-        ("tree of texts", DARK),
-        ("entropy per step", LIGHT),
-        ("kv cache", DARK),
-    ],
+    [("tree of texts", DARK), ("entropy per step", LIGHT), ("kv cache", DARK)],
 )
 def test_a_downloaded_picture_stands_alone(
     board: Boards, tmp_path: Path, view: str, theme: str

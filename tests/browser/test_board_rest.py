@@ -3,15 +3,15 @@
 import pytest
 from board_page import Boards
 from invented_runs import invented_run
+from made_runs import bundled_run
 from playwright.sync_api import expect
 
-from eab.lessons import bundled_runs
 from eab.run import fold
 
 pytestmark = pytest.mark.browser
 EVENTS = invented_run(5, 20, 8)
 STORY = fold(EVENTS)
-RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
+BRIDGE = bundled_run("bridge")
 
 
 @pytest.mark.slow
@@ -50,17 +50,16 @@ def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(board: Boa
 def test_without_motion_a_recorded_run_opens_where_most_paths_live(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     for _ in range(2):  # a message that comes again moves nothing
-        shown.feed(RECORDED[0], autoplay=True)
-        shown.expect_cursor(RECORDED[0].peak_step())
+        shown.feed(BRIDGE, autoplay=True)
+        shown.expect_cursor(BRIDGE.peak_step())
 
 
 def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_moved(
     screen: Boards,
 ) -> None:
     shown = screen(1366, 768, reduced_motion="reduce")
-    run = RECORDED[0]
-    peak = run.peak_step()
-    shown.feed(run, autoplay=True)
+    peak = BRIDGE.peak_step()
+    shown.feed(BRIDGE, autoplay=True)
     shown.expect_cursor(peak)
 
     def written(path: int, selector: str = ".label") -> str:
@@ -68,7 +67,7 @@ def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_mo
         return "".join(lines).replace(" ", "")
 
     def text(path: int, first: int = 0, last: int | None = None) -> str:
-        tokens = [one for one in run.paths[path].tokens if first <= one.step < (last or 10**6)]
+        tokens = [one for one in BRIDGE.paths[path].tokens if first <= one.step < (last or 10**6)]
         return "".join(one.text for one in tokens if not one.special).replace(" ", "")
 
     living = [path for path in shown.drawn_paths() if text(path, first=peak + 1)]

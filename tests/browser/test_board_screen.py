@@ -132,22 +132,6 @@ def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(screen: Boards) -
         shown.expect_cursor(step)
 
 
-def test_presenter_fills_the_window_where_full_screen_is_refused(screen: Boards) -> None:
-    shown = screen(1024, 600, reduced_motion="reduce")
-    shown.feed(STORY)
-    shown.page.evaluate(
-        "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
-    )
-    shown.page.evaluate("document.getElementById('host').style.paddingTop = '300px'")
-    shown.keys("p")
-    shown.page.wait_for_timeout(300)
-    assert outside(shown.page, 1024, 600) == []
-    shown.press("Escape")
-    expect(shown.find(".eab.presenting")).to_have_count(0)
-    box = box_of(shown.root)
-    assert box["y"] == 300
-
-
 def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards) -> None:
     shown = screen(1090, 660)
     run, sent = RunState(EVENTS[0]), 0

@@ -2,17 +2,11 @@
 
 import pytest
 from board_page import Boards
-
-from eab.lessons import bundled_runs
-from eab.run import fold
+from made_runs import bundled_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAMES = ("bridge", "ball", "rare", "original", "long", "canberra", "riddle", "recipe")
-RUNS = {
-    name: fold(bundled_runs.events_of(one))
-    for one in bundled_runs.recordings()
-    if (name := one.file.removesuffix(".eab")) in NAMES
-}
+RUNS = {name: bundled_run(name) for name in NAMES}
 # At every fourth step: how much of the picture of the KV cache is for its bars.
 BARS = """async () => {
   const root = document.getElementById("host").shadowRoot;

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 from axe import grave_findings
 from insisting import OpenPage
+from made_runs import bundled_run
 from playwright.sync_api import Locator, Page, expect
 
-from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
-from eab.run import fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOKENS = lessons()[0]
@@ -127,8 +126,7 @@ def test_a_question_is_answered_and_revealed(lecturer: Page, student: Student) -
     expect(lecturer.locator(".eab .inspector li").first).to_be_visible()
     lecturer.get_by_role("button", name="Ask the class").click()
     lecturer.get_by_role("button", name="Which word comes next?").click()
-    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
-    token = next(path for path in run.paths if path.tokens).tokens[0]
+    token = next(path for path in bundled_run("bridge").paths if path.tokens).tokens[0]
     highest = max(one.probability for one in token.candidates)
     for student in students:
         expect(answers(student)).to_have_count(min(6, len(token.candidates)))
@@ -172,7 +170,7 @@ def test_the_question_of_a_lesson_is_answered_by_the_class(
     answers(ada).nth(0).click()
     expect(lecturer.get_by_text("was chosen by 1 of 1 student.")).to_be_visible()
     lecturer.get_by_role("button", name="Reveal").click()
-    run = fold(bundled_runs.events_of(bundled_runs.named(TOKENS.run)))
+    run = bundled_run(TOKENS.run.removesuffix(".eab"))
     highest = max(token.entropy for path in run.paths for token in path.tokens)
     assert highest >= TOKENS.question.bounds[0]
     expect(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from insisting import OpenPage
 from invented_runs import HOSTILE, with_each
+from made_runs import bundled, bundled_run
 from playwright.sync_api import Locator, Page, expect
 
 from eab import record
 from eab.events import Candidate, Event, Predicted, RunStarted, TokensAppended
 from eab.lessons import bundled_runs
-from eab.run import fold
 
 pytestmark = pytest.mark.browser
 
@@ -47,13 +47,10 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(
-    open_page: OpenPage, scheme: str
-) -> None:
-    page = open_page(color_scheme=scheme)
+def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(open_page: OpenPage) -> None:
+    page = open_page(color_scheme="dark")
     wait_for_board(page)
-    assert ("dark" in (board(page).get_attribute("class") or "").split()) is (scheme == "dark")
+    expect(board(page)).to_contain_class("dark")
     first = number(page, "cursor")
     page.wait_for_function(f"before => Number({_CURSOR}) > before", arg=first)
 
@@ -95,10 +92,9 @@ def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
 
 @pytest.mark.slow
 def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
-    market = next(one for one in bundled_runs.recordings() if one.file == "market.eab")
-    page = open_page(f"?example={market.file}", reduced_motion="reduce")
+    page = open_page("?example=market.eab", reduced_motion="reduce")
     wait_for_board(page)
-    recorded = fold(bundled_runs.events_of(market))
+    recorded = bundled_run("market")
     path, index = next(
         (path, index)
         for path in recorded.paths
@@ -135,7 +131,7 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     expect(page.locator(".eab .box.prompt")).to_have_attribute(
         "aria-label", re.compile(re.escape(recorded.started.prompt) + r"\W*$")
     )
-    expect(page.get_by_text(market.title).first).to_be_visible()
+    expect(page.get_by_text(bundled_runs.named("market.eab").title).first).to_be_visible()
     expect(page.get_by_text("continued=(")).to_have_count(0)
 
 
@@ -144,9 +140,7 @@ def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path:
     wait_for_board(page)
     title = page.title()
     file = tmp_path / "hostile.eab"
-    record.save(
-        [_hostile(event) for event in bundled_runs.events_of(bundled_runs.recordings()[0])], file
-    )
+    record.save([_hostile(event) for event in bundled("bridge")], file)
     upload(page, file)
     page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
     page.get_by_role("button", name="Last step, and follow").click()
@@ -155,6 +149,7 @@ def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path:
     expect(page.locator(".eab .table-box").last).to_be_visible()
     text = board(page).evaluate("root => root.textContent")
     assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
+    assert "\u202e" not in text
     assert page.title() == title
     assert board(page).evaluate("root => root.querySelectorAll('script, b, img').length") == 0
 
@@ -184,7 +179,7 @@ def test_a_downloaded_file_holds_the_run(open_page: OpenPage) -> None:
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Run file").click()
     saved = record.load(waiting.value.path())
-    assert saved == list(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    assert saved == bundled("bridge")
 
 
 # The board lives in the component's shadow root; page functions have to look there.

@@ -90,7 +90,8 @@ def test_a_page_is_readable_by_all_and_fits_its_screen(
     expect_no_faint_words_or_marks(page)
     assert contrast.marks(page) or "js-plotly" not in PAGES[query]
     assert page.evaluate(EMOJI) == []
-    expect_to_fit_all_sizes(page)
+    if scheme == "light":  # colours move nothing
+        expect_to_fit_all_sizes(page)
 
 
 def expect_to_fit_all_sizes(page: Page) -> None:
@@ -112,7 +113,8 @@ def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
     board = page.locator(".eab")
     expect(page.locator(".eab .box.path").first).to_be_visible()
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
-    expect_to_fit_all_sizes(page)
+    if scheme == "light":
+        expect_to_fit_all_sizes(page)
     page.set_viewport_size({"width": 1366, "height": 768})
     settled(page)
     assert grave_findings(page) == []
@@ -136,19 +138,6 @@ def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
     page.get_by_role("tab", name="Probability").click()
     expect(page.locator(".js-plotly-plot .cbaxis text").last).to_be_attached()
     expect_no_faint_words_or_marks(page)
-
-
-def test_a_faint_tick_is_found(open_page: OpenPage) -> None:
-    page = opened(open_page, "memory")
-    page.add_style_tag(content=f"{TICKS} {{ fill: #808495 !important; }}")  # survives a redraw
-    tick, *_ = contrast.faint(contrast.words(page))
-    assert 3.6 < tick.ratio < 3.8
-
-
-def test_contrast_is_that_of_the_standard() -> None:
-    assert contrast.contrast([0, 0, 0], [255, 255, 255]) == 21
-    assert contrast.contrast([255, 255, 255], [255, 255, 255]) == 1
-    assert contrast.contrast([118, 118, 118], [255, 255, 255]) == pytest.approx(4.54, abs=0.01)
 
 
 def bottom(drawn: Locator) -> float:

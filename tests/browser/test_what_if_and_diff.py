@@ -68,11 +68,8 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(page: Page) -> None:
     expect(page.locator(".eab .what-if button").first).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
-    open_page: OpenPage, scheme: str
-) -> None:
-    page = open_page("/compare?a=ball.eab&b=original.eab", color_scheme=scheme)
+def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: OpenPage) -> None:
+    page = open_page("/compare?a=ball.eab&b=original.eab")
     for side in ("both", "a", "b"):
         expect(page.locator(f".eab .box.side-{side}").first).to_be_visible()
         expect(page.locator(f".eab .trace.side-{side}").first).to_be_attached()
@@ -113,23 +110,15 @@ def test_a_comparison_is_on_the_first_screen_with_its_prompt_and_the_weights_of_
         assert all(("B" in text) == (side == "both") for text in words)
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (360, 740)])
-def test_on_a_phone_two_runs_are_an_outline_and_the_table_scrolls(
-    open_page: OpenPage, width: int, height: int
-) -> None:
+def test_on_a_phone_two_runs_are_an_outline_and_the_table_scrolls(open_page: OpenPage) -> None:
     page = open_page("/compare?a=ball.eab&b=original.eab", reduced_motion="reduce")
-    page.set_viewport_size({"width": width, "height": height})
+    page.set_viewport_size({"width": 360, "height": 740})
     for side in ("a", "b"):
         weight = page.locator(f".eab .outline-item.side-{side} .outline-weight").first
         expect(weight).to_have_text(re.compile(rf"^{side.upper()} \S+%$"))
     scrubber = page.locator(".eab .transport:not(.tools) input")
-    until(page, lambda: box_of(scrubber)["y"] + box_of(scrubber)["height"] <= height)
-    cut = """all => all.filter((one) => one.scrollWidth > one.clientWidth ||
-      one.scrollHeight > one.clientHeight + 1).map((one) => one.textContent)"""
-    assert page.locator(".eab .outline-body").evaluate_all(cut) == []
-    for part in ("document.documentElement", "document.querySelector('.stMain')"):
-        assert page.evaluate(f"{part}.scrollWidth") <= width
+    until(page, lambda: box_of(scrubber)["y"] + box_of(scrubber)["height"] <= 740)
     table = page.get_by_test_id("stTable")
     inside = "one => one.firstElementChild.scrollWidth > one.firstElementChild.clientWidth"
     assert table.evaluate(inside)
-    assert box_of(table)["width"] <= width
+    assert box_of(table)["width"] <= 360
