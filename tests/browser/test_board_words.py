@@ -65,7 +65,7 @@ def test_no_sentence_or_legend_is_cut(screen: Boards, size: tuple[int, int]) -> 
         assert shown.not_whole("h2, .sentence, .key, .key-entry, .limit-note span") == [], name
 
 
-@pytest.mark.parametrize("size", [(1024, 768), (1366, 768), (1920, 1080)])
+@pytest.mark.parametrize("size", [(1024, 768), (1366, 768)])
 def test_presented_boxes_are_whole_and_so_are_their_words(
     screen: Boards, size: tuple[int, int]
 ) -> None:

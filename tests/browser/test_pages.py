@@ -174,6 +174,8 @@ def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_pa
     page.wait_for_timeout(1 * SECONDS)  # it opens, and that of the set before goes
     settled(page)
     expect(table).to_have_count(1)
+    page.get_by_role("slider", name="Repeats per way").press("Home")
+    settled(page)
     grid = box_of(table)
     table.click(position={"x": grid["width"] - 60, "y": 52})  # the first row's number
     page.keyboard.type("4")
@@ -181,8 +183,7 @@ def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_pa
     page.keyboard.press("Enter")
     page.wait_for_timeout(1 * SECONDS)  # an edit is sent after a moment
     page.get_by_role("button", name="Measure", exact=True).click()
-    measured = page.get_by_text("8 requests in 8 slots: continuous batching took 32")
-    expect(measured).to_be_visible(timeout=180 * SECONDS)
+    expect(page.get_by_text("8 requests in 8 slots: continuous batching took 32")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Requests (CSV)").click()
     rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
@@ -304,9 +305,8 @@ def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> 
         expect(setting).to_have_value(re.compile(named))
 
 
-@pytest.mark.parametrize("width", [1024, 1366])
-def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage, width: int) -> None:
-    page = opened(open_page, "tune", width=width)
+def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage) -> None:
+    page = opened(open_page, "tune", width=1024)
     expect(page.get_by_text("This cell (")).to_be_visible()
     boxes = page.locator(".stMain .stSelectbox input")
     expect(boxes).to_have_count(7)
