@@ -189,6 +189,13 @@ def test_a_threshold_just_above_the_entropy_is_told_from_it() -> None:
     assert entropy < threshold
 
 
+def test_what_prevented_a_fork_above_the_threshold_is_told() -> None:
+    started, *events = invented_run(6, 12, 1)
+    words = tree_sentence(fold([replace(started, threshold_nats=0.1), *events]))
+    assert words.startswith("No fork, although the entropy reached 0.96 nats (threshold 0.10): ")
+    assert "the limit of 1 path " in words
+
+
 def test_the_text_of_a_grown_run_begins_with_what_it_kept() -> None:
     started, *events = invented_run(5, 12, 4)
     run = fold([replace(started, continued=2), *events])

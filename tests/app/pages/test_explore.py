@@ -100,7 +100,8 @@ LEAST = {"max_new_tokens": 1, "max_paths": 1, "temperature": 0.01, "top_p": 0.01
 CHAT_SETTINGS = {"chat": True, "system": "Be *brief*", "policy": "original", "r": 4096}
 EXTREMES = [
     MOST | {"entropy_threshold": 20.0, "top_k": 1_000_000, "seed": 2**63 - 1},
-    LEAST | {"entropy_threshold": 1.0, "threshold_unit": "quantile", "policy": "greedy"},
+    LEAST | {"entropy_threshold": 0.0},
+    {"entropy_threshold": 1.0, "threshold_unit": "quantile", "policy": "greedy"},
     CHAT_SETTINGS | {"entropy_threshold": 1, "threshold_unit": "normalised"},
 ]
 
