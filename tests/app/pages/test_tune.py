@@ -126,6 +126,17 @@ def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page:
 
 
 @pytest.mark.slow
+def test_every_policy_can_be_weighed_against_independent_sampling(page: Tab) -> None:
+    small(page).put(tune_prompts=1).remember(tune_policy=[*sweep_editor.POLICIES])
+    settings = [*swept(page).table[0].value.reset_index()["Setting"]]
+    for policy in ("fair", "original"):
+        assert sum(f"policy {policy}" in one for one in settings) == 4, "thresholds, path limits"
+    for policy in ("independent", "arithmetic", "stochastic-beam"):
+        assert sum(f"policy {policy}" in one for one in settings) == 2, "path limits"
+    assert "of 14 settings" in page.said
+
+
+@pytest.mark.slow
 def test_where_right_answers_are_known_calibration_can_be_weighed(page: Tab) -> None:
     labels = {GAINS[name].label for name in NEED_ANSWERS}
     assert not labels & {*page.selectbox(key="tune_gain").options}, "chances have no right one"
