@@ -30,7 +30,10 @@ def test_it_is_said_why_a_model_has_none() -> None:
 
 
 def test_an_empty_one_says_whether_runs_were_made() -> None:
-    for asked, reason in ((0, "no run has been made yet."), (40, "fitted into it (at most 1000 B)")):
+    for asked, reason in (
+        (0, "no run has been made yet."),
+        (40, "fitted into it (at most 1000 B)"),
+    ):
         words = prefix_sentence(PrefixesNow("model", 64, 1000, asked, 0, True, ()))
         assert words.startswith("The prefix cache of model is empty:")
         assert reason in words
