@@ -101,3 +101,9 @@ def test_the_caches_of_transformers_hold_as_much(name: str) -> None:
     # transformers drops a row as soon as the next token no longer reads it
     left_out = sum(row_bytes for _, row_bytes in model.card.window_rows)
     assert bytes_of_texts(model.card, [length]) - left_out == held
+
+
+def test_with_auto_one_cache_grows_by_a_quarter_of_its_rows() -> None:
+    run = started(30, r="auto", max_new_tokens=20)
+    held = [rows(run, length) for length in range(30, 50)]
+    assert held == [30] + [37] * 7 + [46] * 9 + [49] * 3  # the last token needs no row

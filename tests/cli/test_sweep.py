@@ -176,3 +176,16 @@ def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: P
     assert 0 < made < CELLS
     assert out.stderr.startswith(f"Stopped with {CELLS - made} cells left. ")
     assert f"{CELLS} cells ({made} of them earlier)" in done(*command[4:])
+
+
+def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
+    prompts: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done(prompts, "--out", out, "--threshold", "0.3", *SHORT)
+    before = (out / JOURNAL).read_bytes()
+    assert "2 cells (2 of them earlier)" in done(prompts, "--out", out, "--threshold", 0.3, *SHORT)
+    assert (out / JOURNAL).read_bytes() == before
+    more = done(prompts, "--out", out, "--threshold", "0.3:0.9:0.3", *SHORT)
+    assert "6 cells (2 of them earlier)" in more
+    assert (out / JOURNAL).read_bytes().startswith(before)

@@ -36,7 +36,7 @@ from eab.events import (
     StepTimed,
 )
 from eab.lessons import bundled_runs
-from eab.run import fold
+from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
 
@@ -309,3 +309,20 @@ def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Pa
     assert "Exact: " in words
     assert "(computed). As recorded: r = 4 allocates 4 times" in words
     assert list(resimulate(record.load(source), 1.0, 4).events) == record.load(pruned)
+
+
+def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
+    prompt = fold(bundled("market")).started.prompt
+    config = BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4)
+    recorded = events_of(embedded, prompt, config)
+    assert not any(isinstance(event, LimitActed) for event in recorded)
+    what_if = resimulate(recorded, 1.0, r=3)
+    assert not what_if.unknowns
+    made = fold(events_of(embedded, prompt, config, entropy_threshold=1.0, r=3))
+    assert 1 < len(made.leaves()) < len(fold(recorded).leaves())
+
+    def computed(run: RunState) -> list[object]:
+        steps = [(step.kv, step.growth) for step in run.steps]
+        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model()]
+
+    assert computed(fold(what_if.events)) == computed(made)

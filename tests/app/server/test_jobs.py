@@ -23,7 +23,7 @@ from eab.labs.tuning.questions import Question
 from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
-RULES = Rules(max_prompt_tokens=5, max_paths=8)
+RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
 SHORT, LONG = "0 1", "0 1 0 1 0 1"
 SMALL = BranchingConfig(max_paths=2, max_new_tokens=4)
 
@@ -64,3 +64,11 @@ def test_the_settings_of_all_runs_of_a_job_are_checked_when_it_is_asked_for(work
     sweep = sweep_job("sweep", Grid({"max_paths": [2, 9]}, SMALL), prompts(SHORT), "any")
     with pytest.raises(LimitError, match="max_paths is 9; this server allows at most 8"):
         worker.start(sweep)
+
+
+def test_no_job_has_more_kv_memory_than_the_rules_allow(worker: Worker) -> None:
+    live = worker.start(run_job(SHORT, SMALL, "any"))
+    assert live.request.config.kv_limit_mib == 3
+    while live.active:
+        time.sleep(0.01)
+    assert live.state.run.started.config.kv_limit_mib == 3

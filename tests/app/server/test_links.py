@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from any_config import CONFIGS
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, bundled_run
 from page_walk import opened
@@ -178,3 +178,31 @@ def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:
     assert link == Link(
         example="coin.eab", prompt=started.prompt, model="embedded", config=config, cursor=4
     )
+
+
+@settings(max_examples=150)
+@given(
+    config=CONFIGS,
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 150),
+            st.integers(0, 12),
+            st.text("%&=+;0123456789abcdefxyz_-.", max_size=8)
+            | st.sampled_from(["%00", "%ed%a0%80", "%ff", "9" * 5000, "&seed=", "&&", "\ud800"]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_a_changed_link_is_read_or_refused_in_few_words(
+    config: BranchingConfig, changes: list[tuple[int, int, str]]
+) -> None:
+    query = to_query(Link(prompt="the red ball", model="embedded", config=config, cursor=3))
+    for place, length, piece in changes:
+        query = query[:place] + piece + query[place + length :]
+    said = ""
+    try:
+        from_query(dict(parse_qsl(query)))
+    except LinkError as error:
+        said = str(error)
+    assert len(said.encode("utf-8")) < 1000

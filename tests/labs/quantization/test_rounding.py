@@ -122,3 +122,10 @@ def test_more_bits_and_smaller_groups_err_less():
 def test_a_grid_that_cannot_be_is_refused_in_words(settings, words):
     with pytest.raises(ConfigError, match=words):
         RoundingGrid(**settings)
+
+
+def test_affine_by_hand():
+    weight = np.array([[1.0, 1.5, 2.6, 4.0]], np.float32)  # its smallest and largest weights stay
+    found = round_to_grid(weight, RoundingGrid("affine", 2, MATRIX))
+    assert found.levels(0).tolist() == [1, 2, 3, 4]
+    assert found.rounded[0, [0, 2, 3]].tolist() == [1, 3, 4]

@@ -340,3 +340,21 @@ def test_a_model_with_states_is_compared_in_the_caches_that_it_can_have(kind, wo
         "Both runs have the same tokens. concat-cow, deep-copy and prompt reused are left"
     )
     assert model.card.own_memory in sentence
+
+
+EXTREMES = [
+    {"entropy_threshold": 0.0, "max_paths": 1},
+    {"entropy_threshold": 0.0, "max_paths": 60, "branch_factor": 16, "max_new_tokens": 4},
+    {"r": 4096, "max_paths": 2},
+    {"r": 1, "temperature": 0.01},
+    {"top_k": 1, "top_p": 0.01, "max_new_tokens": 1},
+    {"policy": "original", "entropy_threshold": 0.0, "max_paths": 3},
+    {"policy": "greedy"},
+]
+
+
+@pytest.mark.parametrize("settings", EXTREMES, ids=str)
+def test_all_caches_agree_at_the_ends_of_the_settings(running, settings):
+    compared = folded(running(replace(CONFIG, **settings), repeats=0))
+    assert compared.agreed
+    assert all(agreement.first_difference is None for agreement in compared.agreements())
