@@ -85,7 +85,7 @@ def test_a_notebook_says_what_the_memory_of_an_unusual_model_is_made_of() -> Non
     assert "Nothing is shared" not in Run(COIN)._repr_html_()
 
 
-@pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=repr)
+@pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=["None", "a list", "an iterator"])
 def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
     for take in (as_run, lambda run: eab.save(run, tmp_path / "x.eab"), eab.show):
         with pytest.raises(RecordError):
