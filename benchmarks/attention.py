@@ -1,11 +1,11 @@
-"""Attention of one layer over a tree: masked over all rows, against shared prefix and suffixes apart.
+"""Attention of one layer over a tree: masked attention against shared-prefix attention.
 
     python benchmarks/attention.py
 
-N paths share a prompt of P rows and have T private rows each. The table shows medians in
-milliseconds, for 9 query heads in 3 groups of size 64. The costs in eab/caches/cascade.py were taken
-from this table. The last column asks whether rows in bfloat16, half the bytes, would pay off with
-float32 weights: it times the same masked attention in that dtype, with the queries converted.
+N paths share a prompt of P rows and have T private rows each. The table shows median milliseconds
+for 9 query heads in 3 groups, with heads of size 64. The costs in eab/caches/cascade.py come from
+this table. The last column shows whether bfloat16 rows, with half the bytes, would pay off with
+float32 weights: it times the same masked attention in bfloat16, including the query conversion.
 """
 
 import argparse
@@ -36,7 +36,7 @@ REPEATS = 15
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """Median over repeats, after a warm-up."""
+    """The median time of a call over REPEATS repeats, after a warm-up."""
     run()
     times = []
     for _ in range(REPEATS):
@@ -48,8 +48,8 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 @torch.inference_mode()
 def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
-    """Time one case. Returns the milliseconds of masked attention, of shared-prefix attention, and
-    of masked attention over half the bytes; and whether the cache would use the suffix block.
+    """Time one case. Returns the milliseconds of masked attention, of shared-prefix attention and
+    of masked attention in bfloat16, and whether the cache would use the suffix block.
     """
     block = SuffixBlock(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)

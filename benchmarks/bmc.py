@@ -1,19 +1,19 @@
-"""Growing every r steps against concatenation at every step, and against DynamicCache and StaticCache of
-transformers.
+"""Growing the KV tensors every r steps, against growing them at every step and against the
+DynamicCache and StaticCache of transformers.
 
     python benchmarks/bmc.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE]
 
-The first question: is the predicted r* good? The KV part of writing N rows is timed at a grid of r,
-with padded attention: the growths and the spare rows (each forward pass is run with and without
-them).
+The first question: how good is the predicted r*? The KV part of writing N rows with padded
+attention is timed for a grid of r. It consists of the growths and the cost of spare rows, which is
+found by running each forward pass with and without them.
 
-The second question: what does it save? Seconds per step of the KV part (update and attention of all
-layers, no weights) and of the whole step are timed by context and paths, each over one period
-between growths.
+The second question: what does r* save? The KV part of a step (update and attention of all layers,
+without weights) and the whole step are timed for several contexts and numbers of paths, each over
+one period between two growths.
 
-All competitors take turns; a first round is the warm-up. Figures are medians with their quartiles
-(eab.timing), ratios are ratios of medians. The tree's paths share their context; transformers holds it once per path. `--quick`
-measures fewer layers and rows.
+All competitors take turns, and the first round is a warm-up. Figures are medians with quartiles
+(eab.timing); ratios are ratios of medians. The tree's paths share their context, while transformers
+holds it once per path. `--quick` measures fewer layers and rows.
 """
 
 import math
@@ -52,10 +52,10 @@ from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.timing import MIN_REPEATS, Timing, comparison, take_turns
 
-ROOM = 64  # rows that StaticCache and a tree allocated up front hold beyond the context
+ROOM = 64  # rows beyond the context in StaticCache and in a tree allocated up front
 LONGEST = 2048 - ROOM
 HEADLINE = 8  # paths
-SAMPLED = 6  # timed steps where all steps are alike
+SAMPLED = 6  # steps to time if all steps cost the same
 console = Console(stderr=True)
 Step = Callable[[], float]
 Steps = Mapping[str, Timing]  # by competitor
@@ -65,7 +65,7 @@ Steps = Mapping[str, Timing]  # by competitor
 class Case:
     paths: int
     context: int  # rows that each path sees
-    whole: bool  # time the model's whole step, not the KV part alone
+    whole: bool  # time the model's whole step instead of the KV part alone
 
 
 @dataclass
@@ -73,15 +73,15 @@ class Competitor:
     """One way to store K and V."""
 
     name: str
-    prepare: Callable[[], Step]  # makes a full cache, and returns a function that times one step
-    # steps that are run and counted; one of them grows the tensors if there are spare rows
+    prepare: Callable[[], Step]  # fills a cache and returns a function that times one step
+    # steps to time: a whole period, in which one step grows the tensors, or steps that are alike
     period: int = SAMPLED
-    # where spare rows cost nothing and the period is long: the number of steps over which the
-    # growth of the first step is spread instead
+    # if spare rows cost nothing and the period is too long to time: the number of steps over
+    # which to spread the growth in the first step
     growth_every: int | None = None
 
     def seconds_per_step(self) -> float:
-        """Time one period; the first two steps of a fresh cache are not part of it."""
+        """Time one period. The first two steps of a fresh cache do not count towards it."""
         step = self.prepare()
         first, _ = step(), step()
         mean = statistics.mean(step() for _ in range(self.period))
@@ -90,7 +90,7 @@ class Competitor:
 
 
 def tree(ours: HuggingFaceModel, case: Case, r: AllocationStep, padded: bool) -> Callable[[], Step]:
-    """A step of this project's tree cache."""
+    """Prepare steps with this project's tree cache."""
 
     def prepare() -> Step:
         shape = ours.kv_shape
@@ -105,7 +105,7 @@ def tree(ours: HuggingFaceModel, case: Case, r: AllocationStep, padded: bool) ->
 def theirs(
     plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, static: bool
 ) -> Callable[[], Step]:
-    """A step of a cache of transformers, with its own attention."""
+    """Prepare steps with a cache of transformers and the attention of transformers."""
 
     def prepare() -> Step:
         shape, config = ours.kv_shape, plain.config
@@ -173,7 +173,7 @@ def _whole(plain: PreTrainedModel, cache: Any, case: Case) -> Step:
 def field_of(
     plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int
 ) -> list[Competitor]:
-    """The competitors of one case; `r` is the predicted r* for it."""
+    """The competitors for one case, whose predicted r* is `r`."""
     ahead = growth_step(AUTO, case.context, case.paths)
     return [
         Competitor("tree, r = 1, padded (copy at every step)", tree(ours, case, 1, True)),
@@ -192,14 +192,14 @@ def field_of(
 
 
 def predicted(report: ExperimentReport, case: Case) -> int:
-    """r* for steps around this context."""
+    """The predicted r* for steps at about this context length."""
     assert report.fitted is not None
     work = CacheWorkload(2 * case.context, kept=case.paths, tokens=case.paths)
     return min(case.context, best_r(report.fitted.costs, work))
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """One path to many, short to long; the whole step where it is longest."""
+    """From one path to many and from short to long contexts; the whole step at LONGEST only."""
     for paths in (1, 8) if quick else (1, 8, 32):
         for context in (512, LONGEST) if quick else (512, 1024, LONGEST):
             yield Case(paths, context, whole=False)
@@ -220,7 +220,7 @@ def table(timings: Steps, case: Case) -> str:
 
 
 def sweep_table(report: ExperimentReport) -> str:
-    """A Markdown table of measured and predicted overhead by r."""
+    """A Markdown table of the measured and the predicted overhead for each r."""
     fitted, timed = report.fitted, report.of(RTimed)
     assert fitted is not None
     measured = overheads(timed)
@@ -244,7 +244,7 @@ def sweep(shape: KVShape, rows: int, repeats: int) -> ExperimentReport:
 
 
 def load(layers: int, placement: Placement) -> tuple[PreTrainedModel, HuggingFaceModel]:
-    """A model of SmolLM2-135M's shape with this many layers, twice on the same weights."""
+    """A model of SmolLM2-135M's shape with this many layers, as two objects that share weights."""
     plain = plain_model("135m", placement)
     plain.model.layers = plain.model.layers[:layers]
     plain.config.num_hidden_layers = layers
@@ -256,11 +256,11 @@ def load(layers: int, placement: Placement) -> tuple[PreTrainedModel, HuggingFac
 def ratios_of(report: ExperimentReport, found: Mapping[Case, Steps]) -> dict[str, float]:
     """The ratios that the targets refer to.
 
-    copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat
-    at every step and holds the context once per path; the headline is the ratio at HEADLINE paths.
-    predicted_over_measured_worst: milliseconds of growths and spare rows at the r where the cost
-    model is furthest off; the target is 0.67 to 1.5. most_to_gain: copying and attention divided by
-    attention alone, by the fitted constants; on one path no r gains more.
+    copying: our own tree at r = 1. concat: transformers' DynamicCache, which calls torch.cat at
+    every step and holds the context once per path; the headline is the ratio at HEADLINE paths.
+    predicted_over_measured_worst: predicted over measured time of growths and spare rows, at the r
+    where the cost model is furthest off; the target is 0.67 to 1.5. most_to_gain: copying plus
+    attention over attention alone, from the fitted constants: an upper bound for one path.
     """
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     assert best is not None

@@ -1,5 +1,5 @@
-"""How the weights of a GGUF file can be held: seconds to load, to the first token and of a step;
-bytes; and what fewer bits change in the answers.
+"""Ways to hold the weights of a GGUF file: their loading time, time to the first token, step time
+and bytes, and how the answers change with fewer bits.
 """
 
 import gc
@@ -44,7 +44,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Way:
-    """How weights are held: their format, and their layout if they are as loaded."""
+    """A way to hold weights: their format and, for weights as loaded, their layout."""
 
     weights: str
     layout: str = AUTO
@@ -56,18 +56,18 @@ class Way:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the answers with other weights agree with those in float32."""
+    """How well a model with other weights agrees with the float32 model, on its greedy answers."""
 
-    # share of the places of float32's greedy answers where the most likely token is the same
+    # share of positions in the float32 answers at which the most likely token is the same
     same_token: float
-    same_answers: int  # that stay the same from the first to the last token
+    same_answers: int  # answers in which every token stays the same
     answers: int
-    divergence: float  # mean KL of the next token from float32, in nats, at these places
+    divergence: float  # mean KL divergence from the float32 distribution at these positions, nats
 
 
 def ways() -> tuple[dict[str, Way], dict[str, str]]:
-    """All ways to be had here, by name, float32 also in its fastest layout, which is found here, so
-    that no timed loading contains the search; and why the others cannot be had.
+    """The ways available on this machine, by name, and the reasons why the others are not. The
+    search for the fastest float32 layout happens here, so that it is not part of the timed loading.
     """
     fastest = Way(AS_LOADED).load().stored.layout
     found = {f"float32, {layout}": Way(AS_LOADED, layout) for layout in (PLAIN, fastest)}
@@ -83,7 +83,7 @@ def ways() -> tuple[dict[str, Way], dict[str, str]]:
 
 
 def loading(way: Way) -> Measure:
-    """Seconds to load the model; the previous one is no longer in memory."""
+    """Times loading the model, after the previous model has been freed."""
     load = timed(way.load)
 
     def measure() -> float:
@@ -94,7 +94,7 @@ def loading(way: Way) -> Measure:
 
 
 def first_token(way: Way, threads: int) -> Measure:
-    """Seconds of a process that imports, loads, and generates one token."""
+    """Times a process that imports the package, loads the model and generates one token."""
     command = [sys.executable, "-m", "eab", "run", QUESTION, "--model", SMOLLM2.name]
     command += ["--device", "cpu", "--dtype", "float32"]
     command += ["--weights", way.weights, "--layout", way.layout]
@@ -105,7 +105,7 @@ def first_token(way: Way, threads: int) -> Measure:
 
 
 def seconds_by_transformers() -> float:
-    """To load tokenizer and model from the file as transformers does it, once."""
+    """Seconds that transformers takes to load tokenizer and model from the file, measured once."""
     place: dict[str, Any] = {"gguf_file": SMOLLM2.file.name}
     start = time.perf_counter()
     AutoTokenizer.from_pretrained(SMOLLM2.file.parent, **place)
@@ -114,17 +114,17 @@ def seconds_by_transformers() -> float:
 
 
 def greedy_answers(model: HuggingFaceModel) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Token ids of each question as the chat template makes it, and of the model's answer."""
+    """For each question: its token ids after the chat template, and those of the model's answer."""
     config = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
     runs = [fold(event_stream(model, Request(question, config))) for question in QUESTIONS]
     return [(run.started.prompt_tokens, run.samples[0].token_ids) for run in runs]
 
 
 def agreements(models: Mapping[str, HuggingFaceModel]) -> dict[str, Agreement]:
-    """How each model agrees with the first one, on the first one's greedy answers.
+    """The agreement of each model with the first model, on the first model's greedy answers.
 
-    An answer stays the same as long as each of its tokens is the most likely one after those
-    before it, so one pass per answer tells it.
+    A model gives the same answer if each token is the most likely one after the tokens before it,
+    so one forward pass per answer is enough.
     """
     base, *_ = models.values()
     answers = greedy_answers(base)
@@ -167,7 +167,7 @@ def table(
 
 
 def measure_formats(threads: int, rounds: int, step_rounds: int) -> tuple[str, dict[str, Any]]:
-    """All ways -> text, and the figures as data."""
+    """Measure all ways. Returns the text and the figures as data."""
     plainly, (held, refused) = seconds_by_transformers(), ways()
     console.print(f"loading, {rounds} rounds ...")
     loads = take_turns({name: loading(way) for name, way in held.items()}, rounds)

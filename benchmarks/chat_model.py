@@ -1,23 +1,23 @@
-"""A real chat model, SmolLM2-135M-Instruct in a GGUF file of four bits: answers as a tree against
-independent ones, and the ways to hold its weights.
+"""A real chat model, SmolLM2-135M-Instruct in a 4-bit GGUF file: a tree of answers against
+independent answers, and ways to hold the weights.
 
     python benchmarks/chat_model.py [--part tree|formats] [--paths 8 16] [--quick] [--json FILE] [--table FILE]
 
-The other benchmarks of the engine have random weights, and texts of a fixed length. Here texts end
-where the model ends them. So the tables have the seconds of a job and the seconds per 1,000 tokens.
+The other engine benchmarks use random weights and texts of a fixed length. Here the model decides
+where each text ends. The tables therefore show seconds per job and seconds per 1,000 tokens.
 
-`tree`: a short question and a text to be summarized, through the chat template; at most 8 and 16
-texts of 48 tokens. The tree has the settings that the page starts with for such a model.
-The engine, transformers and llama.cpp draw as many independent texts with the same temperature and
-top-p; transformers has the same weights in float32, and llama.cpp (package xllamacpp, a process of
-its own with as many threads) the same file, and a float32 copy of it. All take turns, after a short
-job each as a warm-up.
+`tree`: a short question and a text to summarize, through the chat template, with at most 8 and 16
+texts of 48 tokens. The tree uses the page's starting settings, except for a lower minimum weight.
+The engine, transformers and llama.cpp sample as many independent texts with the same temperature
+and top-p. transformers uses the same weights in float32; llama.cpp (package xllamacpp, in its own
+process with as many threads) uses the same file and a float32 copy of it. All competitors take
+turns, after a short warm-up job each.
 
-`formats`: float32 in its layouts, bfloat16, int8 and int4: seconds to load, of a process that
-generates one token, and of a decode step, all in turns; bytes; and how the greedy answers agree.
+`formats`: the float32 layouts, bfloat16, int8 and int4. Interleaved rounds time loading, a process
+that generates one token, and a decode step. The table adds bytes and agreement of greedy answers.
 
-Figures are medians with their quartiles (eab.timing), ratios are ratios of medians. `--quick` makes
-one round with few and short texts, too few to compare.
+Figures are medians with quartiles (eab.timing); ratios are ratios of medians. `--quick` makes one
+round with few, short texts, which is not enough for comparisons.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""What the models are asked to continue or to answer."""
+"""Texts for the models to continue, and questions for them to answer."""
 
 from typing import Final
 
-# Beginnings of stories.
+# Openings of stories.
 OPENINGS: Final = (
     "Once upon a time, there was a",
     "The cat sat on the",

@@ -1,4 +1,4 @@
-"""A tree of answers against as many independent ones, by transformers and by llama.cpp."""
+"""A tree of answers against as many independent answers by the engine, transformers, llama.cpp."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,23 +37,23 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 PROMPTS: Final = {"the question": QUESTION, "the text": SUMMARY}
 PATHS: Final = (8, 16)
 NEW_TOKENS: Final = 48
-# What the page starts with, but for a minimum weight that lets more paths fork
+# The page's starting settings, with a lower minimum weight that lets more paths fork
 TREE: Final = replace(START, min_fork_weight=0.05)
-# The same sampling without forks; there is nothing to probe for.
+# The same sampling without forks. A threshold in nats needs no probe.
 INDEPENDENT: Final = replace(TREE, policy="independent", threshold_unit="nats")
 console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The chat model twice, with the same weights: as loaded, and as the engine has it."""
+    """The chat model as loaded and as the engine uses it, with the same weights."""
 
     plain: PreTrainedModel
     ours: HuggingFaceModel
 
 
 def load_pair() -> Pair:
-    """The weights of the file in float32; the engine stores them in the layout that is fastest."""
+    """Load the weights of the file in float32; the engine stores them in the fastest layout."""
     name = SMOLLM2.name
     tokenizer, plain = checkpoint.load(name, find_source(name), torch.float32, CPU)
     twin = same_weights(plain)
@@ -63,8 +63,8 @@ def load_pair() -> Pair:
 
 
 class Chat(Engine):
-    """A run of the engine from the text of the prompt, with another seed in each job. A probe that
-    finds a threshold is a part of the job; `probe_seconds` is what it took.
+    """Runs of the engine from the prompt text, with a new seed for each job. The probe that sets
+    the threshold is part of the job; `probe_seconds` records how long it took.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Chat(Engine):
     def _events(self) -> Iterator[Event]:
         self._seen = []
         config = replace(self._config, seed=len(self.measured.seconds))
-        PROBED.clear()  # the probe is a part of the job
+        PROBED.clear()  # so that the job includes the probe
         start = time.perf_counter()
         for event in event_stream(self._model, Request(self._prompt, config)):
             if isinstance(event, RunStarted):
@@ -117,20 +117,20 @@ def field_of(
 
 
 def job_of(model: HuggingFaceModel, prompt: str, paths: int, new_tokens: int) -> Job:
-    """The job with the prompt as the chat template makes it, and the page's sampling."""
+    """A job with the prompt in the chat template and the sampling settings of the tree."""
     sampling = Sampling(TREE.temperature, TREE.top_p, model.stop_ids)
     return Job(model.encode(prompt, BranchingConfig(chat=True)), paths, new_tokens, sampling)
 
 
 def per_thousand(competitor: Competitor, tokens: Sequence[int]) -> Timing:
-    """Seconds per 1,000 tokens, given how many each job has."""
+    """Seconds per 1,000 tokens; `tokens` has the number of tokens of each job."""
     jobs = zip(competitor.measured.seconds, tokens, strict=True)
     return Timing(tuple(1000 * seconds / count for seconds, count in jobs))
 
 
 def figures_of(competitor: Competitor) -> dict[str, Timing]:
-    """What is compared with the tree: seconds of a job, of 1,000 tokens that were made, and of
-    1,000 tokens of the texts, where those that texts share count for each.
+    """The figures to compare with the tree's: seconds per job, per 1,000 generated tokens, and per
+    1,000 tokens of text. In the last, a token counts once for every text that shares it.
     """
     measured = competitor.measured
     return {
@@ -169,8 +169,8 @@ def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
 def measure_trees(
     threads: int, rounds: int, new_tokens: int, all_paths: Sequence[int]
 ) -> tuple[str, dict[str, Any]]:
-    """All jobs -> text, and the figures as data."""
-    torch.manual_seed(0)  # of `generate`
+    """Measure all jobs. Returns the text and the figures as data."""
+    torch.manual_seed(0)  # for `generate`
     pair, texts = load_pair(), []
     result: dict[str, Any] = {"seconds": {}, "texts": {}, "new_tokens": {}, "ratios": {}}
     with servers(SMOLLM2.file, max(all_paths), threads) as llama:
@@ -179,7 +179,7 @@ def measure_trees(
         for name, prompt in PROMPTS.items():
             for paths in all_paths:
                 job = job_of(pair.ours, prompt, paths, new_tokens)
-                short = replace(job, new_tokens=6)  # enough for the first passes, which are slow
+                short = replace(job, new_tokens=6)  # enough to get past the slow first passes
                 measure(field_of(pair, short, prompt, llama), 1)
                 competitors = field_of(pair, job, prompt, llama)
                 measure(competitors, rounds)

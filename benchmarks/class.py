@@ -1,14 +1,14 @@
-"""The students of one class: how soon they see what the lecturer does, and what memory a hundred
-questions leave behind.
+"""The students of one class: how soon they see what the lecturer does, and how much memory the
+server uses after a hundred questions.
 
     python benchmarks/class.py [--quick] [--students 30] [--json FILE] [--table FILE]
 
-Starts the app on this machine. A lecturer and the students are sessions of Streamlit's protocol
-without a browser (tests/support/raw_session.py), in this process: their own work counts against the
-server's. One measurement is the time from the lecturer's message, a move of the cursor, to the
-message to a student's board; the p95 is over all students and moves. Then the class is asked, all
-answer, and the answers are revealed, a hundred times; the first ten questions are the warm-up for
-the memory. `idle cpu` is the share of a core that the server takes while nothing happens.
+Starts the app on this machine. The lecturer and the students speak Streamlit's protocol without a
+browser (tests/support/raw_session.py). They run in this process and compete with the server for the
+processor. One measurement is the time from the lecturer's message (a move of the cursor) to the
+message to a student's board; the p95 is over all students and moves. Then the lecturer asks a
+hundred questions; each time all students answer, and the answers are revealed. Ten extra questions
+before that warm up the memory. `idle_cpu` is the share of a core that the idle server uses.
 """
 
 import statistics
@@ -34,7 +34,7 @@ SETTLED = 0.2  # of a core
 
 
 class Seat:
-    """A student whose messages are received in a thread of its own."""
+    """A student whose messages are received in a separate thread."""
 
     def __init__(self, address: str, code: str) -> None:
         self.session = RawSession(address, f"class={code}")
@@ -65,27 +65,27 @@ def a_class(address: str, students: int) -> Iterator[tuple[RawSession, list[Seat
 
 
 def follow_seconds(lecturer: RawSession, seats: Sequence[Seat], moves: int) -> list[float]:
-    """How long each move took to each student."""
+    """Seconds that each move took to reach each student."""
     found = []
     for move in range(moves):
         start = time.perf_counter()
         lead_to(lecturer, seats, move % 20)
         found += [seat.session.led[1] - start for seat in seats]
-        time.sleep(0.1)  # the frequency with which a lecturer's browser reports
+        time.sleep(0.1)  # the interval at which a lecturer's browser reports
     return found[len(seats) :]  # the first move is the warm-up
 
 
 def lead_to(
     lecturer: RawSession, seats: Sequence[Seat], step: int, token: list[int] | None = None
 ) -> None:
-    """Move the lecturer's board, and wait until all students were led there."""
+    """Move the lecturer's board, and wait until all students have been led there."""
     at = {"run": lecturer.board["run"], "cursor": step, "token": token}
     lecturer.report("eab_class", "look", at)
     lecturer.until(lambda: all(cursor_of(seat) == step for seat in seats))
 
 
 def pressed(lecturer: RawSession, button: str) -> None:
-    """Press a button and wait until the page was drawn."""
+    """Press a button and wait until the page has been drawn again."""
     lecturer.until(lambda: lecturer.offers(button))
     before = lecturer.finished
     lecturer.press(button)
@@ -93,13 +93,13 @@ def pressed(lecturer: RawSession, button: str) -> None:
 
 
 def cursor_of(seat: Seat) -> int | None:
-    """Where this student was led."""
+    """The step that this student's board was led to."""
     cursor: int | None = seat.session.led[0].get("cursor")
     return cursor
 
 
 def ask(lecturer: RawSession, seats: Sequence[Seat], number: int) -> None:
-    """Ask for the next token, let all answer, reveal, and take the question off the screens."""
+    """Ask for the next token, let all students answer, reveal, and dismiss the question."""
     path = next(path for path in lecturer.board["paths"] if path["tokens"])
     lead_to(lecturer, seats, number % 7, [path["id"], 0])
     pressed(lecturer, "class_ask_next")
@@ -118,7 +118,7 @@ def ask(lecturer: RawSession, seats: Sequence[Seat], number: int) -> None:
 def memory_after_questions(
     lecturer: RawSession, seats: Sequence[Seat], server: psutil.Process, questions: int
 ) -> tuple[float, float]:
-    """Bytes that the server holds before and after these questions."""
+    """Resident bytes of the server before and after these questions."""
     for number in range(1, WARM_UP + 1):
         ask(lecturer, seats, number)
     before = server.memory_info().rss
@@ -128,7 +128,7 @@ def memory_after_questions(
 
 
 def settle(lecturer: RawSession, server: psutil.Process) -> None:
-    """Wait until the new pages are drawn and the model is loaded, seconds after the first one."""
+    """Wait until all pages are drawn and the model, which loads after the first one, is there."""
     for _ in range(20):
         if busy_share(lecturer, server, 4.0) < SETTLED:
             return
@@ -136,7 +136,7 @@ def settle(lecturer: RawSession, server: psutil.Process) -> None:
 
 
 def busy_share(lecturer: RawSession, server: psutil.Process, duration: float) -> float:
-    """The share of one core that the server takes for this many seconds, while nobody acts."""
+    """The share of one core that the server uses while nobody acts for `duration` seconds."""
 
     def seconds() -> float:
         times = server.cpu_times()

@@ -1,7 +1,7 @@
-"""The competitors that can make N continuations of one prompt: this project's engine with each
+"""The competitors that generate N continuations of one prompt: this project's engine with each
 cache, and transformers.
 
-Each does one whole job in `run` and notes what it measured.
+A call of `run` does one whole job and records the measurements.
 """
 
 import time
@@ -28,7 +28,7 @@ THRESHOLD_NATS = 0.5
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: logits over `temperature`, then top-p; `stops` end a text."""
+    """How tokens are sampled: logits / `temperature`, then top-p; `stops` are the stop tokens."""
 
     temperature: float
     top_p: float
@@ -37,9 +37,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Job:
-    """The job of every competitor: `paths` continuations of the prompt, `new_tokens` tokens each.
+    """The job for every competitor: `paths` continuations of the prompt, `new_tokens` tokens each.
 
-    With `sampling` a continuation may have fewer tokens; without, all tokens can be drawn.
+    With `sampling`, a continuation may be shorter. Without it, any token can be sampled.
     """
 
     prompt: tuple[int, ...]
@@ -53,39 +53,39 @@ class Job:
 
 @dataclass
 class Measured:
-    """What a competitor measured; None where there is no cache, or nothing to measure."""
+    """What a competitor measured; None if it has no cache or could not measure it."""
 
-    seconds: list[float] = field(default_factory=list)  # of each whole job
-    # for each job, of each step with all paths
+    seconds: list[float] = field(default_factory=list)  # for each whole job
+    # for each job, the seconds of each step that decodes all paths
     step_seconds: list[list[float]] = field(default_factory=list)
-    tokens: int = 0  # that went through the model in a job
+    tokens: int = 0  # tokens that went through the model in a job
     rows: int | None = None  # distinct KV rows at the end of a job
-    # distinct KV rows at each step with all paths, in the latest job
+    # distinct KV rows at each step that decodes all paths, in the latest job
     step_rows: list[int] = field(default_factory=list)
     spare_rows: int | None = None  # allocated rows without a token at the end of a job
-    kv_bytes: int | None = None  # of K and V at the end of a job
-    peak_bytes: int | None = None  # their peak
-    # on CUDA: the peak of what tensors took during a job, less what they took before
+    kv_bytes: int | None = None  # bytes of K and V at the end of a job
+    peak_bytes: int | None = None  # the peak of these bytes
+    # on CUDA: the peak bytes of all tensors during a job, minus their bytes before it
     allocated: int | None = None
-    reserved: int | None = None  # likewise what PyTorch's allocator took of the device for them
-    # for each job, the lengths of its texts, their last token included
+    reserved: int | None = None  # the same for the memory that PyTorch's allocator reserves
+    # for each job, the lengths of its texts, including their last token
     texts: list[list[int]] = field(default_factory=list)
-    # for each job, its new tokens, each once, also where texts share it
+    # for each job, the number of new tokens; a token that texts share counts once
     made: list[int] = field(default_factory=list)
 
     def note_samples(self, lengths: list[int]) -> None:
-        """Note the texts of a job that share no new token."""
+        """Record the texts of a job, which share no new token."""
         self.texts.append(lengths)
         self.made.append(sum(lengths))
 
     def forget_jobs(self) -> None:
-        """Forget what was noted of each job."""
+        """Drop the records of all jobs."""
         for noted in (self.seconds, self.step_seconds, self.texts, self.made):
             noted.clear()
 
 
 class Competitor(Protocol):
-    """Does the job."""
+    """An alternative that can do the job."""
 
     name: str
     measured: Measured
@@ -96,7 +96,7 @@ class Competitor(Protocol):
 
 
 class ForkUntilFull(FairPolicy):
-    """Forks into two until there are enough paths, then never again: private suffixes grow long."""
+    """Forks in two until there are enough paths, then never: private suffixes grow long."""
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config, threshold_nats=0.0)
@@ -112,7 +112,7 @@ class ForkUntilFull(FairPolicy):
         return not self._full
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune. The first members stay, so that every path that was born continues."""
+        """See Policy.prune. The first members stay, so no existing path is dropped."""
         return [
             member.weight if index < self._config.max_paths else None
             for index, member in enumerate(population)
@@ -122,9 +122,9 @@ class ForkUntilFull(FairPolicy):
 class Engine:
     """This project's engine with one cache.
 
-    `long_suffixes` forks only until there are enough paths; otherwise every path forks at every
-    step, so that the time contains all decisions. `cuda_graphs` runs padded attention, whose passes
-    have fixed shapes, as CUDA graphs.
+    With `long_suffixes`, paths fork only until there are enough of them. Otherwise every path forks
+    at every step, so that the time includes all decisions. `cuda_graphs` replays forward passes
+    with padded attention, which have fixed shapes, as CUDA graphs.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Engine:
         self._config = BranchingConfig(
             max_paths=job.paths, max_new_tokens=job.new_tokens, cache=cache
         )
-        if cuda_graphs:  # each growth means new captures, of several forward passes each
+        if cuda_graphs:  # each growth needs new captures, which take several passes each
             self._config = replace(self._config, attention="padded", r=job.new_tokens)
         self._full = False
         self.kv_shape = model.kv_shape
@@ -156,7 +156,7 @@ class Engine:
         self.measured.seconds.append(time.perf_counter() - start)
 
     def _events(self) -> Iterator[Event]:
-        """What happens in the run, which is made here and begins when the first event is asked for."""
+        """The events of a new run. It is set up by this call and starts when they are iterated."""
         generation = self._generation()
 
         def run() -> Iterator[Event]:
@@ -170,7 +170,7 @@ class Engine:
         return run()
 
     def _generation(self) -> Generation:
-        """The run, from token ids: the prompt is random and has no text."""
+        """A new run, from token ids: the random prompt has no text."""
         model, config, tokens = self._model, self._config, self._job.prompt
         texts = tuple(map(model.text, tokens))
         started = RunStarted("", tokens, texts, model.card, config, THRESHOLD_NATS)
@@ -194,10 +194,10 @@ class Engine:
 
 
 class Generate:
-    """`generate` of transformers, one sample per call or all.
+    """`generate` of transformers, with `batch` samples per call.
 
-    `shared_prompt` computes the prompt once and copies its rows for each sample. For a `static`
-    cache transformers compiles the forward pass on CUDA.
+    `shared_prompt` prefills the prompt once and copies its rows for each sample. With a `static`
+    cache, transformers compiles the forward pass on CUDA.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Generate:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """See Competitor: as many calls as needed."""
+        """Do the job once, in as many calls of `generate` as it needs."""
         job, measured = self._job, self.measured
         outputs = []
         start = time.perf_counter()
@@ -265,18 +265,18 @@ class Generate:
         return {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "top_k": 0,  # transformers' own default is 50
+            "top_k": 0,  # the default of transformers is 50
             "eos_token_id": sorted(sampling.stops),
         }
 
 
 def length_of(tokens: Sequence[int], stops: Collection[int]) -> int:
-    """Tokens of a text up to its first stop token, which counts; what follows is padding."""
+    """The number of tokens up to and including the first stop token; the rest is padding."""
     ends = (index for index, token in enumerate(tokens, 1) if token in stops)
     return next(ends, len(tokens))
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device is idle; needed on CUDA, which works asynchronously."""
+    """Wait until the device is idle. CUDA needs this because it works asynchronously."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,15 +1,15 @@
-"""How often the first draft token is accepted: under the usual rule, and with the same random
-number.
+"""How often the first draft token is accepted: by the usual rule, and with one random number for
+both models.
 
     python benchmarks/coupling.py
 
-The embedded model writes texts; at each position both models predict the next token, with
-distribution p (the target) and q (the draft model). The usual rule of speculative sampling accepts
-with probability 1 - TV(p, q), the sum of min(p, q) (Leviathan et al., arXiv 2211.17192). This
-project inverts both distributions, in token order, at one random number: a draft token is accepted
-where the intervals of one token overlap. Both rates are computed from p and q; the only noise is
-that of the texts. The second row has only the positions where the draft model's entropy is below
-the threshold, because nothing is drafted elsewhere.
+The embedded model writes texts. At each position, the target predicts the next token with
+distribution p and the draft model with distribution q. The usual rule of speculative sampling
+accepts with probability 1 - TV(p, q), the sum of min(p, q) (Leviathan et al., arXiv 2211.17192).
+This project inverts both distributions, in token order, at the same random number: a draft token is
+accepted if the number lies in that token's interval in both. Both rates are computed from p and q,
+so the only noise comes from the sampled texts. The second row covers only the positions where the
+draft model's entropy is below the threshold, because nothing is drafted elsewhere.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ THRESHOLD = BranchingConfig().entropy_threshold
 
 
 def texts() -> Iterator[tuple[int, list[int]]]:
-    """For each text the length of the prompt, and the tokens of prompt and text."""
+    """For each text, the length of its prompt, and the tokens of prompt and text together."""
     engine = EntropyAdaptiveBranching(
         device="cpu", dtype="float32", policy="independent", max_paths=SAMPLES
     )
@@ -46,12 +46,12 @@ def texts() -> Iterator[tuple[int, list[int]]]:
 
 
 def usual(target: Tensor, draft: Tensor) -> Tensor:
-    """Chance per position that min(1, p/q) accepts; target and draft are (positions, V)."""
+    """The chance per position that min(1, p/q) accepts; target and draft are (positions, V)."""
     return torch.minimum(target, draft).sum(dim=-1)
 
 
 def same_uniform(target: Tensor, draft: Tensor) -> Tensor:
-    """Chance per position that one uniform number, inverted in both, gives the same token."""
+    """The chance per position that one uniform number gives the same token in both models."""
     ends = torch.minimum(target.cumsum(-1), draft.cumsum(-1))
     starts = torch.maximum(target.cumsum(-1) - target, draft.cumsum(-1) - draft)
     return (ends - starts).clamp(min=0.0).sum(dim=-1)

@@ -1,17 +1,17 @@
-"""What a step costs beside the model: processing its logits, and one path against transformers.
+"""What a step costs besides the model: processing the logits, and one path against transformers.
 
     python benchmarks/decisions.py [--quick] [--json FILE] [--table FILE]
 
-Twenty rows, a vocabulary of 151,936 tokens, float32: processing the logits, entropies and lists of
-the most likely tokens included. The logits are like a model's (the probabilities of a row fall with
-a power of the rank, between 1.5 and 3), and nearly flat. All take turns; figures are medians with
-their quartiles, ratios are ratios of medians. `sorted` is top-p as transformers does it, by sorting
-the vocabulary.
+Filters: processing 20 rows of float32 logits over a vocabulary of 151,936 tokens, including the
+entropies and the lists of the most likely tokens. One set of logits is like a model's (the
+probabilities of a row fall with a power of the rank, from 1.5 to 3), the other is nearly flat. All
+filters take turns. Figures are medians with quartiles; ratios are ratios of medians. `sorted` is
+top-p as in transformers, which sorts the vocabulary.
 
-One path: tokens of one text by the engine and by `generate` of transformers, with the same weights,
-greedy and drawn from the whole distribution, with three models (see shapes.py). They take turns;
-figures are milliseconds of a new token, the prompt included. The ratio of a shape is the larger one
-of both ways. `--quick` makes fewer rounds; `--only` leaves out a part.
+One path: one text by the engine and one by `generate` of transformers, with the same weights, both
+greedy and sampled from the whole distribution, for three models (see shapes.py). They take turns.
+Figures are milliseconds per new token, including the prompt. The ratio of a shape is the larger of
+greedy and sampled. `--quick` makes fewer rounds; `--only` runs one part.
 """
 
 from collections.abc import Callable
@@ -51,13 +51,13 @@ FILTERS = {
 KEYS = {"top-k 50": "top_k", "top-p 0.95": "top_p", "top-k 50, top-p 0.95": "top_k_top_p"}
 
 PROMPT: Final = "Once upon a time there was a little girl who had a red ball and a brown dog. "
-# Shape and new tokens, fewer of the larger ones
+# New tokens by shape; fewer for larger models
 ONE_PATH: Final = {"embedded": 96, "135m": 24, "0.5b": 16}
 WAYS: Final = {"greedy": "greedy", "sampled": "independent"}
 
 
 def peaked() -> torch.Tensor:
-    """Logits like a model's, (P, V)."""
+    """Logits like those of a model, (P, V)."""
     random = torch.Generator().manual_seed(1)
     ranks = torch.rand(ROWS, VOCABULARY, generator=random).argsort(dim=1) + 1.0
     power = torch.linspace(1.5, 3.0, ROWS)[:, None]
@@ -66,7 +66,7 @@ def peaked() -> torch.Tensor:
 
 
 def flat() -> torch.Tensor:
-    """Logits that hardly differ, (P, V)."""
+    """Nearly equal logits, (P, V)."""
     return 0.01 * torch.randn(ROWS, VOCABULARY, generator=torch.Generator().manual_seed(2))
 
 
@@ -91,7 +91,7 @@ def ratios_of(timings: dict[str, Timing], kind: str) -> dict[str, float]:
 
 
 def one_path(shape: str, tokens: int, rounds: int, clock: Clock) -> dict[str, Timing]:
-    """One text of so many tokens: seconds per token, by way and competitor."""
+    """Seconds per token of one text of `tokens` tokens, by way and competitor."""
     plain = plain_model(shape, Placement("cpu", torch.float32))
     ours = engine_model(plain, shape)
     prompt = torch.tensor([ours.encode(PROMPT, BranchingConfig())])
@@ -108,7 +108,7 @@ def one_path(shape: str, tokens: int, rounds: int, clock: Clock) -> dict[str, Ti
 
 
 def generate(model: PreTrainedModel, prompt: torch.Tensor, sampled: bool, tokens: int) -> None:
-    """One text by transformers; its own default of top-k is 50."""
+    """Generate one text with transformers. Its default top-k of 50 is switched off."""
     sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if sampled else {}
     model.generate(
         prompt,
@@ -127,7 +127,7 @@ def run_to_the_end(model: HuggingFaceModel, request: Request) -> None:
 
 
 def measure_one_path(rounds: int, clock: Clock) -> tuple[str, dict[str, Timing], dict[str, float]]:
-    """With all shapes: a table, the timings, and the ratios."""
+    """Time one path with all shapes. Returns a table, the timings and the ratios."""
     ratios: dict[str, float] = {}
     all_timings, lines = {}, []
     for shape, tokens in ONE_PATH.items():
@@ -148,7 +148,7 @@ def measure_one_path(rounds: int, clock: Clock) -> tuple[str, dict[str, Timing],
 
 
 def measure_filters(rounds: int, clock: Clock) -> tuple[str, dict[str, Timing], dict[str, float]]:
-    """With both kinds of logits: a table, the timings, and the ratios."""
+    """Time the filters on both kinds of logits. Returns a table, the timings and the ratios."""
     ratios: dict[str, float] = {}
     all_timings, lines = {}, []
     for kind, logits in {"": peaked(), "_flat": flat()}.items():

@@ -1,4 +1,4 @@
-"""One decode step of the engine with each of several models, in turns, at several numbers of rows."""
+"""Timed decode steps of the engine: several models in turn, at several numbers of rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,7 +28,7 @@ def time_steps(
     clock: Clock,
     peers: Mapping[str, StepOfPeer],
 ) -> Steps:
-    """Time decode steps after one to warm up; per number of rows, models and peers take turns."""
+    """Time decode steps, after a warm-up. At each number of rows, models and peers take turns."""
     found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
     for rows in all_rows:
         console.print(f"{rows} rows, {repeats} rounds ...")
@@ -40,7 +40,7 @@ def time_steps(
 
 
 def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Measure:
-    """One decode step of the engine; its cache has room for all of them, so it does not grow."""
+    """Times a decode step. The cache has room for all rounds, so no growth is timed."""
     cache = prefilled_tree(
         model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
     )
@@ -52,7 +52,7 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Me
 
 
 def steps_table(steps: Steps, weighed: str, held: Mapping[str, int]) -> str:
-    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown."""
+    """A Markdown table: milliseconds with quartiles, and the speed against weights as loaded."""
     all_rows = [*next(iter(steps.values()))]
     words = (
         f"One decode step after {PROMPT} tokens: milliseconds (quartiles), and how fast against "
@@ -68,12 +68,12 @@ def steps_table(steps: Steps, weighed: str, held: Mapping[str, int]) -> str:
 
 
 def is_as_loaded(name: str) -> bool:
-    """Whether this is a layout of the weights as loaded, such as `float32, plain`."""
+    """Whether the name is a layout of the weights as loaded, such as `float32, plain`."""
     return name.partition(", ")[2] in LAYOUTS
 
 
 def loaded_step(steps: Steps, rows: int) -> Timing:
-    """The step of the layout that is fastest at this number of rows."""
+    """The step time of the layout that is fastest at this number of rows."""
     layouts = {name: by_rows[rows] for name, by_rows in steps.items() if is_as_loaded(name)}
     return layouts[fastest(layouts)]
 

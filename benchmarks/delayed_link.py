@@ -1,9 +1,9 @@
-"""A made delay between a client and a server on this machine, as a network has it.
+"""An artificial network delay between a client and a server on this machine.
 
     with delayed_link("http://127.0.0.1:8080", 0.02) as url: ...
 
-Every byte waits for half of the round trip, in either direction, and the order stays. There is no
-limit of the bytes per second, and no loss.
+Every byte is delayed by half of the round trip, in each direction, and bytes stay in order. The
+bandwidth is not limited, and nothing is lost.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ CHUNK: Final = 2**16  # bytes
 
 @contextmanager
 def delayed_link(url: str, round_trip: float) -> Iterator[str]:
-    """Forward connections to a server; `round_trip` is the delay in seconds, there and back."""
+    """Forward connections to a server. `round_trip` is the delay in seconds, there and back."""
     parts = urlsplit(url)
     loop = asyncio.new_event_loop()
 
@@ -31,7 +31,7 @@ def delayed_link(url: str, round_trip: float) -> Iterator[str]:
     async def listen() -> asyncio.Server:
         return await asyncio.start_server(forward, "127.0.0.1", 0)
 
-    # In a thread of its own from the start: the caller's may have a loop that runs.
+    # In a separate thread, because the caller's thread may already run an event loop.
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     server = asyncio.run_coroutine_threadsafe(listen(), loop).result(timeout=10)
@@ -45,7 +45,7 @@ def delayed_link(url: str, round_trip: float) -> Iterator[str]:
 
 
 async def _late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float) -> None:
-    """Copy what comes, each piece `delay` seconds after it came, until the sender ends."""
+    """Copy each piece `delay` seconds after it arrived, until the sender closes the connection."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
@@ -71,7 +71,7 @@ async def _late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
 
 
 async def _end(server: asyncio.Server) -> None:
-    """Take no more connections, and wait until those that there are have ended."""
+    """Accept no more connections, and wait up to 5 seconds for the open ones to end."""
     server.close()
     if rest := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(rest, timeout=5)

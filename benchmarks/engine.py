@@ -3,11 +3,11 @@
     python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
     python benchmarks/engine.py --device cuda --dtype bfloat16 --shape 8b --tokens 200
 
-The job is to make N continuations of one prompt. In each round all competitors do it, one after the
-other, with the same weights, prompt, number of new tokens, dtype and threads; a short job is the
-warm-up. Figures are medians over rounds with their quartiles (eab.timing), ratios are ratios of
-medians. KV bytes are measured from the tensors. `--quick` makes one round, too few to compare;
-`--grid` adds other models, prompts, numbers of paths, and lengths.
+The job is to generate N continuations of one prompt. In each round, all competitors do it one after
+another, with the same weights, prompt, number of new tokens, dtype and threads. A short job is the
+warm-up. Figures are medians over rounds with quartiles (eab.timing); ratios are ratios of medians.
+KV bytes are measured from the tensors. `--quick` makes one round, which is not enough for
+comparisons; `--grid` adds other models, prompts, numbers of paths and lengths.
 """
 
 import gc
@@ -41,14 +41,14 @@ SECONDS_IN_GRID = {
     "deep-copy": "engine, cache deep-copy",
     "recompute": "engine, cache recompute",
 }
-LARGEST = "8b"  # a job one by one, or with a cache that copies, takes minutes
-EDGE = 8  # steps at the start and the end of a job whose medians are compared
+LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
+EDGE = 8  # steps at each end of a job; their medians are compared
 console = Console(stderr=True)
 
 
 @dataclass
 class Pair:
-    """One model twice, with the same weights."""
+    """One model as loaded and as the engine uses it, with the same weights."""
 
     shape: str  # see `shapes.plain_model`
     plain: PreTrainedModel
@@ -61,13 +61,13 @@ def load(shape: str, placement: Placement) -> Pair:
 
 
 def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
-    """A job with a prompt of random tokens, which is enough for random weights."""
+    """A job with a prompt of random tokens, which is enough for speed measurements."""
     tokens = torch.randint(1, 4096, (prompt,), generator=torch.Generator().manual_seed(1)).tolist()
     return Job(tuple(tokens), paths, new_tokens)
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """The tree, then its competitors; `everybody` adds slow ones if the model is small enough."""
+    """The tree, then its competitors. `everybody` adds slow ones if the model is small enough."""
     tree, on_cuda = Engine(pair.ours, job), pair.ours.kv_shape.uses_static_buffers
     competitors: list[Competitor] = [
         tree,
@@ -86,14 +86,14 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
     if everybody and job.paths > 1 and pair.shape != LARGEST and not on_cuda:
-        competitors.append(Generate(pair.plain, job, 1))  # on a GPU: twenty times the batch
+        competitors.append(Generate(pair.plain, job, 1))  # 20 times as slow as the batch on a GPU
     if everybody and pair.shape == "embedded":
         competitors.append(Engine(pair.ours, job, "recompute"))
     return competitors
 
 
 def measure(competitors: Sequence[Competitor], rounds: int, deadline: float = math.inf) -> None:
-    """Let all do the job in turn, up to `rounds` or the deadline; on CUDA once more, for memory."""
+    """Let all take turns for `rounds` or until the deadline. On CUDA, measure memory first."""
     if torch.cuda.is_available():
         for competitor in competitors:
             measure_memory(competitor)
@@ -108,8 +108,8 @@ def measure(competitors: Sequence[Competitor], rounds: int, deadline: float = ma
 
 
 def measure_memory(competitor: Competitor) -> None:
-    """Note the peaks of the allocator in a job of its own, whose times do not count: the allocator
-    begins without memory, and transformers compiles its pass for a static cache.
+    """Record the allocator's peaks in a separate job. Its times do not count, because the allocator
+    starts without memory and transformers compiles its forward pass for a static cache.
     """
     gc.collect()
     torch.cuda.empty_cache()
@@ -122,7 +122,7 @@ def measure_memory(competitor: Competitor) -> None:
 
 
 def warm_up(pair: Pair, job: Job) -> None:
-    """Do a short job first, as the first passes are slow; six tokens are enough for all paths."""
+    """Do a short job, because first passes are slow. Six tokens are enough to reach all paths."""
     for competitor in field_of(pair, Job(job.prompt, job.paths, 6), everybody=False):
         competitor.run()
 
@@ -132,33 +132,33 @@ def timing_of(competitor: Competitor) -> Timing:
 
 
 def seconds_of(competitor: Competitor) -> float:
-    """Median over rounds."""
+    """The median over the rounds."""
     return timing_of(competitor).median
 
 
 def step_of(competitor: Competitor) -> float:
-    """Median over all steps of all rounds."""
+    """The median over all steps of all rounds."""
     return statistics.median(
         second for steps in competitor.measured.step_seconds for second in steps
     )
 
 
 def last_step_over_first(engine: Engine) -> float:
-    """Time of a step with long private suffixes, over that of the first steps with all paths."""
+    """The step time with long private suffixes over that of the first steps with all paths."""
     first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
     last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
     return statistics.median(last) / statistics.median(first)
 
 
 def reading_seconds(model: HuggingFaceModel) -> float:
-    """How long reading the weights once takes at the bandwidth that is measured here."""
+    """Seconds to read the weights once, at the memory bandwidth measured here."""
     shape = model.kv_shape
     speed = measure_machine(shape.device, shape.dtype, MIN_REPEATS)
     return read_bytes(model) / statistics.median(speed.bytes_per_second)
 
 
 def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:
-    """The ratios for which the project has targets, except for that of reading the weights."""
+    """The ratios for which the project has targets, except the one for reading the weights."""
     by_name = {competitor.name: competitor for competitor in competitors}
     tree, bare = competitors[0], competitors[1]
     measured, batched = tree.measured, by_name["generate, one batch"]
@@ -213,7 +213,7 @@ def table(competitors: Sequence[Competitor]) -> str:
 
 
 def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, dict[str, Any]]:
-    """Measure this job, and the long one -> text, and the figures as data."""
+    """Measure this job and the long one. Returns the text and the figures as data."""
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
     measure(competitors, rounds, deadline)
@@ -245,7 +245,7 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
 
 
 def grid(placement: Placement) -> str:
-    """Vary one thing at a time around the standard job, one round each -> Markdown."""
+    """Vary one thing at a time around the standard job, one round each. Returns Markdown."""
     columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
     heads = ["model", "prompt", "paths x tokens", "tree, s", "step / bare pass", *columns]
     rows = []
@@ -268,9 +268,7 @@ def grid(placement: Placement) -> str:
 
 
 def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> list[object]:
-    """The tree's seconds, its step over the bare pass, and the others' seconds and bytes over the
-    tree's.
-    """
+    """The tree's seconds, its step over the bare pass, and other seconds and bytes over its own."""
     tree, bare = competitors[:2]
     by_name = {competitor.name: competitor for competitor in competitors}
     others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]

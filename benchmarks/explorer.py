@@ -2,17 +2,17 @@
 
     python benchmarks/explorer.py [--part PART] [--quick] [--runs FOLDER] [--json FILE]
 
-Starts the app on this machine and drives a headless Chromium (tests/browser/conftest.py says where
-it is searched). Times of `page` and `frames` are in milliseconds. Parts:
+Starts the app on this machine and drives a headless browser: the one that EAB_CHROMIUM names, or
+chromium or google-chrome. Times of `page` and `frames` are in milliseconds. Parts:
 
-    page    first movement, cursor to screen, Stop to idle, and which parts of the board a live run of
-            at most 20 paths of 200 tokens replaces. No page can move sooner than Streamlit shows
-            anything, so a script that shows one word is timed too, also in a new server and browser.
-    frames  exported pages of large runs are scrubbed and zoomed (explorer_frames.py)
-    events  size of a run file of 256 paths of 400 tokens, and its fold (explorer_events.py)
-    live    how the page follows a run of 64 paths of 256 tokens (explorer_live.py), in seconds
+    page    first movement, cursor to screen, Stop to idle, and how much of the board a live run of
+            at most 20 paths of 200 tokens replaces. No page can move before Streamlit shows
+            anything, so a script that shows one word is timed too, in its own server and browser.
+    frames  scrubbing and zooming exported pages of large runs (explorer_frames.py)
+    events  the size of a run file of 256 paths of 400 tokens, and folding it (explorer_events.py)
+    live    how the page follows a run of 64 paths of 256 tokens, in seconds (explorer_live.py)
 
-`--quick` leaves `page` out, and makes fewer rounds. `--runs` keeps the large runs for the next time.
+`--quick` skips `page` and makes fewer rounds. `--runs` keeps the large runs for the next time.
 """
 
 import argparse
@@ -48,21 +48,21 @@ CURSOR = f"""async steps => {{ const root = ({BOARD}).querySelector('.eab'); con
 
 
 def server(script: str = "app/main.py") -> AbstractContextManager[tuple[str, int]]:
-    """Serve the app, or another script, from its own process -> address and process id."""
+    """Serve the app, or another script, in a process; yields its address and process id."""
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", script, f"--server.port={port}"]
     return serving([*command, "--server.address=127.0.0.1"], port, cwd=ROOT)
 
 
 def has_torch(process: int) -> bool | None:
-    """Whether the process has PyTorch's library in memory; None where this cannot be known."""
+    """Whether the process has loaded PyTorch's library; None if the system does not tell."""
     maps = Path(f"/proc/{process}/maps")
     return "libtorch" in maps.read_text(encoding="utf-8") if maps.exists() else None
 
 
 def live_run(page: Page) -> dict[str, Any]:
-    """Make a run of 20 x 200 and note how many parts of the board were replaced; make it again, stop
-    it, and note how long Stop took.
+    """Make a run of 20 x 200 and count the parts of the board that were replaced. Make it again,
+    stop it, and time the stop.
     """
     for name, presses in (
         ("Max new tokens", ["End", *["ArrowLeft"] * 56]),
@@ -89,7 +89,7 @@ def live_run(page: Page) -> dict[str, Any]:
 
 
 def stop_to_idle() -> dict[str, float]:
-    """Stop a run of the worker, without a page: how long it took, and how many steps came after."""
+    """Stop a run of the worker, without a page. Returns the milliseconds and the steps after it."""
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
     from eab.config import BranchingConfig
@@ -122,7 +122,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def opened(address: str) -> Iterator[Page]:
-    """The page at this address, in a browser that has just started."""
+    """Open the page at this address in a new browser."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
@@ -162,7 +162,7 @@ def measure() -> dict[str, Any]:
 
 
 def large_runs(parts: Sequence[str], runs: str | None, quick: bool) -> dict[str, Any]:
-    """The parts about large runs, which are made unless the folder has them."""
+    """Measure the parts about large runs. Runs that the folder lacks are made first."""
     from explorer_events import measure_events
     from explorer_frames import SIZES, events_of, measure_frames
     from explorer_live import measure_live
@@ -181,7 +181,7 @@ def large_runs(parts: Sequence[str], runs: str | None, quick: bool) -> dict[str,
 
 
 def joined(found: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Both results, with the ratios of both."""
+    """Both results merged, including their ratios."""
     return found | more | {"ratios": found.get("ratios", {}) | more.get("ratios", {})}
 
 

@@ -1,6 +1,6 @@
-"""What the events of a large run cost, against one event for each path and step, for explorer.py.
+"""What the events of a large run cost, against one event per path and step, for explorer.py.
 
-That was the form of run files of version 2: each candidate with its text, each number in full.
+Run files of version 2 had that form, with each candidate's text and numbers in full precision.
 """
 
 import gc
@@ -18,7 +18,7 @@ from eab.run import fold
 
 
 def by_path(event: Event) -> Iterator[Event]:
-    """The event as one for each of its paths."""
+    """Split an event into one event for each of its paths."""
     match event:
         case Predicted(step, predictions):
             yield from (Predicted(step, (one,)) for one in predictions)
@@ -33,7 +33,7 @@ def by_path(event: Event) -> Iterator[Event]:
 
 
 def version_2(event: Event) -> dict[str, Any]:
-    """The line of one of these events in a file of version 2."""
+    """The line for one of these events in a run file of version 2."""
     match event:
         case Predicted(step, (one,)):
             return {"event": "Predicted", "step": step} | _named(one, drop=["whole"])
@@ -58,7 +58,7 @@ def _fold_seconds(events: Sequence[Event]) -> float:
 
 
 def measure_events(events: list[Event], quick: bool) -> dict[str, Any]:
-    """Events, unpacked bytes and seconds to fold, before and after, and their ratios."""
+    """Events, bytes and seconds to fold, and their ratios: version 2 over now."""
     before = [one for event in events for one in by_path(event)]
     lines = (json.dumps(version_2(event), separators=(",", ":")) for event in before)
     bytes_before = sum(len(line) + 1 for line in lines)

@@ -1,9 +1,9 @@
-"""Frames of the board with large runs, for explorer.py: exported pages are scrubbed and zoomed in a
-headless Chromium.
+"""Frame times of the board with large runs, for explorer.py: it scrubs and zooms exported pages in
+a headless Chromium.
 
-A frame is the time from the event to the end of the picture that it asks for. What there is to see in
-runs of 400 tokens is the embedded model's; its context is too short for 2,000 tokens, so those runs are
-invented (tests/support/invented_runs.py).
+A frame lasts from the input event until the requested picture is drawn. Runs of 400 tokens are made
+by the embedded model. Its context is too short for 2,000 tokens, so those runs are invented
+(tests/support/invented_runs.py).
 """
 
 import statistics
@@ -25,7 +25,7 @@ from invented_runs import invented_run
 
 
 class Size(NamedTuple):
-    """A run, and the goal for the 95th percentile of its frames."""
+    """The size of a run, and the target for the 95th percentile of its frame times."""
 
     paths: int
     tokens: int
@@ -38,7 +38,7 @@ class Size(NamedTuple):
 SIZES: Final = (Size(64, 400, 33), Size(256, 400, 60))
 LONG: Final = (Size(8, 2000, 33), Size(64, 2000, 60))
 VIEWPORT: Final = {"width": 1366, "height": 768}
-_CONTEXT: Final = 500  # tokens that the embedded model can write
+_CONTEXT: Final = 500  # new tokens that fit the embedded model's context
 
 _WATCH: Final = """window.firstPicture = null; const look = () => {
   if (!document.querySelector('.eab .box.path')) return requestAnimationFrame(look);
@@ -49,7 +49,7 @@ _FRAME: Final = """const frame = async (act) => { const start = performance.now(
   times.push(performance.now() - start);
   most = Math.max(most, document.querySelectorAll('*').length); };
 const times = []; let most = 0;"""
-# Half of the frames go step by step, half to any place.
+# Half of the frames move step by step, the other half jump around.
 _SCRUB: Final = f"""async (count) => {{ {_FRAME}
   const slider = document.querySelector('.eab .transport input[type=range]');
   const last = Number(slider.max);
@@ -67,7 +67,7 @@ _ZOOM: Final = f"""async (count) => {{ {_FRAME}
 
 
 def events_of(size: Size, folder: Path) -> list[Event]:
-    """The run of this size, from the folder if it is there."""
+    """A run of this size: invented, loaded from the folder, or made and saved there."""
     if size.tokens > _CONTEXT:
         return invented_run(5, size.tokens, size.paths)
     file = folder / f"{size}.eab"
@@ -92,12 +92,12 @@ def _browser(chromium: str | None) -> Iterator[Browser]:
 
 
 def _look_at(page: Page, file: Path, frames: int) -> dict[str, Any]:
-    """Open an exported page, scrub and zoom it."""
+    """Open an exported page, scrub through it and zoom."""
     page.add_init_script(_WATCH)
     page.goto(file.as_uri())
     page.wait_for_function("window.firstPicture", timeout=120_000)
     first = float(page.evaluate("window.firstPicture"))
-    page.evaluate(_SCRUB, 10)  # what plays by itself ends
+    page.evaluate(_SCRUB, 10)  # this stops the automatic replay
     page.wait_for_timeout(500)
     scrubbed, zoomed = (page.evaluate(script, frames) for script in (_SCRUB, _ZOOM))
     return {
@@ -109,12 +109,12 @@ def _look_at(page: Page, file: Path, frames: int) -> dict[str, Any]:
 
 
 def percentile(times: Sequence[float]) -> float:
-    """The 95th."""
+    """The 95th percentile."""
     return statistics.quantiles(times, n=20, method="inclusive")[-1]
 
 
 def measure_frames(folder: Path, chromium: str | None, quick: bool) -> dict[str, Any]:
-    """Milliseconds, elements and ratios; the pages take turns, in one round or three."""
+    """Milliseconds, elements and ratios. The pages take turns for three rounds, or one if quick."""
     sizes = SIZES if quick else (*SIZES, *LONG)
     for size in sizes:
         save_html(events_of(size, folder), folder / f"{size}.html")

@@ -1,14 +1,14 @@
-"""How the page follows a run of 64 paths of 256 tokens, for explorer.py.
+"""How closely the page follows a run of 64 paths of 256 tokens, for explorer.py.
 
-The server counts the tokens that it makes; how many of them belong to each step is known from the
-same run without a page (rounding may give it a few tokens more or less). So each picture of the
-board, noted in a headless Chromium on the same clock, says how far behind the server it is.
+The server counts the tokens that it generates. The same run without a page tells how many tokens
+each step has (rounding may change a few of them). So each picture of the board, recorded in a
+headless Chromium on the same clock, shows how far the board is behind the server.
 
-What the run loses to being followed is the server's work for the page, not the browser's. The server
-has one core and one thread for the engine, the run without a page has the same in a process of its own,
-and the browser has the other cores. `page_over_alone` is the time of the run with the page over its
-time without, and `page_cpu_over_alone` the same for the processor time of the whole process without
-that for the counts, which other work on the machine hardly changes.
+The ratios measure how much the run is slowed by the server's work for the page, not by the browser.
+The server has one core, and one thread for the engine. The run without a page has the same in a
+separate process, and the browser has the other cores. `page_over_alone` is the time of the run with
+the page over its time without. `page_cpu_over_alone` is the same for the processor time of the
+whole process, minus the time for the counts; other work on the machine hardly changes it.
 """
 
 import os
@@ -47,7 +47,7 @@ SETTINGS: Final = {
 KEY: Final = "benchmark"
 _RUNS_FOR_MEMORY: Final = 5
 _COUNT_EVERY: Final = 0.1  # seconds
-_COUNTS_TIMED: Final = 40  # once the run is over, to know what a count costs the server
+_COUNTS_TIMED: Final = 40  # after the run, to find out what a count costs the server
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _CORES: Final = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 _OBSERVE: Final = """() => { window.shown = [];
@@ -60,7 +60,7 @@ _OBSERVE: Final = """() => { window.shown = [];
 
 
 class TokenCounter(threading.Thread):
-    """Asks the server how many tokens it has made, again and again."""
+    """Polls the server for the number of tokens it has generated."""
 
     def __init__(self, address: str, process: int) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,7 @@ class TokenCounter(threading.Thread):
             self.seen.append(((before + time.time()) / 2, count, self._used()))
 
     def cost(self) -> float:
-        """Seconds of the server's processor for one count, while the server does nothing else."""
+        """Processor seconds that the server needs for one count, measured when it is idle."""
         before = self._used()
         for _ in range(_COUNTS_TIMED):
             self._count()
@@ -96,8 +96,8 @@ class TokenCounter(threading.Thread):
 
 @contextmanager
 def on_core(first: bool) -> Iterator[None]:
-    """Processes that begin in here run on the first core, or on the others; on all if there is one."""
-    if not _CORES:  # macOS and Windows do not say
+    """Pin processes that start in this context to the first core, or to the others if any."""
+    if not _CORES:  # macOS and Windows have no affinity
         yield
         return
     before = os.sched_getaffinity(0)
@@ -110,8 +110,8 @@ def on_core(first: bool) -> Iterator[None]:
 
 
 def alone() -> tuple[list[int], float, float]:
-    """Without a page: the tokens after each step, and from the first one to the end the seconds and
-    the processor's seconds.
+    """Make the run without a page. Returns the total tokens after each step, and the seconds and
+    processor seconds from the first step to the end.
     """
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
@@ -131,7 +131,7 @@ def alone() -> tuple[list[int], float, float]:
 
 
 def opened(browser: Browser, address: str) -> Page:
-    """Explore with the prompt and the settings of the run."""
+    """Open the Explore page with the prompt and the settings of the run."""
     page = browser.new_page(viewport={"width": 1366, "height": 768})
     page.goto(f"{address}/?{urlencode(SETTINGS | {'prompt': PROMPT, 'model': 'embedded'})}")
     page.get_by_role("button", name="Run", exact=True).wait_for()
@@ -141,7 +141,7 @@ def opened(browser: Browser, address: str) -> Page:
 
 
 def watched(page: Page, address: str, process: int) -> tuple[list[tuple[float, int]], TokenCounter]:
-    """Make the run on the page: when the board showed which step, and the server's counts."""
+    """Make the run on the page. Returns when the board showed each step, and the token counter."""
     page.evaluate(_OBSERVE)
     counter = TokenCounter(address, process)
     counter.start()
@@ -162,11 +162,11 @@ def lags(
     counted: Sequence[tuple[float, float, float]],
     ends: Sequence[int],
 ) -> tuple[list[float], float]:
-    """How far behind the board is just before each picture of the running run, which is when it is
-    furthest behind, in seconds; and pictures per second.
+    """How many seconds the board is behind just before each picture of the live run, when it is
+    furthest behind; and the pictures per second.
 
     Args:
-        ends: The tokens after each step.
+        ends: The total tokens after each step.
     """
     times, tokens, _ = np.array(counted).T
     tokens = tokens - tokens[0]
@@ -174,7 +174,7 @@ def lags(
     first, last = times[grows[0]], times[grows[-1]]
     running: list[tuple[float, int]] = []
     for at, step in shown:
-        # At the end, the board goes back to the step with most paths.
+        # At the end, the board goes back to the step with the most paths.
         if at >= first and step > (running[-1][1] if running else 0):
             running.append((at, step))
     made = [float(times[np.searchsorted(tokens, min(end, tokens[-1]))]) for end in ends]
@@ -188,13 +188,13 @@ def lags(
 
 
 def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
-    """Lags, rates, the cost to the run, and what more runs leave in memory."""
+    """Lags, picture rates, the slowdown of the run, and the memory after more runs."""
     found: dict[str, list[float]] = {
         name: [] for name in ("lag", "rate", "alone", "page", "alone_cpu", "page_cpu", "memory")
     }
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         rules = Path(folder) / "eab.toml"
-        # One model only: the server would load the others in the background meanwhile.
+        # One model only, because the server would load the others in the background.
         rules.write_text(f'key = "{KEY}"\nmodels = ["embedded"]\n', encoding="utf-8")
         os.environ |= {"EAB_RULES": str(rules), "EAB_STORE": "off"} | _ONE_THREAD
         port, spawn = free_port(), get_context("spawn")
@@ -207,7 +207,7 @@ def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
             serving(serve_command(port), port, cwd=ROOT) as (address, process),
             ProcessPoolExecutor(1, spawn) as without_page,
         ):
-            # Both load the model, and import what a first run needs.
+            # Warm-up: both processes load the model and import what a first run needs.
             without_page.submit(alone).result()
             with on_core(first=False):
                 page = opened(browser, address)

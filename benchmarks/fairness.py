@@ -1,22 +1,22 @@
-"""Thirty small visitors and a greedy one: how much longer they wait than without it.
+"""Thirty small visitors and a greedy one: how much longer they wait because of it.
 
     python benchmarks/fairness.py --json fairness.json
 
-One scheduler serves all, without a page. Each small visitor makes a few short runs, one after the
-other. The greedy one always has as many of the largest runs as a public server allows it
-(app/server/rules.py). Every round measures both, without the greedy one and with it. The ratios are
-medians over rounds of the 95th percentiles in the same round: of the seconds to the first token of
-the small visitors' runs, and of the seconds to their end. `fair_share_p95` is the larger of both.
+One scheduler serves all visitors, without a page. Each small visitor makes a few short runs one
+after another. The greedy visitor always has as many runs of the largest size as a public server
+allows (app/server/rules.py). Every round measures the small visitors without the greedy one and
+with it: the 95th percentile of the seconds to the first token, and to the end of the run. The
+ratios, with over without, are medians over rounds. `fair_share_p95` is the larger of the two.
 
-With --newcomer, forty greedy visitors, each with one of the largest runs, are there when another one
-comes: `newcomer_ttft_over_5s` is the median of the seconds to that one's first token, over 5 s, where
-its threshold is a number; `newcomer_preset_ttft_over_5s` the same where it is that of the page's
-preset, which a probe of up to 24 tokens finds first.
+With --newcomer, another visitor arrives while forty greedy visitors each have one of the largest
+runs. `newcomer_ttft_over_5s` is its median time to the first token over 5 s, with a fixed
+threshold. `newcomer_preset_ttft_over_5s` is the same for the preset that the page starts with,
+whose threshold has to be found first by a probe of up to 24 tokens.
 
-With --visitors, some visitors ask at the same time, each for one answer with the settings that the
-page starts with: how fast their texts grow, by their number.
+With --visitors, several visitors each request one answer at the same time, with the page's starting
+settings. It measures how fast their texts grow, by the number of visitors.
 
-With --model smollm2 it is the chat model, and with --kv-mib the runs hold so much KV memory together.
+--model smollm2 uses the chat model. With --newcomer, --kv-mib limits the KV memory of all runs.
 """
 
 import argparse
@@ -53,7 +53,7 @@ from eab.timing import MIN_REPEATS, Timing
 VISITORS: Final = 30
 RUNS_EACH: Final = 3
 SMALL: Final = BranchingConfig(min_fork_weight=0.03, max_paths=4, max_new_tokens=24)
-# Its prompt and its new tokens together fill the embedded model's context of 512 tokens.
+# Prompt and new tokens together fill the embedded model's context of 512 tokens.
 GREEDY_PROMPT: Final = OPENINGS[0] + " little girl" * 120
 GREEDY: Final = BranchingConfig(
     entropy_threshold=0.0,
@@ -62,20 +62,20 @@ GREEDY: Final = BranchingConfig(
     max_new_tokens=PUBLIC.max_new_tokens,
     kv_limit_mib=PUBLIC.kv_limit_mib,
 )
-WARM_UP_STEPS: Final = 12  # until the trees of the greedy visitor are wide
+WARM_UP_STEPS: Final = 12  # until the greedy visitor's trees are wide
 CROWDS: Final = (1, 2, 4, 8, 15, 30)  # visitors who ask at the same time
-# Newcomers, by the name of their ratio.
+# The settings of the newcomers, by the name of their ratio.
 NEWCOMERS: Final = {"newcomer_ttft_over_5s": SMALL, "newcomer_preset_ttft_over_5s": START}
-CROWD: Final = 40  # greedy visitors, each with a run
+CROWD: Final = 40  # greedy visitors, each with one run
 CROWD_STEPS: Final = 80  # until most of their trees are wide
-SOON: Final = 5.0  # seconds in which a newcomer wants to see something
+SOON: Final = 5.0  # seconds within which a newcomer should see something
 
 Clock = Callable[[], float]
 
 
 @dataclass
 class Small:
-    """A run of a small visitor, with its times on the clock."""
+    """A run of a small visitor, with its times as clock readings."""
 
     visitor: int
     handle: Handle
@@ -93,7 +93,7 @@ class Service:
         self._seed = 0
 
     def small_runs(self, beside_greedy: bool) -> list[Small]:
-        """Serve all runs of all small visitors."""
+        """Serve all runs of all small visitors, and return them."""
         if beside_greedy:
             for _ in range(WARM_UP_STEPS):
                 self._step(greedy=True)
@@ -136,7 +136,7 @@ class Service:
 
 
 def appended(handle: Handle) -> bool:
-    """Whether the new events of a run have a token."""
+    """Whether the new events of a run include a token."""
     return any(isinstance(event, TokensAppended) for event in handle.new_events())
 
 
@@ -145,7 +145,7 @@ def p95(seconds: list[float]) -> float:
 
 
 def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[float, float]:
-    """The 95th percentiles of the small visitors' seconds: to the first token, and to the end."""
+    """The small visitors' 95th percentiles: seconds to the first token, and to the run's end."""
     runs = Service(model, clock).small_runs(beside_greedy)
     assert len(runs) == VISITORS * RUNS_EACH
     return (
@@ -157,7 +157,7 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
 def newcomer_seconds(
     model: LanguageModel, clock: Clock, seed: int, kv_mib: float
 ) -> dict[str, float]:
-    """Seconds to the first token of each newcomer, while all slots are taken by the largest runs."""
+    """Seconds to the first token of each newcomer, while the largest runs take all slots."""
     scheduler = Scheduler(model, newcomers_first=True, kv_limit_mib=kv_mib)
 
     def ask(number: int) -> Handle:
@@ -172,7 +172,7 @@ def newcomer_seconds(
             crowd[number] = ask(number) if handle.ended else handle
     seconds = {}
     for name, config in NEWCOMERS.items():
-        PROBED.pop(model, None)  # nobody has asked this before
+        PROBED.pop(model, None)  # so that the prompt counts as new
         asked = Request(QUESTIONS[seed % len(QUESTIONS)], replace(config, seed=seed))
         new, began = scheduler.submit(asked, owner=name), clock()
         while not appended(new):
@@ -184,7 +184,7 @@ def newcomer_seconds(
 
 
 def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
-    """Measure a newcomer in the crowd, and publish the result."""
+    """Measure newcomers among greedy visitors, and publish the result."""
     seeds = range(3 if options.quick else 9)
     found = [newcomer_seconds(model, clock, seed, options.kv_mib) for seed in seeds]
     waited = {name: [times[name] for times in found] for name in NEWCOMERS}
@@ -199,8 +199,8 @@ def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: C
 
 
 def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[float, float]:
-    """Some visitors ask at the same time. Returns the seconds until the last of them has a first
-    token, and the median tokens per second by which their texts grow.
+    """Let `visitors` visitors ask at the same time. Returns the seconds until all of them have a
+    first token, and the median tokens per second by which a text grows.
     """
     scheduler = Scheduler(model, newcomers_first=True)
     began, first, ends = clock(), dict[Handle, float](), dict[Handle, float]()
@@ -229,7 +229,7 @@ def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[flo
 
 
 def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
-    """Measure answers by the number of visitors, and publish the result."""
+    """Measure answers for each number of visitors, and publish the result."""
     found = {
         visitors: [
             answer_times(model, clock, visitors) for _ in range(1 if options.quick else MIN_REPEATS)
@@ -259,7 +259,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model = load_model(options.model, device="cpu")
     gc.collect()
-    gc.freeze()  # as the server does: a full collection takes as long as four passes
+    gc.freeze()  # as the server does, because a full collection takes as long as four passes
     if options.visitors or options.newcomer:
         answer_times(model, clock, 2)  # the first passes of a process are slow
         return (publish_visitors if options.visitors else publish_newcomer)(options, model, clock)

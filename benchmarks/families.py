@@ -1,18 +1,18 @@
-"""Families of models: how many run and are right, and what windows cost.
+"""Families of models: how many run with correct results, and what sliding windows cost.
 
     python benchmarks/families.py [--quick] [--before COMMIT] [--json FILE]
 
-`right_share`: of the families of transformers' mapping for causal language models for which a tiny
-configuration can be made by rule (benchmarks/tiny_by_rule.py), and which then run in transformers
-alone, how many run here so that every leaf of a tree has the log-probabilities and entropies of
-transformers' full forward pass. The text is longer than the windows.
+`right_share`: the share of model families that run correctly here, so that every leaf of a tree has
+the log-probabilities and entropies of transformers' full forward pass. It counts the families in
+transformers' mapping for causal language models that have a tiny configuration by rule
+(benchmarks/tiny_by_rule.py) and run in transformers alone. The text is longer than the windows.
 
-`window_over_full`: a decode step of a Mistral with a window in every layer, against the same without
-windows, in turns. `llama_before_over_after`: a decode step of a small Llama with the version of
-COMMIT, against this one; processes in turns, each with its median step. `batched_over_hybrid`: 20
-samples of 40 tokens after a prompt of 300 with a hybrid of 100 million parameters (LFM2: two layers
-with a state to one with rows), by transformers' `generate` in one batch against the tree, in turns;
-this alone by processor time if that is asked for.
+`window_over_full`: a decode step of a Mistral with a window in every layer, against one without
+windows. `llama_before_over_after`: a decode step of a small Llama with the version of COMMIT,
+against this version, as the median step of a process. `batched_over_hybrid`: 20 samples of 40
+tokens after a prompt of 300 tokens, by transformers' `generate` in one batch against the tree, with
+a hybrid of 100 million parameters (LFM2: two layers with a state for each one with rows). Only this
+one can use processor time. Within each ratio, the alternatives take turns.
 """
 
 import copy
@@ -57,9 +57,9 @@ from eab.run import RunState, fold
 from eab.timing import Clock, Measure, Timing, take_turns
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-BEFORE: Final = "e7c8e34"  # the last version without layers that differ
+BEFORE: Final = "e7c8e34"  # the last version in which all layers had to be alike
 TOLERANCE: Final = 3e-3
-# Token ids, because the tokenizer is another model's
+# Token ids, because the tokenizer belongs to another model
 PROMPT: Final = tuple(2 + 13 * index % 60 for index in range(20))
 CONFIG: Final = BranchingConfig(
     max_new_tokens=12, max_paths=5, entropy_threshold=0.5, temperature=2
@@ -80,7 +80,7 @@ HYBRID: Final = Lfm2Config(
 
 
 def judge(family: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
-    """What became of a family, in a word, and why or in which way."""
+    """A one-word verdict on a family, and the reason or the way in which it runs."""
     for dtype in (torch.float64, torch.float32):
         try:
             plain = tiny_model(family, dtype)
@@ -103,7 +103,7 @@ def judge(family: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
 
 
 def way(model: TransformersModel) -> str:
-    """In which way a model runs."""
+    """How a model runs: its kind of cache and attention."""
     if (own := model.kv_shape.own) is not None:
         return "tree and states" if own.shared_layers else "own cache"
     return "tree, own attention" if model.kv_shape.own_attention else "tree"
@@ -111,7 +111,7 @@ def way(model: TransformersModel) -> str:
 
 @torch.inference_mode()
 def largest_error(run: RunState, plain: PreTrainedModel) -> float:
-    """Of the log-probabilities and entropies of all leaves."""
+    """The largest error of the log-probabilities and entropies of all leaves."""
     errors = [0.0]
     for sample in run.samples:
         new = torch.tensor(sample.token_ids)
@@ -130,7 +130,7 @@ def _short(error: Exception) -> str:
 
 
 def window_steps(repeats: int) -> dict[str, Timing]:
-    """Decode steps with a window in every layer and without, in turns."""
+    """Time decode steps with a window in every layer and without windows, in turns."""
     return take_turns({name: _step(window) for name, window in WINDOWS.items()}, repeats)
 
 
@@ -157,7 +157,7 @@ def _step(window: int | None) -> Measure:
 
 
 def hybrid_runs(repeats: int, clock: Clock) -> dict[str, Timing]:
-    """Samples of a hybrid by `generate` in one batch and by the tree, in turns."""
+    """Time samples of a hybrid by `generate` in one batch and by the tree, in turns."""
     torch.manual_seed(0)
     plain = AutoModelForCausalLM.from_config(HYBRID).eval()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
@@ -191,7 +191,7 @@ def hybrid_runs(repeats: int, clock: Clock) -> dict[str, Timing]:
 
 
 def llama_rounds(before: str, rounds: int, threads: int) -> list[tuple[float, float]]:
-    """Seconds of a step with the version of a commit and with this one, of each round."""
+    """For each round, the seconds of a step with the version of `before` and with this version."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(
             ["git", "-C", ROOT, "archive", before, "eab", "assets"], check=True, capture_output=True
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", metavar="FAMILY", help="judge these families only")
     options = parser.parse_args()
     clock = clock_of(parser, options)
-    # One for the tiny models: with two, PyTorch's grouped products of experts can wait for ever.
+    # One thread for the tiny models: with two, PyTorch's grouped products of experts can hang.
     torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")

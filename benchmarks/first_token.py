@@ -1,9 +1,9 @@
-"""How long the first token of a visitor's own prompt takes: SmolLM2 on a server that has loaded it.
+"""The time to the first token of a visitor's own prompt, with SmolLM2 already loaded on the server.
 
     python benchmarks/first_token.py
 
-The run is started as the page starts it, with the settings that the page starts with. A prompt that
-is new is probed first; one that was run before is not.
+The run is started as the page would start it, with the page's starting settings. A new prompt is
+probed first; a prompt that was run before is not.
 """
 
 import time

@@ -1,12 +1,12 @@
-"""One decode step of llama.cpp whenever a line comes in: its seconds go out. benchmarks/quantization.py
-starts this with the Python of an environment that has llama-cpp-python and gguf, so that its steps
-take turns with ours.
+"""Runs one decode step of llama.cpp for each line of input and prints its seconds.
+benchmarks/quantization.py starts this with the Python of an environment that has llama-cpp-python
+and gguf, so that the steps of llama.cpp take turns with ours.
 
     PYTHON benchmarks/llama_cpp_peer.py '{"layers": 24, ..., "weights": "Q8_0", ...}'
 
-The model has the given shape and random weights, and all its matrices in one format, the output
-layer included. One tensor's bytes serve all layers of the same shape: the time of a step does not
-depend on the numbers. This file imports nothing of the project, which is not installed there.
+The model has the given shape and random weights. All its matrices, including the output layer, have
+one format. Matrices of the same shape share the same bytes, because the time of a step does not
+depend on the values. This file does not import the project, which is not installed there.
 """
 
 import json
@@ -22,7 +22,7 @@ import numpy as np
 
 
 def write_model(file: Path, shape: dict[str, Any]) -> None:
-    """A GGUF file with random weights; the `weights` of the shape are Q8_0 or Q4_0."""
+    """Write a GGUF file with random weights. The format `weights` in `shape` is Q8_0 or Q4_0."""
     hidden, inner, vocab = shape["hidden"], shape["inner"], shape["vocab"]
     size = hidden // shape["heads"]
     writer = gguf.GGUFWriter(str(file), "llama")
@@ -46,7 +46,7 @@ def write_model(file: Path, shape: dict[str, Any]) -> None:
         writer.add_tensor(name, made[rows, columns], raw_dtype=kind)
 
     ones = np.ones(hidden, dtype=np.float32)
-    matrix("token_embd.weight", vocab, hidden)  # the output layer shares it
+    matrix("token_embd.weight", vocab, hidden)  # shared with the output layer
     writer.add_tensor("output_norm.weight", ones)
     keys = size * shape["kv_heads"]
     for layer in range(shape["layers"]):
@@ -67,7 +67,7 @@ def write_model(file: Path, shape: dict[str, Any]) -> None:
 
 
 class Decoder:
-    """Paths that share a prompt and grow by one token each per step."""
+    """Paths that share a prompt; each path grows by one token per step."""
 
     def __init__(self, model: Any, shape: dict[str, Any], paths: int, steps: int) -> None:
         self._paths, self._position = paths, shape["prompt"]
@@ -85,7 +85,7 @@ class Decoder:
             llama_cpp.llama_memory_seq_cp(memory, 0, path, -1, -1)
 
     def step(self) -> float:
-        """Seconds of one step of all paths."""
+        """Decode one step of all paths, and return its seconds."""
         start = time.perf_counter()
         self._decode([(self._position, path) for path in range(self._paths)], last_only=False)
         self._position += 1
@@ -104,7 +104,7 @@ class Decoder:
 
 
 def main() -> None:
-    """Make the model, then answer each line "rows" with the seconds of a step of so many paths."""
+    """Make the model. Then answer each line, a number of paths, with the seconds of one step."""
     shape = json.loads(sys.argv[1])
     quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
     llama_cpp.llama_log_set(quiet, None)

@@ -1,6 +1,6 @@
-"""llama.cpp as a competitor: samples of one prompt from its server, a process of its own.
+"""llama.cpp as a competitor: samples of one prompt from its server in a separate process.
 
-It is the server of the package xllamacpp (scripts/llama_server.py).
+The server comes from the package xllamacpp (scripts/llama_server.py).
 """
 
 import itertools
@@ -20,7 +20,7 @@ from eab.remote.operator import Address
 from scripts.llama_server import llama_server
 from scripts.write_gguf import in_float32
 
-SECONDS: Final = 600.0  # for an answer
+SECONDS: Final = 600.0  # timeout of a request
 AS_ENGINE: Final = "llama.cpp, the file"
 OWN_CHOICES: Final = "llama.cpp, the file, its own choices for K, V and attention"
 FLOAT32: Final = "llama.cpp, float32"
@@ -28,7 +28,7 @@ FLOAT32: Final = "llama.cpp, float32"
 
 @contextmanager
 def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Connection]]:
-    """A server per way to hold weights, K and V: connections by name, none without xllamacpp."""
+    """Serve each way to hold weights, K and V; yields connections, none without xllamacpp."""
     with ExitStack() as stack:
         found: dict[str, Connection] = {}
         if find_spec("xllamacpp") is not None:
@@ -44,9 +44,9 @@ def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Conne
 
 
 class LlamaCpp:
-    """Samples from a llama.cpp server, which computes the prompt again in each job. `one_request`
-    asks once for all samples, which then share the prompt's computation; otherwise each is asked
-    for, all at the same time.
+    """Samples from a llama.cpp server, which prefills the prompt again in each job. With
+    `one_request`, one request asks for all samples, which then share the prefill. Otherwise each
+    sample has its own request, and all requests are sent simultaneously.
     """
 
     def __init__(self, name: str, server: Connection, job: Job, one_request: bool = False) -> None:

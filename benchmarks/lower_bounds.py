@@ -1,5 +1,5 @@
-"""The parts of a step that no competitor can leave out: the passes of the model, its linear layers,
-its attention.
+"""The parts of a step that no competitor can skip: the model's forward passes, its linear layers
+and its attention.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from eab.models.weight_layouts import PrepackedLinear
 
 
 class BarePass:
-    """The lower bound: the same tokens through the model as loaded, without a cache."""
+    """The lower bound: as many tokens through the model as loaded, without a cache."""
 
     name = "bare forward passes"
 
@@ -26,7 +26,7 @@ class BarePass:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Prefill, then one pass of `paths` tokens per step."""
+        """Prefill the prompt, then run one pass of `paths` tokens per step."""
         device = self._model.device
         prompt = torch.tensor([self._job.prompt], device=device)
         tokens = prompt[:, :1].repeat(1, self._job.paths)
@@ -42,8 +42,8 @@ class BarePass:
 
 
 class Kernels:
-    """The linear layers alone, which every step needs, with weights stored as the engine has them.
-    With the engine as `tree`, also plain masked attention over as many rows as its tree had.
+    """Only the linear layers, which every step needs, with the weights stored as in the engine.
+    Given the engine as `tree`, also plain masked attention over as many rows as its tree has.
     """
 
     def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
@@ -56,7 +56,7 @@ class Kernels:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """See Competitor: one round per decode step after the first."""
+        """See Competitor. There is a step for each new token after the first."""
         inputs = {
             size: self._random(1, self._job.paths, size)
             for size in {layer.in_features for layer in self._layers}
@@ -78,7 +78,7 @@ class Kernels:
         self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
 
     def _attention(self) -> Callable[[], object]:
-        """Every query over the mean number of rows of the tree, under a mask."""
+        """Masked attention of all queries over the mean number of rows in the tree."""
         assert self._tree is not None
         shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
         query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)

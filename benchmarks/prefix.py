@@ -1,11 +1,11 @@
-"""What the prefix cache saves: runs of one prompt, a sweep, and runs that have nothing in common.
+"""What the prefix cache saves: runs of one prompt, a sweep, and runs with nothing in common.
 
     python benchmarks/prefix.py --quick --json prefix.json
 
-Prompts of 300 tokens, 16 new tokens, at most 4 paths. Each round measures every job with and
-without the cache, one after the other, each time with a new scheduler and an empty cache. Figures
-are medians with their quartiles; a ratio is one of medians. First tokens: until 95 % of the runs
-have one. KV memory: the most that the runs and the cache hold together after a pass.
+Prompts have 300 tokens; runs have 16 new tokens and at most 4 paths. Each round serves a job
+without and with the cache, always with a new scheduler and an empty cache. Figures are medians with
+quartiles; ratios are ratios of medians. "First tokens" is the time until 95 % of the runs have one.
+"KV memory" is the most that the runs and the cache hold together after any pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ REPEATS: Final = 15
 
 @dataclass
 class Job:
-    """Requests that are served at once, with and without a prefix cache."""
+    """Requests that are submitted together, with and without a prefix cache."""
 
     model: LanguageModel
     requests: Sequence[Request]
@@ -54,7 +54,7 @@ class Job:
     most_bytes: dict[bool, int] = field(default_factory=dict)
 
     def serve(self, reuse: bool) -> float:
-        """Serve them all; returns the seconds."""
+        """Serve all requests, and return the seconds."""
         prefixes = prefix_cache(self.model.kv_shape) if reuse else None
         scheduler = Scheduler(self.model, prefixes=prefixes)
         start, waits, most = self.clock(), list[float](), 0
@@ -72,7 +72,7 @@ class Job:
 
 
 def prompt(seed: int) -> tuple[int, ...]:
-    """Tokens that no other seed begins with."""
+    """A prompt that begins differently for each seed."""
     drawn = torch.randint(10, 400, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(seed))
     return tuple(drawn.tolist())
 
@@ -80,7 +80,7 @@ def prompt(seed: int) -> tuple[int, ...]:
 def requests(
     count: int, alike: bool, thresholds: Sequence[float] = (CONFIG.entropy_threshold,)
 ) -> list[Request]:
-    """`count` seeds for each threshold, all with one prompt or each with its own."""
+    """`count` seeds for each threshold, all with the same prompt or with one prompt per seed."""
     return [
         Request(
             "",
@@ -104,7 +104,7 @@ def jobs(small: LanguageModel, large: LanguageModel, clock: Clock) -> dict[str, 
 
 
 def measure(job: Job, repeats: int) -> tuple[Timing, Timing]:
-    """Seconds without and with."""
+    """The timings without and with the prefix cache."""
     ways: dict[str, Callable[[], float]] = {
         str(reuse): partial(job.serve, reuse) for reuse in (False, True)
     }

@@ -1,5 +1,5 @@
-"""What the benchmarks share: their options, the line that says how the figures were measured, and
-the files they write.
+"""What the benchmarks share: options, the line that says how the figures were measured, and output
+files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from eab.timing import Clock
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
-    """A parser with the options that all benchmarks have; `quick` is the help text of `--quick`."""
+    """A parser with the options common to all benchmarks; `quick` is the help text of `--quick`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,7 +40,7 @@ def offer_device(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the models of a benchmark compute, and with which numbers."""
+    """The device and the number format of the models in a benchmark."""
 
     device: str
     dtype: torch.dtype
@@ -51,7 +51,7 @@ class Placement:
 
     @property
     def dtype_name(self) -> str:
-        """As `load_model` names it."""
+        """The name of the dtype for `load_model`."""
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ def offer_processor_time(parser: argparse.ArgumentParser) -> None:
 
 
 def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Clock:
-    """The clock that the options ask for; exits with a message if it does not fit the threads."""
+    """The clock that the options ask for. Exits with a message if it would add up threads."""
     if options.processor_time and options.threads != 1:
         parser.error("--processor-time adds up the threads; use it with --threads 1")
     return time.process_time if options.processor_time else time.perf_counter
 
 
 def where(dtype: str, device: str = "cpu") -> str:
-    """The machine, the versions, the number format, and the command without the files it writes."""
+    """The machine, versions, number format, and the command without the names of output files."""
     options = re.sub(r" --(json|table)[= ]\S+", "", " ".join(["", *sys.argv[1:]]))
     command = f"python benchmarks/{Path(sys.argv[0]).name}{options}"
     return (
@@ -90,7 +90,7 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> st
 
 
 def mib(count: int | None) -> str:
-    """Bytes in MiB, or a dash."""
+    """A number of bytes in MiB, or a dash."""
     return "-" if count is None else f"{count / 2**20:.1f} MiB"
 
 
@@ -99,7 +99,7 @@ def ratio_lines(ratios: Mapping[str, float]) -> str:
 
 
 def ratio_table(heads: Sequence[str], pairs: dict[str, list[tuple[float, float]]]) -> str:
-    """A row per pair of times (numerator, denominator): medians, and their ratio with spread."""
+    """A row for each list of time pairs (numerator, denominator): medians, median ratio, spread."""
     rows = []
     for name, times in pairs.items():
         above, below = map(statistics.median, zip(*times, strict=True))
@@ -112,8 +112,8 @@ def ratio_table(heads: Sequence[str], pairs: dict[str, list[tuple[float, float]]
 def publish(
     options: argparse.Namespace, origin: str, text: str, result: dict[str, Any], mark: str = ""
 ) -> None:
-    """Print the tables, and write the files that the options name. `mark` is the name of the place
-    in docs/benchmarks.md; with it the text is printed as it goes there, between its marks.
+    """Print the tables, and write the files that the options name. `mark` names a section of
+    docs/benchmarks.md; given it, the text is printed between the marks of that section.
     """
     text = f"{origin}\n\n{text}"
     print(f"<!-- benchmark: {mark} -->\n{text}<!-- /benchmark: {mark} -->" if mark else text)

@@ -1,13 +1,13 @@
-"""Weights in fewer bits: the time of whole decode steps, bytes, batch invariance, and quality.
+"""Weights with fewer bits: the time of whole decode steps, bytes, batch invariance and quality.
 
     python benchmarks/quantization.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
 
-At every shape and number of rows (live paths), all formats take turns: one decode step of the
-engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
-that of the weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
-row alone and among others, over all layers of all formats. Quality is measured with the embedded
-model on held-out text: see quantization_quality.py. `--quick` makes 5 rounds instead of 15, and
-measures quality on fewer texts.
+For every shape and number of rows (live paths), all formats take turns to make one decode step of
+the engine after a prompt of 300 tokens. Figures are medians with quartiles. The baseline is the
+weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the
+largest difference between a row's result alone and among other rows, over all layers and formats.
+Quality is measured with the embedded model on held-out texts (see quantization_quality.py).
+`--quick` makes 5 rounds instead of 15, and measures quality on fewer texts.
 """
 
 import argparse
@@ -58,7 +58,7 @@ console = Console(stderr=True)
 @dataclass
 class Stored:
     model: HuggingFaceModel
-    linear_bytes: int  # of its linear layers, the output layer included, biases not
+    linear_bytes: int  # of its linear layers, including the output layer, without biases
     loaded_bytes: int  # of the same layers as loaded
 
 
@@ -87,7 +87,7 @@ def stored_models(shape: str, placement: Placement) -> dict[str, Stored]:
 
 
 def _linear_bytes(model: nn.Module) -> int:
-    """Of the tensors of all linear layers, those that stayed in float32 included."""
+    """Bytes of the tensors of all linear layers, including those that were not quantized."""
     tensors = [
         tensor
         for module in model.modules()
@@ -103,7 +103,7 @@ def _linear_bytes(model: nn.Module) -> int:
 
 
 class Peer:
-    """llama.cpp in a process of its own, with a Python that has it; same shape, random weights."""
+    """llama.cpp with random weights of the same shape, run by a Python that has it installed."""
 
     def __init__(self, python: Path, model: HuggingFaceModel, weights: str, repeats: int) -> None:
         config: Any = model._model.config
@@ -128,7 +128,7 @@ class Peer:
             raise SystemExit(f"llama.cpp could not load its model with {python}")
 
     def step(self, rows: int) -> float:
-        """Seconds of one decode step."""
+        """Ask for one decode step, and return its seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{rows}\n")
         self._process.stdin.flush()
@@ -149,8 +149,8 @@ class Peer:
 
 @torch.inference_mode()
 def alone_over_beside(models: Mapping[str, Stored]) -> float:
-    """The largest difference between a row's result alone and among others, which may be 30 times
-    larger, over all shapes of layers in all formats.
+    """The largest difference between a row's result alone and among other rows, some of which are
+    30 times as large, over all layer shapes in all formats.
     """
     largest, seen = 0.0, set()
     for weights, stored in models.items():
@@ -178,7 +178,7 @@ def _difference(layer: nn.Module, shape: KVShape) -> float:
 
 
 def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) -> dict[str, float]:
-    """The ratios as loaded over each format; none for formats that this machine cannot compute."""
+    """The step times as loaded over those of each format that this machine can compute."""
 
     def faster(shape: str, weights: str, rows: int) -> float:
         steps = all_steps[shape]
@@ -206,7 +206,7 @@ def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) ->
 def measure_speed(
     options: argparse.Namespace, placement: Placement, clock: Clock
 ) -> tuple[str, dict[str, Any]]:
-    """Steps, bytes and batch invariance at all shapes -> text, and the figures as data."""
+    """Measure steps, bytes and batch invariance for all shapes. Returns text and figures."""
     repeats = 5 if options.quick else 15
     tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, math.nan
     for shape in SHAPES:

@@ -1,4 +1,4 @@
-"""Whether K and V in eight bits would pay off; benchmarks/quantization.py prints the answer."""
+"""Whether 8-bit K and V would pay off; benchmarks/quantization.py prints the answer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ from eab.timing import Clock, comparison, take_turns, timed
 
 
 def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str, dict[str, float]]:
-    """Attention over K and V in eight bits, one scale per row and head, against the model's dtype.
+    """Time attention over 8-bit K and V, with a scale per row and head, against the model's dtype.
 
-    20 queries over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
+    20 queries attend over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
     """
     heads, queries, rows, size = 2, 7 * 20, 1100, 64
     place: Any = {"dtype": placement.dtype, "device": placement.device}
@@ -54,7 +54,7 @@ def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str,
 
 
 def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(G, C, D) -> integers, and scales (G, C, 1)."""
+    """Quantize rows (G, C, D). Returns integers of the same shape, and scales (G, C, 1)."""
     rows = rows.float()  # bfloat16 would round 127 up to 128, which int8 does not have
     scale = rows.abs().amax(-1, keepdim=True) / 127
     return (rows / scale).round().to(torch.int8), scale

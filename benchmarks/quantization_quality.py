@@ -1,9 +1,9 @@
-"""What weights in fewer bits change in the embedded model, against float32.
+"""How weights with fewer bits change the embedded model, against float32.
 
-On held-out texts: the loss in nats per character, the divergence from the float32 distribution
-(KL, nats per token), how often the most likely token is the same, how far the entropy moves, and
-how many forks at the default threshold appear or vanish. On prompts whose distribution is known:
-how far the entropy moves, in bits.
+On held-out texts: the loss in nats per character, the KL divergence from the float32 distribution
+in nats per token, how often the most likely token stays the same, how far the entropy moves, and
+how many forks at the default threshold appear or vanish. On prompts with a known distribution: how
+far the entropy moves, in bits.
 """
 
 import statistics
@@ -55,7 +55,7 @@ VARIANTS: Mapping[str, Format] = {
 
 @cache
 def unusable_formats(device: str = "cpu") -> dict[str, str]:
-    """The formats that cannot be computed on this device, and why."""
+    """The formats that this device cannot compute, with the reasons."""
     found = {}
     for name in FORMATS:
         try:
@@ -66,8 +66,8 @@ def unusable_formats(device: str = "cpu") -> dict[str, str]:
 
 
 def quality_table(file: Path, documents: int) -> str:
-    """One row per format, as Markdown. The held-out texts are the bundled fables, or a file in
-    which <|endoftext|> separates them; each counts up to the length of the context.
+    """A Markdown table with one row per format. The held-out texts are the bundled fables, or come
+    from a file in which <|endoftext|> separates them. Each is cut to the length of the context.
     """
     documents_in_file = held_out.texts() if file == held_out.FABLES else read_documents(file)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
@@ -127,7 +127,7 @@ def _prober(tokenizer: object, form: Format | None = None) -> Prober:
 
 
 def _nats(scores: Tensor, ids: list[int]) -> float:
-    """What the text costs, without its first token."""
+    """The loss of the text in nats, without its first token."""
     return -float(scores[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
 
 

@@ -1,14 +1,14 @@
-"""A model on a llama.cpp server on this machine, against the same model in this process.
+"""A model on a llama.cpp server on this machine against the same model in this process.
 
     python benchmarks/remote.py --json remote.json
 
-The ways take turns, with the same prompts, seeds and settings, and all must give the same tokens.
+The ways take turns with the same prompts, seeds and settings, and must all produce the same tokens.
 Ratios are ratios of medians (eab.timing). `cached_share` is the share of the tokens sent that the
-server did not have to compute, as the server says.
+server, by its own account, did not have to compute.
 
-The server and the engine compute in one thread each, on the same machine. There a round trip takes
-about a millisecond. A server elsewhere is farther away, so the same is measured over a link with a
-delay (benchmarks/delayed_link.py): the delay is made, everything else is as it is.
+The server and the engine use one thread each, on the same machine, where a round trip takes about a
+millisecond. Servers are usually farther away, so everything is also measured over a link with an
+artificial delay (benchmarks/delayed_link.py). Only the delay is artificial.
 """
 
 import os
@@ -42,13 +42,13 @@ from scripts.write_gguf import write_gguf
 
 PROMPTS: Final = ("Once upon a time, there was a", "One day, a girl named", "The cat sat on the")
 PATHS: Final = (1, 2, 4, 20)
-ROUND_TRIPS: Final = (0.0, 0.02)  # seconds of delay that are added
+ROUND_TRIPS: Final = (0.0, 0.02)  # added delays, in seconds
 LOCAL, PLAIN, AHEAD = "in this process", "one by one", "run ahead"
 
 
 @dataclass(frozen=True)
 class Way:
-    """A model with settings, and its latest runs with the number of their requests."""
+    """A model with settings, and its latest run and number of requests for each seed."""
 
     model: LanguageModel
     config: BranchingConfig
@@ -63,19 +63,19 @@ class Way:
             self.runs[seed] = fold(events), asked
 
     def tokens(self) -> list[list[list[int]]]:
-        """The tokens of all paths of all runs."""
+        """The tokens of each path of each run."""
         return [
             [[token.token for token in path.tokens] for path in run.paths]
             for run, _ in self.runs.values()
         ]
 
     def requests(self) -> int:
-        """How often the model was asked."""
+        """The total number of requests to the model."""
         return sum(asked for _, asked in self.runs.values())
 
 
 def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict[str, float]]:
-    """Let the ways take turns. Raises SystemExit if they do not give the same tokens."""
+    """Time the ways in turn. Raises SystemExit if they do not produce the same tokens."""
     timings = take_turns({name: timed(way.work) for name, way in ways.items()}, repeats)
     if any(way.tokens() != ways[LOCAL].tokens() for way in ways.values()):
         raise SystemExit("the ways give different tokens")
@@ -91,7 +91,7 @@ def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict
 def measure(
     url: str, name: str, ways_of: Callable[[LanguageModel, int], dict[str, Way]], repeats: int
 ) -> dict[str, tuple[dict[str, Timing], dict[str, float]]]:
-    """All numbers of paths over one link."""
+    """Measure every number of paths over one link."""
     os.environ[operator.ADDRESS] = url
     remote = connect("llama.cpp", "embedded")
     found = {}
@@ -119,8 +119,8 @@ def table(found: dict[str, tuple[dict[str, Timing], dict[str, float]]]) -> str:
 
 
 def ratios_of(cases: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The ratios for which the project has targets: run-ahead in the case that it is for, one path
-    over a network; the worst share of all cases; a whole tree against this process.
+    """The ratios for which the project has targets: run-ahead in its intended case, one path over a
+    network; the lowest cached share of all cases; and a whole tree against this process.
     """
     return {
         "one_by_one_over_run_ahead": cases["1 path, 20 ms added"]["one_by_one_over_run_ahead"],

@@ -1,15 +1,15 @@
-"""Serving many runs of one model: in turns, in static batches, by the scheduler (continuous
-batching), and by transformers' own continuous batching.
+"""Serving many runs of one model: in turns, in static batches, with the scheduler (continuous
+batching), and with transformers' continuous batching.
 
     python benchmarks/serving.py --quick [--device cuda] [--dtype bfloat16] --json serving.json
 
-Every round measures all ways, one after the other, with the same requests. The ratios are medians
-over rounds of the seconds of two ways in the same round; their spread is the smallest and the
-largest of them. In turns means one step of each run after the other, each with a forward pass of
-its own. A static batch takes new runs only once all of its runs have ended.
+Every round measures all ways one after another, with the same requests. A ratio is the median, over
+rounds, of the seconds of one way over those of another in the same round; its spread is the
+smallest and the largest of these. "In turns" means one step of each run in turn, each in its own
+forward pass. A static batch takes new runs only when all of its runs have ended.
 
-transformers draws independent samples. So against it ours does too, of a model without stop tokens:
-the same prompts, and as many samples and tokens of each.
+transformers draws independent samples. Our engine therefore does the same for this comparison, with
+a model without stop tokens, the same prompts, and as many samples and tokens per prompt.
 """
 
 import logging
@@ -43,8 +43,8 @@ from eab.models.loading import load_model
 
 STATIC_BATCH = 8  # runs
 MIXED_LENGTHS = (8, 16, 32, 256, 8, 24, 64, 16)  # tokens; a long one in each batch of eight
-SAMPLES = 8  # of each request, by transformers and by ours
-PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of the prompts whose first tokens are timed
+SAMPLES = 8  # per request, with transformers and with our engine
+PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of an opening, for the prompts of many lengths
 
 
 Way = Callable[[LanguageModel, Sequence[Request]], None]
@@ -52,7 +52,7 @@ Clock = Callable[[], float]
 
 
 class Models:
-    """The embedded model, which ends its texts, and models without stop tokens by shape."""
+    """The embedded model, which ends its texts itself, and models without stop tokens, by shape."""
 
     def __init__(self, placement: Placement) -> None:
         self.embedded = load_model("embedded", placement.device, placement.dtype_name)
@@ -60,7 +60,7 @@ class Models:
         self.endless = {shape: engine_model(model, shape) for shape, model in self._plain.items()}
 
     def by_transformers(self, model: LanguageModel, asked: Sequence[Request]) -> None:
-        """transformers' own continuous batching, with the weights of the same shape."""
+        """Serve with transformers' continuous batching, with the same weights as `model`."""
         config = asked[0].config
         generation = GenerationConfig(
             do_sample=True,
@@ -70,7 +70,7 @@ class Models:
             eos_token_id=-1,
             pad_token_id=0,
         )
-        # Sizes that fit the job: those chosen without a GPU take several times as long.
+        # Sizes that fit the job. The defaults without a GPU take several times as long.
         batching = ContinuousBatchingConfig(page_size=32, num_blocks=512, max_batch_tokens=512)
         prompts = [list(model.encode(request.prompt, request.config)) for request in asked]
         found = self._plain[model.card.name].generate_batch(prompts, generation, batching)
@@ -80,7 +80,7 @@ class Models:
 def requests(
     count: int, paths: int, new_tokens: Sequence[int], prompts: Sequence[str] = OPENINGS
 ) -> list[Request]:
-    """`count` requests, each with its own seed; prompts and lengths are repeated in order."""
+    """`count` requests, each with its own seed. Prompts and lengths are cycled through."""
     config = BranchingConfig(min_fork_weight=0.03, max_paths=paths)
     return [
         Request(
@@ -92,7 +92,7 @@ def requests(
 
 
 def independent(count: int, samples: int, new_tokens: int) -> list[Request]:
-    """The same, by independent sampling."""
+    """The same as `requests`, with independent sampling."""
     return [
         replace(request, config=replace(request.config, policy="independent"))
         for request in requests(count, samples, [new_tokens])
@@ -100,25 +100,25 @@ def independent(count: int, samples: int, new_tokens: int) -> list[Request]:
 
 
 def in_turns(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """One step of each run in turn, until all have ended."""
+    """Make one step of each run in turn, until all runs have ended."""
     runs = [event_stream(model, request) for request in asked]
     while runs:
         runs = [run for run in runs if any(isinstance(event, Pause) for event in run)]
 
 
 def in_static_batches(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """A batch starts when the one before has ended."""
+    """Start a batch when the previous batch has ended."""
     for first in range(0, len(asked), STATIC_BATCH):
         continuous(model, asked[first : first + STATIC_BATCH])
 
 
 def continuous(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """All are submitted at once; the scheduler serves as many as a static batch holds, or more."""
+    """Submit all requests together; at least as many run as in a static batch."""
     _serve(Scheduler(model), asked)
 
 
 def continuous_eight(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """The same with as many runs at a time as a static batch holds."""
+    """The same as `continuous`, with at most as many running runs as a static batch holds."""
     _serve(Scheduler(model, max_running=STATIC_BATCH), asked)
 
 
@@ -139,7 +139,7 @@ class Comparison:
 
 
 def comparisons(models: Models) -> dict[str, Comparison]:
-    """By the name of the ratio."""
+    """The comparisons, by the name of their ratio."""
     small, large = models.embedded, models.endless["135m"]
     mixed, sampled = requests(24, 2, MIXED_LENGTHS), independent(8, SAMPLES, 40)
     return {
@@ -161,18 +161,18 @@ def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clo
 
 
 def prompts_of_many_lengths() -> list[str]:
-    """Prompts from a few tokens to some hundred."""
+    """Prompts from a few tokens to a few hundred."""
     return [f"{OPENINGS[0]} " * repeats for repeats in PROMPT_REPEATS]
 
 
 def prefill_seconds(model: LanguageModel, clock: Clock) -> float:
-    """How long a run of the longest prompt takes to its first token when it is alone."""
+    """The time to the first token of a run that has the longest prompt and is served alone."""
     longest = requests(1, 8, [1], prompts_of_many_lengths()[-1:])
     return statistics.median(seconds(continuous, model, longest, clock) for _ in range(5))
 
 
 def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
-    """Seconds from the submission of thirty runs at once to the first token of each, sorted."""
+    """Submit thirty runs together. Returns the seconds to the first token of each run, sorted."""
     asked = requests(30, 8, [40], prompts_of_many_lengths())
     scheduler, start = Scheduler(model), clock()
     waiting = [scheduler.submit(request, owner=str(number)) for number, request in enumerate(asked)]
@@ -188,7 +188,7 @@ def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
 
 
 def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
-    """The seconds of both ways of each ratio, in interleaved rounds."""
+    """The seconds of both ways for each ratio, from interleaved rounds."""
     compared = comparisons(models)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
     for pair in compared.values():  # the first passes of a process are slow
@@ -206,8 +206,8 @@ def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[f
 
 
 def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dict[str, list[float]]:
-    """The prefill of the longest prompt alone, and when half and 95 % of thirty runs that begin at
-    once have their first token: seconds in each round.
+    """For each round, the seconds of the longest prompt's prefill alone, and the seconds until half
+    and 95 % of thirty runs that start together have their first token.
     """
     found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
     for _ in range(rounds):
@@ -219,7 +219,7 @@ def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dic
 
 
 def words(first: dict[str, list[float]]) -> str:
-    """What the times to the first token say, in turns of the prefill in the same round."""
+    """The times to the first token as text, in multiples of the prefill in the same round."""
     turns = {
         name: [time / prefill for time, prefill in zip(first[name], first["prefill"], strict=True)]
         for name in ("p50", "p95")

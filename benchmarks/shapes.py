@@ -1,4 +1,4 @@
-"""Models of well-known shapes with random weights; the speed does not depend on the weights."""
+"""Models of well-known shapes with random weights. The speed does not depend on the weights."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -26,7 +26,7 @@ _NO_STOP: Final = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
-# Names as in the tables; see plain_model for what each is the shape of.
+# By the names used in the tables; plain_model says which model has which shape.
 _CONFIGS: Final[Mapping[str, PreTrainedConfig]] = {
     "135m": LlamaConfig(
         vocab_size=49152,
@@ -79,7 +79,7 @@ def plain_model(shape: str, placement: Placement) -> PreTrainedModel:
 
 
 def engine_model(plain: PreTrainedModel, name: str) -> HuggingFaceModel:
-    """The same weights, stored as `load_model` would store them; without stop tokens."""
+    """The engine's model with the same weights, stored as by `load_model`; without stop tokens."""
     twin = same_weights(plain)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     model = HuggingFaceModel(twin, tokenizer, name, store_weights(twin, AS_LOADED, AUTO))
@@ -88,7 +88,7 @@ def engine_model(plain: PreTrainedModel, name: str) -> HuggingFaceModel:
 
 
 def same_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A second model object with the same tensors, which the engine's changes do not reach."""
+    """A second model object with the same tensors, so that the engine does not change the first."""
     with torch.device("meta"):
         twin = type(model)(type(model.config).from_dict(model.config.to_dict()))
     twin.load_state_dict(model.state_dict(), assign=True)

@@ -1,17 +1,17 @@
-"""A server under thirty visitors for a long time: whether memory, threads, descriptors and the time
-to the first token stay as they are, and whether its log stays empty.
+"""A server with thirty visitors over a long time: whether memory, threads, descriptors and the time
+to the first token stay constant, and whether its log stays empty.
 
     python benchmarks/soak.py --minutes 10 --json soak.json
 
-The server is a process of its own with the rules for strangers. The visitors speak Streamlit's
-protocol without a browser (tests/support/raw_session.py). Each makes run after run; after some runs
-it leaves in the middle of one, and comes back in a new tab. The ratios compare quarters of the
-time, which begins when the server remembers as many runs and closed tabs as it ever does: medians
-of what was sampled every second, and the 95th percentile of the seconds from the press on Run to
-the first token on the board.
+The server is a separate process with the rules for a public server. The visitors speak Streamlit's
+protocol without a browser (tests/support/raw_session.py). Each visitor makes one run after another;
+after a few runs it leaves in the middle of a run and comes back in a new tab. Timing starts when
+the server remembers as many runs and closed tabs as it ever will. The ratios compare quarters of
+the time: medians of samples taken every second, and the 95th percentile of the seconds from the
+click on Run to the first token on the board.
 
-A second part, in a process of its own, loads one model after another where only some are kept.
-Its ratio compares the memory after the loads of the last quarter and of the second one.
+A second part, in a separate process, loads one model after another into a cache that keeps only
+some of them. Its ratio compares the memory after the loads of the last and of the second quarter.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from chat_prompts import OPENINGS
 from published import markdown_table, publish, where
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))  # the tests talk to a server in the same way
+sys.path.insert(0, str(ROOT / "tests" / "support"))  # how the tests talk to a server
 
 from explorer_server import free_port, serve_command, serving  # noqa: E402
 from raw_session import RawSession  # noqa: E402
@@ -46,13 +46,13 @@ from raw_session import RawSession  # noqa: E402
 from app.server.registry import MAX_RUNS  # noqa: E402
 
 SETTINGS: Final = {"max_paths": 8, "max_new_tokens": 24, "min_fork_weight": 0.03}
-# All visitors have one address here, so each tab counts, and none is sent away.
+# All visitors share one address here, so tabs are told apart, and none is turned away.
 RULES: Final = 'visitor = "tab"\nseconds_per_hour = 1000000\n'
-RUNS_PER_TAB: Final = 6  # the last one is left in the middle
-CLOSED_TABS_KEPT: Final = 120.0  # seconds; Streamlit's session storage
+RUNS_PER_TAB: Final = 6  # the visitor leaves in the middle of the last one
+CLOSED_TABS_KEPT: Final = 120.0  # seconds that Streamlit keeps the session of a closed tab
 PAUSE: Final = 20.0  # seconds between two runs of a visitor, on average
 SAMPLED: Final = ("rss", "threads", "descriptors")
-# What a server writes when it starts and ends.
+# The lines that a server writes when it starts and stops.
 EXPLAINED: Final = re.compile(r"\s*$|Public server\. |  You can now view|  URL: |  Stopping\.\.\.")
 SWAPS: Final = 50
 SWAPPED: Final = ("embedded@int8", "embedded-draft@int8", "embedded@int4", "embedded-draft@int4")
@@ -60,7 +60,7 @@ SWAPPED: Final = ("embedded@int8", "embedded-draft@int8", "embedded@int4", "embe
 
 @dataclass(frozen=True)
 class Sample:
-    """The server process at one moment: bytes of memory, threads, open descriptors."""
+    """The server process at one moment: resident bytes, threads and open descriptors."""
 
     at: float
     rss: int
@@ -70,18 +70,18 @@ class Sample:
 
 @dataclass
 class Soak:
-    """What happened. Visitors add to it from their threads."""
+    """The record of what happened; visitors add to it from their threads."""
 
     began: float = inf  # when the server had settled, on the clock of `time.monotonic`
     ends: float = inf  # when the visitors leave
     samples: list[Sample] = field(default_factory=list)
-    # when each run was begun, and its seconds to the first token
+    # when each run was started, and its seconds to the first token
     first_tokens: list[tuple[float, float]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # what went wrong for a visitor
-    log: list[str] = field(default_factory=list)  # lines of the server's log that nobody expects
+    log: list[str] = field(default_factory=list)  # unexpected lines of the server's log
 
     def quarter(self, at: float) -> int:
-        """Which quarter of the time a moment is in: 0 to 3; others are outside."""
+        """The quarter of the time that a moment is in, 0 to 3; any other number is outside."""
         return floor(4 * (at - self.began) / (self.ends - self.began))
 
 
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def soaked(visitors: int, seconds: float) -> Soak:
-    """Keep a server busy for these seconds."""
+    """Keep a server busy for `seconds` seconds after it has settled."""
     soak = Soak()
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -133,7 +133,7 @@ def soaked(visitors: int, seconds: float) -> Soak:
 
 @contextmanager
 def public_server(folder: Path, log: Path) -> Iterator[tuple[str, int]]:
-    """A server for strangers that writes to this log -> its address and process id."""
+    """Run a public server that writes to this log. Yields its address and process id."""
     rules, port = folder / "eab.toml", free_port()
     rules.write_text(RULES, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
@@ -145,7 +145,7 @@ def public_server(folder: Path, log: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def sampled(process: int, soak: Soak) -> Iterator[None]:
-    """Look at the process every second."""
+    """Add a sample of the process to `soak` every second."""
     server, over = psutil.Process(process), Event()
 
     def look() -> None:
@@ -165,7 +165,7 @@ def sampled(process: int, soak: Soak) -> Iterator[None]:
 
 
 class Visitor:
-    """Somebody who makes run after run, in one tab after another."""
+    """A visitor who makes one run after another, in one tab after another."""
 
     def __init__(self, number: int, address: str, soak: Soak) -> None:
         self._address, self._soak = address, soak
@@ -178,7 +178,7 @@ class Visitor:
         while time.monotonic() < self._soak.ends:
             try:
                 self._use_a_tab()
-            except Exception as error:  # told at the end; the others go on
+            except Exception as error:  # reported at the end; the other visitors go on
                 self._soak.problems.append(f"{type(error).__name__}: {error}")
 
     def _use_a_tab(self) -> None:
@@ -208,7 +208,7 @@ class Visitor:
 
 
 def memory_after_swaps() -> list[int]:
-    """Bytes of memory after each load of a model that takes the place of another."""
+    """Resident bytes after each load of a model, which replaces another model."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_swap_models)
@@ -230,13 +230,13 @@ def _swap_models() -> list[int]:
 
 
 def growth(values: list[int]) -> float:
-    """The median of the last quarter over that of the second."""
+    """The median of the last quarter over that of the second quarter."""
     size = len(values) // 4
     return median(values[-size:]) / median(values[size : 2 * size])
 
 
 def soak_ratios(soak: Soak) -> dict[str, float]:
-    """How much more of everything there is at the end."""
+    """How much each measure has grown at the end: ratios of the last to an earlier quarter."""
     medians = [quarter_medians(soak, number) for number in range(4)]
     ratios = {
         f"{name}_last_over_second_quarter": medians[3][name] / medians[1][name] for name in SAMPLED
@@ -245,19 +245,19 @@ def soak_ratios(soak: Soak) -> dict[str, float]:
 
 
 def quarter_medians(soak: Soak, number: int) -> dict[str, float]:
-    """The medians of what was sampled in a quarter, by name."""
+    """The medians of the samples in a quarter, by name."""
     samples = [sample for sample in soak.samples if soak.quarter(sample.at) == number]
     return {name: median(getattr(sample, name) for sample in samples) for name in SAMPLED}
 
 
 def ttft_p95(soak: Soak, quarter: int) -> float:
-    """The 95th percentile of the seconds to the first token of the runs begun in a quarter."""
+    """The 95th percentile of the seconds to the first token, for runs started in a quarter."""
     seconds = [seconds for at, seconds in soak.first_tokens if soak.quarter(at) == quarter]
     return quantiles(seconds, n=20)[-1]
 
 
 def table(soak: Soak, swaps: list[int], ratios: dict[str, float]) -> str:
-    """The quarters, the ratios, and what went wrong."""
+    """A table of the quarters, then the ratios, and what went wrong."""
     rows = []
     for number in range(4):
         rss, threads, descriptors = quarter_medians(soak, number).values()

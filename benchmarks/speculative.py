@@ -1,19 +1,19 @@
-"""Speculative decoding against the engine without it, and against transformers' assisted
+"""Speculative decoding against plain decoding by the engine, and against transformers' assisted
 generation.
 
     python benchmarks/speculative.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE]
 
-Every job runs with plain decoding, and with every drafter with an adaptive and with a fixed draft
-length; all take turns, and a first round is the warm-up. Figures are medians with their quartiles
-(eab.timing), ratios are ratios of medians. The texts of a job
-are the same with every drafter, so all do the same work. Jobs with one path also run with
-transformers' `assistant_model` and `prompt_lookup_num_tokens`, with the same weights. `--quick`
-makes one or two repeats, too few to compare, without the jobs of eight and twenty paths.
+Every job runs with plain decoding and with each drafter, once with an adaptive and once with a
+fixed draft length. All take turns, and the first round is a warm-up. Figures are medians with
+quartiles (eab.timing); ratios are ratios of medians. A job has the same texts with every drafter,
+so the work is the same. Jobs with one path also run with transformers' `assistant_model` and
+`prompt_lookup_num_tokens`, with the same weights. `--quick` makes one or two repeats, which is not
+enough for comparisons, and skips the jobs with eight and twenty paths.
 
-The jobs are a story and facts by the embedded model with its draft model; greedy text by a random
-model of the shape of SmolLM2-135M, which soon repeats itself; and its text at a low temperature. The
-draft model of the random model is its own first six layers, whose draft tokens are almost never
-accepted: the worst case.
+The jobs are a story and facts by the embedded model with its draft model, and texts by a random
+model of SmolLM2-135M's shape: greedy text, which soon repeats itself, and text at a low
+temperature. The random model's draft model is its own first six layers. Its draft tokens are almost
+never accepted, which is the worst case.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Models:
-    """Target and draft model, as the engine uses them and as loaded."""
+    """The target and the draft model, as the engine uses them and as loaded."""
 
     target: HuggingFaceModel
     draft: HuggingFaceModel
@@ -59,14 +59,14 @@ class Job:
     models: Models  # target and draft
     prompt: str
     config: BranchingConfig  # without speculation
-    repeats: int  # short jobs need many
-    repetitive: bool = False  # the text repeats itself
+    repeats: int  # more for short jobs
+    repetitive: bool = False  # whether the text repeats itself
     timings: dict[str, Timing] = field(default_factory=dict)  # for each competitor
-    # the latest of each competitor that is this engine
+    # the latest run of each competitor that uses this engine
     runs: dict[str, RunState] = field(default_factory=dict)
 
     def competitors(self) -> dict[str, Callable[[], None]]:
-        """For each name a function that does the job once."""
+        """For each competitor, by name, a function that does the job once."""
         found = {PLAIN: self._engine(PLAIN, self.config)}
         for drafter in ("model", "prompt-lookup", "sibling-lookup"):
             if drafter == "sibling-lookup" and self.config.max_paths == 1:
@@ -118,12 +118,12 @@ class Job:
 
     @property
     def new_tokens(self) -> int:
-        """Length of the longest text; transformers makes as many tokens."""
+        """The length of the longest text; transformers generates as many tokens."""
         run = self.runs[PLAIN]
         return max(len(list(run.tokens(leaf.id))) for leaf in run.leaves())
 
     def ratio(self, label: str) -> float:
-        """Seconds of plain decoding over the seconds of this competitor."""
+        """The seconds of plain decoding over those of this competitor."""
         return self.timings[PLAIN].median / self.timings[label].median
 
 
@@ -140,7 +140,7 @@ def embedded(placement: Placement) -> Models:
 
 
 def shape_135m(placement: Placement) -> Models:
-    """Random weights; the draft model is the target's first six layers with its output layer."""
+    """Random weights; the draft model has the target's first six layers and its output layer."""
     plain = plain_model("135m", placement)
     plain_draft = same_weights(plain)
     plain_draft.model.layers = plain_draft.model.layers[:6]

@@ -1,5 +1,5 @@
-"""The median seconds of a decode step of a small Llama through the tree cache; for
-benchmarks/families.py, which runs it with other versions of `eab`, too.
+"""Prints the median seconds of a small Llama's decode step through the tree cache, for
+benchmarks/families.py, which also runs it with other versions of `eab`.
 """
 
 import statistics

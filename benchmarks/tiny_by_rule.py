@@ -1,5 +1,5 @@
-"""A tiny configuration of any family of transformers, by rule: where the family's own configuration
-has one of these settings, it gets this value.
+"""Tiny configurations for the model families of transformers, by one rule: each setting below that
+the family's default configuration has gets the value given here.
 """
 
 from typing import Any, Final
@@ -62,10 +62,10 @@ VALUES: Final = {name: value for value, names in _SETTINGS for name in names.spl
 
 
 def tiny_config(family: str) -> PreTrainedConfig:
-    """Also of the parts of a configuration that has a text model inside.
+    """A tiny configuration of this family. It also sets the parts of a nested configuration.
 
     Raises:
-        Exception: The rule does not fit this family.
+        Exception: if the rule does not fit this family.
     """
     kind = CONFIG_MAPPING[family]
     usual = kind().to_dict()
@@ -81,7 +81,7 @@ def _settings(usual: dict[str, Any]) -> dict[str, Any]:
     if usual.get("layer_types"):
         kinds = list(dict.fromkeys(usual["layer_types"]))
         given["layer_types"] = (kinds * LAYERS)[:LAYERS]
-    if usual.get("kv_lora_rank"):  # latent attention has a KV head for each head
+    if usual.get("kv_lora_rank"):  # latent attention has a KV head for each query head
         given["num_key_value_heads"] = HEADS
         given.pop("head_dim", None)
     if "is_decoder" in usual:
@@ -90,7 +90,7 @@ def _settings(usual: dict[str, Any]) -> dict[str, Any]:
 
 
 def tiny_model(family: str, dtype: torch.dtype) -> PreTrainedModel:
-    """With random weights that are large enough for attention to matter."""
+    """A tiny model of this family, with random weights large enough for attention to matter."""
     config = tiny_config(family)
     with torch.device("meta"):
         sizes = [each.numel() for each in AutoModelForCausalLM.from_config(config).parameters()]

@@ -1,20 +1,20 @@
-"""Sweeps: trees against independent texts at equal tokens, how many cells need no run, and a second
-Ray worker.
+"""Sweeps: trees against independent texts with equal numbers of tokens, the cells that need no run,
+and a second Ray worker.
 
     python benchmarks/tuning.py --quick --json tuning.json
 
 The first two ratios count tokens and cells, so they do not depend on how busy the machine is.
 
-`independent_error_over_fair`: root mean square error of the answer distribution, over prompts and
-seeds, on prompts whose true distribution is known. Independent texts get at least the tokens of the
-trees: for each prompt the smallest number of texts that takes, on average, as many. A prompt is won
-or lost if the mean difference of the squared errors is more than two standard errors over seeds
-(seeded); the seeds are the same for both.
+`independent_error_over_fair`: the root mean square error of the answer distribution over prompts
+and seeds, for prompts with a known true distribution. Independent texts get at least as many tokens
+as the trees: for each prompt, the smallest number of texts that needs as many tokens on average. A
+prompt is won or lost if the mean difference of the squared errors, over seeds, exceeds two standard
+errors. Both sides use the same seeds.
 
-`cells_resimulated_share`: of a grid of thresholds, branch factors, path limits and policies.
+`cells_resimulated_share`: for a grid of thresholds, branch factors, path limits and policies.
 
-`ray_two_workers_over_one`: throughput of the same sweep, where Ray is installed. The workers share
-this machine: one alone has all of its CPUs.
+`ray_two_workers_over_one`: the throughput of the same sweep with two workers over one, if Ray is
+installed. The workers share this machine; a single worker has all of its CPUs.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ from eab.models.loading import load_model
 from eab.timing import Timing
 
 TREE = BranchingConfig(entropy_threshold=0.65, branch_factor=3, max_paths=20, max_new_tokens=10)
-PILOT_TEXTS = 8  # to learn how many tokens a text takes
+PILOT_TEXTS = 8  # to estimate how many tokens a text takes
 STANDARD_ERRORS = 2
 LOAD = partial(load_model, "embedded", "cpu", "float32")
 EXAMPLE = {
@@ -62,7 +62,7 @@ def cells_of(
 
 
 def independent(model: LanguageModel, prompt: TuningPrompt, texts: int, seeds: range) -> list[Cell]:
-    """The cells of this many independent texts."""
+    """The cells for `texts` independent texts."""
     config = BranchingConfig(
         policy="independent", max_paths=texts, max_new_tokens=TREE.max_new_tokens
     )
@@ -76,7 +76,7 @@ def tokens_of(cells: Sequence[Cell]) -> float:
 def at_equal_tokens(
     model: LanguageModel, prompt: TuningPrompt, tokens: float, seeds: range
 ) -> list[Cell]:
-    """Independent texts that take at least so many tokens on average: as few as do."""
+    """The cells for the fewest independent texts that take at least `tokens` tokens on average."""
     one, pilot = (independent(model, prompt, texts, seeds) for texts in (1, PILOT_TEXTS))
     per_text = (tokens_of(pilot) - tokens_of(one)) / (PILOT_TEXTS - 1)
     texts = 1 + max(0, math.ceil((tokens - tokens_of(one)) / per_text)) if per_text else 1
@@ -88,12 +88,12 @@ def at_equal_tokens(
 
 
 def squares(cells: Sequence[Cell]) -> list[float]:
-    """Squared errors of the distribution, one per seed."""
+    """The squared errors of the answer distribution, one per seed."""
     return [cell.distribution_error**2 for cell in cells if cell.distribution_error is not None]
 
 
 def verdict(trees: Sequence[float], texts: Sequence[float]) -> str:
-    """Whether trees are better, from squared errors per seed."""
+    """Whether trees are better or worse, judged by the squared errors per seed."""
     differences = [text - tree for tree, text in zip(trees, texts, strict=True)]
     mean = statistics.mean(differences)
     error = statistics.stdev(differences) / math.sqrt(len(differences))
@@ -105,7 +105,7 @@ def verdict(trees: Sequence[float], texts: Sequence[float]) -> str:
 def compare_errors(
     model: LanguageModel, prompts: Sequence[TuningPrompt], seeds: range
 ) -> tuple[float, str, dict[str, object]]:
-    """The ratio of the errors, a table with a row per prompt, and its figures."""
+    """The ratio of the errors, a table with a row for each prompt, and the figures in the table."""
     trees = cells_of(model, prompts, Grid(base=TREE, seeds=seeds))
     texts = {
         prompt.id: at_equal_tokens(model, prompt, tokens_of(trees[prompt.id]), seeds)
@@ -137,7 +137,7 @@ def compare_errors(
 def resimulated_share(
     model: LanguageModel, prompts: Sequence[TuningPrompt], seeds: range
 ) -> tuple[float, int]:
-    """The share of the cells of the example that no run was needed for, and how many there are."""
+    """The share of cells in the example grid that needed no run, and the number of cells."""
     grid = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds)
     *_, last = sweep(model, prompts, grid)
     return last.resimulated / last.done, last.done
@@ -146,7 +146,7 @@ def resimulated_share(
 def ray_seconds(
     workers: int, prompts: Sequence[TuningPrompt], seeds: range, repeats: int
 ) -> list[float]:
-    """Seconds of each sweep but the first with this many workers, without their start."""
+    """Seconds of each sweep except the first, without the start of the workers."""
     from eab.labs.tuning.ray_actors import RayActors
 
     grid, found = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds), []
@@ -162,7 +162,7 @@ def ray_seconds(
 def measure_ray(
     prompts: Sequence[TuningPrompt], seeds: range, rounds: int
 ) -> tuple[dict[str, float], str, dict[str, list[float]]]:
-    """The ratio, words and seconds; empty where Ray is not installed."""
+    """The ratio, a sentence and the seconds; without Ray, no figures."""
     if importlib.util.find_spec("ray") is None:
         return {}, "\nRay is not installed, so it was not measured.\n", {}
     seconds: dict[str, list[float]] = {"one": [], "two": []}

@@ -1,24 +1,24 @@
-"""Wide and long runs: whether a step costs what its rows cost, while paths end and tensors grow.
+"""Wide and long runs: whether steps cost only what their rows cost as paths end and tensors grow.
 
     python benchmarks/wide.py [--quick] [--json FILE] [--table FILE]
 
-The embedded model, ordinary samples after a short prompt, so that sharing is not what saves. What
-is compared takes turns; figures are medians with quartiles, over rounds or over their steps.
+The runs are independent samples by the embedded model after a short prompt, so sharing saves
+little. Alternatives take turns. Figures are medians with quartiles over rounds or their steps.
 
-- tree_over_deep_copy_64_480, _256_480: a run of so many texts of up to 480 tokens with the tree
-  cache, over the same run with a cache for each path.
-- step_over_reading_rows_while_ending_64: a step of it, the model and all, over reading the K and V
-  of the rows in use once, as fast as PyTorch adds up so many numbers; over the steps in which some
-  texts have ended, but no more than a quarter.
-- held_over_used_rows_after_half_ended: the bytes of its tensors over those of the rows in use; over
-  the steps in which half of the texts have ended, while at least 512 rows are in use: tensors give
-  back no fewer.
-- last_path_over_alone: a step in which one path is left, over a step of a run that has nothing but
-  this path, at the same length.
-- grow_share_4_paths_4096: the share of the seconds of a run of 4 paths of 4,096 tokens that the
-  growth of its tensors takes; the model reads far beyond its context there.
+- tree_over_deep_copy_64_480, _256_480: a run of 64 or 256 texts of up to 480 tokens with the tree
+  cache, over the same run with a separate cache for each path.
+- step_over_reading_rows_while_ending_64: a whole step of the run with 64 texts, over reading the K
+  and V of its rows in use once, at the speed at which PyTorch sums as many numbers. It covers the
+  steps in which some texts have ended, but at most a quarter.
+- held_over_used_rows_after_half_ended: the bytes of the tensors over those of the rows in use. It
+  covers the steps in which at least half of the texts have ended and at least 512 rows are in use,
+  because tensors do not shrink by fewer rows.
+- last_path_over_alone: a step with one path left, over a step of a run that consists of this path
+  only, at the same length.
+- grow_share_4_paths_4096: the share of time that the growth of the tensors takes in a run of 4
+  paths of 4,096 tokens, far beyond the context of the model.
 
-`--quick` makes fewer rounds; `--only` leaves out a part.
+`--quick` makes fewer rounds; `--only` runs one part.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,10 +48,10 @@ from eab.run import fold
 from eab.timing import Clock, Timing, take_turns, timed
 
 PROMPT: Final = "Once upon a time"
-# The seed is one with which a single text of 64 goes on for a while.
+# With this seed, the last of 64 texts goes on alone for a while.
 WIDE: Final = BranchingConfig(policy="independent", max_new_tokens=480, seed=1)
 LONG: Final = BranchingConfig(policy="independent", max_paths=4, max_new_tokens=4096)
-# Rounds in full and with --quick
+# Rounds by number of texts: in full, and with --quick
 ROUNDS: Final = {64: (7, 3), 256: (3, 1)}
 FEWEST_ROWS: Final = 512
 LAST_STEPS: Final = 64
@@ -61,9 +61,9 @@ Result = tuple[list[tuple[str, str]], dict[str, Timing], dict[str, float]]
 
 @dataclass(frozen=True)
 class Step:
-    """One forward pass with its decisions."""
+    """One forward pass together with its decisions."""
 
-    paths: int  # live before it
+    paths: int  # live paths before the step
     rows_used: int
     bytes_held: int
     seconds: float
@@ -71,13 +71,13 @@ class Step:
 
 @dataclass
 class Watched:
-    """A run that is made again and again, step by step."""
+    """A run that is made repeatedly, with a record of its steps."""
 
     model: TransformersModel
     request: Request
     clock: Clock
     events: list[Event] = field(default_factory=list)  # of the latest round
-    rounds: list[list[Step]] = field(default_factory=list)  # without the pass of the prompt
+    rounds: list[list[Step]] = field(default_factory=list)  # without the prefill
 
     def make(self) -> None:
         self.events, steps, usage, start = [], [], None, self.clock()
@@ -93,12 +93,12 @@ class Watched:
         self.rounds.append(steps[1:])
 
     def steps(self, first: int = 0) -> list[Step]:
-        """Of all rounds from this one on."""
+        """The steps of all rounds from round `first` on."""
         return [step for steps in self.rounds[first:] for step in steps]
 
 
 class LastPath:
-    """The last living path of a run, in a run of its own."""
+    """Compares a run's last live path with the same path in a run of its own."""
 
     def __init__(self, run: Watched) -> None:
         self._run = run
@@ -106,7 +106,7 @@ class LastPath:
         self.alone: list[float] = []
 
     def make(self) -> None:
-        """After each round of the run: its steps, and those alone."""
+        """Record the last steps of the run's latest round, and the same steps of the path alone."""
         run = self._run
         last = [step.seconds for step in run.rounds[-1] if step.paths == 1][-LAST_STEPS:]
         text = max((sample.token_ids for sample in fold(run.events).samples), key=len)
@@ -125,7 +125,7 @@ def whole_run(model: TransformersModel, texts: int, cache: str, clock: Clock) ->
 
 
 def measure_64(model: TransformersModel, quick: bool, clock: Clock) -> Result:
-    """Runs of 64 texts: the whole of them, and their steps."""
+    """Measure runs of 64 texts: whole runs and single steps."""
     tree, copies = (whole_run(model, 64, cache, clock) for cache in ("tree", "deep-copy"))
     last, numbers = LastPath(tree), torch.ones(2**24)
     jobs: dict[str, Callable[[], object]] = {
@@ -166,7 +166,7 @@ def measure_64(model: TransformersModel, quick: bool, clock: Clock) -> Result:
 
 
 def measure_256(model: TransformersModel, quick: bool, clock: Clock) -> Result:
-    """Runs of 256 texts."""
+    """Measure runs of 256 texts."""
     runs = {
         name: whole_run(model, 256, cache, clock)
         for name, cache in {"tree": "tree", "deep copy": "deep-copy"}.items()
@@ -181,7 +181,7 @@ def measure_256(model: TransformersModel, quick: bool, clock: Clock) -> Result:
 
 
 def measure_long(model: TransformersModel, quick: bool, clock: Clock) -> Result:
-    """A run of 4 paths of 4,096 tokens: what it takes, and what its growth takes."""
+    """Time a run of 4 paths of 4,096 tokens, and the growth of its tensors."""
     growing: list[float] = []
     grow = TreeCache.grow
 
