@@ -1,1 +1,1 @@
-"""Everything needed to train the small language model that ships in ``assets/model``."""
+"""Code that trains the small language model shipped in ``assets/model``."""

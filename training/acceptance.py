@@ -1,9 +1,9 @@
-"""How many of a draft model's tokens the target accepts, by the rule of speculative sampling.
+"""How many draft tokens the target model accepts by the rule of speculative sampling.
 
-Leviathan et al. 2023, algorithm 1: a drafted token x is accepted with probability min(1, p(x) /
-q(x)), where p is the target's distribution and q the draft's; the first rejection ends the draft.
-With that rule the text keeps the target's distribution, so this is measured on real drafts and not
-estimated from the overlap of p and q.
+Leviathan et al. 2023, algorithm 1: a draft token x is accepted with probability min(1, p(x) /
+q(x)), where p is the target's distribution and q the draft model's. The first rejection ends the
+draft. This rule keeps the target's distribution of texts. The rate is therefore measured on real
+drafts, not estimated from the overlap of p and q.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ BATCH = 32
 def accepted_lengths(
     target: Prober, draft: Prober, prefixes: Sequence[Sequence[int]], length: int, seed: int
 ) -> list[int]:
-    """How many of `length` tokens sampled from the draft the target accepts after each prefix."""
+    """After each prefix, how many of `length` tokens sampled from the draft the target accepts."""
     generator = torch.Generator().manual_seed(seed)
-    ordered = sorted(prefixes, key=len)  # little padding
+    ordered = sorted(prefixes, key=len)  # so that batches need little padding
     accepted: list[int] = []
     for at in range(0, len(ordered), BATCH):
         accepted += _accepted(target, draft, ordered[at : at + BATCH], length, generator)
@@ -29,7 +29,7 @@ def accepted_lengths(
 
 
 def acceptance_rate(accepted: Sequence[int], length: int) -> float:
-    """Accepted share of the drafted tokens at this length, at most the measured one."""
+    """The acceptance rate at this draft length, which may be shorter than the measured length."""
     return sum(min(count, length) for count in accepted) / (length * len(accepted))
 
 
@@ -41,7 +41,7 @@ def _accepted(
     length: int,
     generator: torch.Generator,
 ) -> list[int]:
-    """Prefixes are padded on the right, where causal attention does not look."""
+    """Accepted lengths of a batch, padded on the right, where causal attention does not look."""
     starts = torch.tensor([len(prefix) for prefix in prefixes])
     ids = torch.zeros(len(prefixes), int(starts.max()) + length, dtype=torch.int64)
     for line, prefix in enumerate(prefixes):
@@ -62,7 +62,7 @@ def _accepted(
 
 
 def _probabilities(prober: Prober, ids: Tensor, places: Tensor) -> Tensor:
-    """Next-token probabilities after each of `places` (lines, n) -> (lines, n, V)."""
+    """Next-token probabilities after each position in `places`: (lines, n) -> (lines, n, V)."""
     logits = prober.model(
         input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False
     ).logits

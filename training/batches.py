@@ -1,4 +1,4 @@
-"""Batches for training: rows of equal length, and a mask that keeps attention inside each document."""
+"""Training batches: rows of equal length, with a mask that keeps attention within documents."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from training.tokenizer import END_ID
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs, the tokens that follow them, and who may look at whom."""
+    """Inputs, the tokens that follow them, and a mask of which positions may attend to which."""
 
     inputs: Tensor
     targets: Tensor
@@ -24,7 +24,7 @@ class Batch:
 
 
 def document_mask(inputs: Tensor) -> Tensor:
-    """True where a position may attend: earlier (or itself) and in the same document."""
+    """True where a position may attend: to itself and earlier positions in the same document."""
     document = (inputs == END_ID).cumsum(dim=1)
     same = document[:, :, None] == document[:, None, :]
     causal = torch.ones(
@@ -41,7 +41,7 @@ def make_batch(tokens: Tokens, rows: int, length: int) -> Batch:
 
 
 class PassReader:
-    """An endless run of batches over pass after pass, which can be stored and taken up again."""
+    """An endless series of batches, pass after pass, that can be resumed where it stopped."""
 
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, seed: int, number: int = 0, position: int = 0
@@ -51,7 +51,7 @@ class PassReader:
         self._tokens = mixed_pass(corpus, tokenizer, number, seed)
 
     def next(self, rows: int, length: int) -> Batch:
-        """The next batch; an incomplete one at the end of a pass is skipped."""
+        """The next batch. An incomplete batch at the end of a pass is skipped."""
         if self.position + rows * length + 1 > len(self._tokens):
             self.number, self.position = self.number + 1, 0
             self._tokens = mixed_pass(self._corpus, self._tokenizer, self.number, self._seed)
@@ -62,5 +62,5 @@ class PassReader:
 
     @property
     def passes(self) -> float:
-        """How many passes have been read, with the fraction of the running one."""
+        """How many passes have been read, including the fraction of the current pass."""
         return self.number + self.position / len(self._tokens)

@@ -1,4 +1,4 @@
-"""Storing the state of a training run, so that it can be taken up again after an interruption."""
+"""Save the state of a training run, so that an interrupted run can be resumed."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from training.batches import PassReader
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """How far a training run has come."""
 
     step: int = 0
     tokens: int = 0
@@ -22,7 +22,7 @@ class Progress:
 
 def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], reader: PassReader,
          progress: Progress) -> None:  # fmt: skip
-    """Write what a resumed run needs; the old file stays until the new one is complete."""
+    """Write everything a resumed run needs. The old file stays until the new file is complete."""
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
@@ -37,7 +37,7 @@ def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], 
 def load(
     path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]
 ) -> tuple[Progress, tuple[int, int]]:
-    """Restore model and optimisers in place; returns the progress and the place in the data."""
+    """Restore model and optimisers in place. Returns the progress and the position in the data."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     for optimizer, stored in zip(optimizers, state["optimizers"], strict=True):

@@ -1,9 +1,9 @@
-"""Sentences whose next word is drawn from a distribution that we choose ourselves.
+"""Sentences whose next word is drawn from a distribution that we chose.
 
-Because the generator draws the word with exactly these probabilities, the true entropy at the end
-of each prompt is known, and a trained model can be checked against it. In several families the
+The generator draws the word with exactly these probabilities. The true entropy at the end of each
+prompt is therefore known, and a trained model can be checked against it. In several families the
 drawn word also decides what follows ("heads" means going to the park, "tails" staying at home), so
-that a fork there changes how the text ends; in some, what follows is another choice.
+a fork at the word changes how the text ends. In some, another choice follows.
 """
 
 import math
@@ -19,7 +19,7 @@ Distribution = dict[str, float]
 
 @dataclass(frozen=True)
 class Choice:
-    """A prompt, the odds of its next word, and what may follow: texts, or a choice that goes on."""
+    """A prompt, its next-word probabilities, and what may follow: texts or another choice."""
 
     prompt: str
     words: Distribution
@@ -27,7 +27,7 @@ class Choice:
     weight: float = 1.0
 
     def after(self, word: str) -> "tuple[str, ...] | Choice":
-        """What may follow ``word``; ``*`` stands for every word without an entry of its own."""
+        """What may follow ``word``. The key ``*`` stands for all words without an entry."""
         return self.endings.get(word) or self.endings["*"]
 
     def sample(self, rng: random.Random) -> str:
@@ -38,7 +38,7 @@ class Choice:
         return f"{self.prompt} {word}{rng.choice(after).replace('NAME', rng.choice(NAMES))}"
 
     def distributions(self, before: str = "") -> Iterator[tuple[str, Distribution]]:
-        """The prompts of this choice and of those that follow, each with its distribution."""
+        """The prompts of this choice and of all that follow it, with their distributions."""
         prompt = before + self.prompt
         yield prompt, self.words
         for word in self.words:
@@ -52,7 +52,7 @@ def _even(words: str) -> Distribution:
     return {name: 1 / len(names) for name in names}
 
 
-# One choice each, from no uncertainty at all up to 3 bits.
+# Sentences with one choice each, from no uncertainty up to 3 bits.
 PLAIN_CHOICES = (
     Choice(
         "I tossed a coin and it landed on",
@@ -140,7 +140,7 @@ PLAIN_CHOICES = (
     ),
 )
 
-# Choices in the form of a question to an assistant.
+# Choices in the form of a dialogue with an assistant.
 DIALOGUE_CHOICES = (
     Choice("User: Flip a coin.\nAssistant: It landed on", _even("heads tails"), {"*": (".",)}),
     Choice(
@@ -161,7 +161,7 @@ DIALOGUE_CHOICES = (
 
 
 def _bag_choices() -> list[Choice]:
-    """Balls in a bag, with odds that can be read off the prompt: a small test of inference."""
+    """Balls in a bag. The prompt tells the odds, which makes it a small test of inference."""
     choices = []
     for first, second in permutations(("red", "blue", "green"), 2):
         for a in range(1, 5):
@@ -199,7 +199,7 @@ def _three_coins() -> Choice:
 
 
 def _journey(hero: str) -> Choice:
-    """A small story in which each turn has known odds, and the odds depend on the turn before."""
+    """A small story in which each turn has known odds that depend on the turn before."""
     troll = Choice(
         '. "Stop!" said the troll. "If you want to cross, you must"',
         {"sing": 0.5, "pay": 0.25, "wait": 0.25},
@@ -245,7 +245,7 @@ CHOICES = FIXED_CHOICES + CHAINED_CHOICES + BAG_CHOICES + COUNTING_CHOICES
 
 
 def known_distributions(choices: Iterable[Choice]) -> dict[str, Distribution]:
-    """The true next-word distribution of every prompt in ``choices``."""
+    """The true next-word distribution for every prompt in ``choices``."""
     return dict(pair for choice in choices for pair in choice.distributions())
 
 

@@ -1,8 +1,8 @@
-"""The training text: reading the files, cutting off a validation set, tokenising, mixing one pass
-over everything.
+"""The training text: reads the files, holds out a validation set, tokenises, and mixes a pass over
+everything.
 
-A pass holds every TinyStories document once, a part of the other stories, and synthetic documents
-that are generated again each time and so never repeat. The shares of a pass are counted in tokens.
+A pass contains every TinyStories document once, some of the other stories, and synthetic documents,
+which are generated for each pass and so never repeat. The shares of a pass are in tokens.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ Tokens = npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokenised documents, each beginning with the end-of-text token."""
+    """The tokenised documents. Each begins with the end-of-text token."""
 
     main: list[Tokens]
     other: list[Tokens]
@@ -57,7 +57,7 @@ def _read_all(data: Path, names: Sequence[str]) -> list[str]:
 
 
 def _as_request(text: str, rng: random.Random) -> str:
-    """Turn a story into a dialogue in which it was asked for, by topic when one stands out."""
+    """Turn a story into a dialogue that asks for it, usually by topic if one stands out."""
     counts = {topic: len(re.findall(rf"\b{topic}\b", text)) for topic in TOPICS}
     topic = max(counts, key=lambda name: counts[name])
     article = "an" if topic[0] in "aeiou" else "a"
@@ -71,13 +71,13 @@ def _with_requests(texts: Sequence[str], seed: int) -> list[str]:
 
 
 def tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
-    """Token ids of each text, with the end-of-text token in front."""
+    """The token ids of each text, after an end-of-text token."""
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [np.array([END_ID, *encoding.ids], dtype=np.uint16) for encoding in encodings]
 
 
 def load_tokenizer(data: Path, cache: Path, vocab_size: int, seed: int) -> Tokenizer:
-    """The tokenizer from the cache, or a new one trained on the mix."""
+    """Load the tokenizer from the cache, or train a new one on all kinds of text."""
     path = cache / f"tokenizer-{vocab_size}.json"
     if not path.exists():
         invented = list(islice(synthetic.documents(seed), SYNTHETIC_FOR_TOKENIZER))
@@ -88,13 +88,13 @@ def load_tokenizer(data: Path, cache: Path, vocab_size: int, seed: int) -> Token
 
 
 def load_corpus(data: Path, cache: Path, tokenizer: Tokenizer, seed: int) -> Corpus:
-    """Read and tokenise the files once; later calls take the result from the cache."""
+    """Read and tokenise the files once; later calls read the cache."""
     names = MAIN_FILES + OTHER_FILES
     sizes = [(name, (data / name).stat().st_size) for name in names]
     settings = json.dumps([tokenizer.to_str(), sizes, seed, ASKED_SHARE, LONGEST_STORY])
     path = cache / f"tokens-{hashlib.sha256(settings.encode()).hexdigest()[:16]}.npz"
     if not path.exists():
-        # A longer "story" is a run of many whose separators were lost.
+        # A longer "story" is many stories whose separators were lost.
         main = [text for text in _read_all(data, MAIN_FILES) if len(text) <= LONGEST_STORY]
         validation = main[::VALIDATION_EVERY]
         del main[::VALIDATION_EVERY]
@@ -122,7 +122,7 @@ def _up_to(documents: Sequence[Tokens], budget: int) -> Iterator[Tokens]:
 
 
 def mixed_pass(corpus: Corpus, tokenizer: Tokenizer, number: int, seed: int) -> Tokens:
-    """All tokens of a pass in random order of documents; equal arguments give equal tokens."""
+    """All tokens of a pass, with documents in random order. Equal arguments give equal tokens."""
     rng = random.Random(f"{seed}/{number}")
     main_size = sum(map(len, corpus.main))
     whole = main_size / (1 - OTHER_SHARE - SYNTHETIC_SHARE)

@@ -2,9 +2,8 @@
 
     python -m training.evaluate --data DATA --draft assets/draft --peer FOLDER
 
-Writes `quality.md` (the table in docs/model.md) and `stories.md` (fifty stories, none left
-out) into the folder of the model. With `--draft` the draft model gets its column and its acceptance
-rates.
+Writes `quality.md` (the table in docs/model.md) and `stories.md` (fifty stories, none left out) to
+the model's folder. `--draft` adds a column for the draft model, with its acceptance rates.
 """
 
 import argparse
@@ -55,14 +54,14 @@ Column = dict[str, str]
 
 
 def load_prober(folder: Path) -> Prober:
-    """Model and tokenizer of ``folder``, in float32, ready for measuring."""
+    """Load model and tokenizer from ``folder``, in float32, ready for measuring."""
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     return Prober(model, tokenizer)
 
 
 def text_column(prober: Prober, data: Path, stories: measures.Stories) -> Column:
-    """What can be measured of any story model."""
+    """The measures that any story model allows."""
     column = {"parameters": f"{prober.model.num_parameters() / 1e6:.2f} M"}
     for label, name in HELD_OUT.items():
         loss = measures.nats_per_character(prober, read_documents(data / name)[:DOCUMENTS])
@@ -80,7 +79,7 @@ def text_column(prober: Prober, data: Path, stories: measures.Stories) -> Column
 
 
 def knowledge_column(prober: Prober) -> Column:
-    """What only a model trained on our facts and choices can know."""
+    """The measures that need a model trained on our facts and choices."""
     column = {}
     for family, choices in FAMILIES.items():
         error = measures.choice_error(prober, choices)
@@ -98,7 +97,7 @@ def knowledge_column(prober: Prober) -> Column:
 
 
 def acceptance_column(target: Prober, draft: Prober, stories: measures.Stories) -> Column:
-    """Acceptance rates of the draft in the target's own stories and in facts and choices."""
+    """The draft model's acceptance rates in the target's stories and in facts and choices."""
     facts = [
         target.encode(text)
         for text, _ in zip(synthetic.documents(SEED), range(PREFIXES), strict=False)
@@ -115,7 +114,7 @@ def acceptance_column(target: Prober, draft: Prober, stories: measures.Stories) 
 
 
 def table(columns: Mapping[str, Column]) -> str:
-    """The columns as a Markdown table; a measure that a column lacks shows a dash."""
+    """The columns as a Markdown table. A measure that a column lacks shows a dash."""
     labels = dict.fromkeys(label for column in columns.values() for label in column)
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     lines += [
@@ -138,7 +137,7 @@ def write_stories(path: Path, texts: Sequence[str]) -> None:
 
 
 def report(options: argparse.Namespace) -> str:
-    """Measure everything that was asked for -> the table."""
+    """Measure all models that the options name, and write the stories. Returns the table."""
     target = load_prober(options.model)
     stories = measures.sample_stories(target, STORIES, SEED)
     write_stories(options.model / "stories.md", measures.texts_of(target, stories))

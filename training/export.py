@@ -1,5 +1,4 @@
-"""Writing a model folder that ``from_pretrained`` loads, without readers ever seeing a half-written
-file."""
+"""Write a model folder for ``from_pretrained``, so that readers never see a half-written file."""
 
 import os
 import tempfile
@@ -13,7 +12,7 @@ from training.tokenizer import END_ID, for_transformers
 
 
 def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write float16 weights, configuration and tokenizer; other files in the folder stay."""
+    """Write float16 weights, configuration and tokenizer. Other files in the folder stay."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as name:
         temporary = Path(name)

@@ -1,8 +1,8 @@
-"""Facts typed by hand, from which the synthetic documents are generated.
+"""Hand-typed facts, from which the synthetic documents are generated.
 
-Nothing here is taken from a data set. ``CAPITALS`` is ordered from well known to less known, and
-the countries of ``RARE_CAPITALS`` are shown to the model only now and then, so that its uncertainty
-should grow along the list.
+Nothing here comes from a data set. ``CAPITALS`` is ordered from well known to less known, and the
+countries of ``RARE_CAPITALS`` are rarely shown to the model, so its uncertainty should grow along
+the lists.
 """
 
 CAPITALS = {

@@ -1,8 +1,8 @@
-"""What is measured of a trained model: loss on text, known distributions, facts by exposure, its
-own stories.
+"""Measures of a trained model: loss on texts, known distributions, facts by how often they were
+shown, and its own stories.
 
-Everything works with any causal language model of transformers, so that models with different
-tokenizers can be compared; hence nats per character and not per token.
+All measures work with any causal language model of transformers. Losses are in nats per character,
+not per token, so that models with different tokenizers can be compared.
 """
 
 import math
@@ -24,7 +24,7 @@ PIECE_CHARACTERS: Final = 1500
 
 
 def nats_per_character(prober: Prober, documents: Iterable[str]) -> float:
-    """Loss over the first 512 tokens of each document, the very first included, per character."""
+    """The loss per character over the first 511 tokens of each document, its first token included."""
     nats, characters = 0.0, 0
     for document in documents:
         ids = prober.encode(document)[:CONTEXT]
@@ -35,7 +35,7 @@ def nats_per_character(prober: Prober, documents: Iterable[str]) -> float:
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """`count` pieces of equal length, evenly spread over a text without documents."""
+    """`count` pieces of equal length, spread evenly over a text that has no documents."""
     starts = range(0, len(text) - PIECE_CHARACTERS, max(1, len(text) // count))
     return [text[start : start + PIECE_CHARACTERS] for start in starts][:count]
 
@@ -50,7 +50,7 @@ class ChoiceError:
 
 
 def choice_error(prober: Prober, choices: Iterable[Choice]) -> ChoiceError:
-    """How far the model is from the distributions that its training text was drawn from."""
+    """How far the model is from the distributions from which its training text was drawn."""
     readings = [
         prober.read(prompt, words) for prompt, words in known_distributions(choices).items()
     ]
@@ -62,7 +62,7 @@ def choice_error(prober: Prober, choices: Iterable[Choice]) -> ChoiceError:
 
 
 def fact_questions() -> dict[str, list[tuple[str, str]]]:
-    """Prompts with the expected beginning of the answer, by group; capitals by how often shown."""
+    """Prompts with the expected start of the answer, by group; capitals by how often shown."""
     capitals = [
         (f"The capital of {country} is", city) for country, city in knowledge.CAPITALS.items()
     ]
@@ -89,20 +89,20 @@ def fact_questions() -> dict[str, list[tuple[str, str]]]:
 
 
 def share_right(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
-    """Share of prompts after which the likeliest tokens are the expected answer."""
+    """The share of prompts after which the most likely tokens are the expected answer."""
     return statistics.fmean(
         prober.would_write(answer, after=prompt) for prompt, answer in questions
     )
 
 
 def mean_entropy(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
-    """Mean entropy of the first token of the answer, in bits."""
+    """The mean entropy of the first token of the answer, in bits."""
     return statistics.fmean(prober.next_token_entropy(prompt) for prompt, _ in questions)
 
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """Sampled stories: token ids with the prompt, and how many ended by themselves."""
+    """Sampled stories: their token ids, including the prompt, and how many of them ended."""
 
     prompt_length: int
     ids: tuple[tuple[int, ...], ...]
@@ -111,7 +111,7 @@ class Stories:
 
 @torch.no_grad()
 def sample_stories(prober: Prober, count: int, seed: int) -> Stories:
-    """`count` stories at temperature 1; each ends by itself or with the context."""
+    """Sample `count` stories at temperature 1. Each ends by itself or when the context is full."""
     prompt = torch.tensor([prober.encode(STORY_PROMPT)], device=prober.model.device)
     torch.manual_seed(seed)
     room = min(CONTEXT, prober.model.config.max_position_embeddings) - prompt.size(1)
@@ -135,7 +135,7 @@ def sample_stories(prober: Prober, count: int, seed: int) -> Stories:
 
 
 def repeated(texts: Iterable[str], words: int = 4) -> float:
-    """Share of runs of four words that stood earlier in the same text."""
+    """The share of sequences of four words that occur earlier in the same text."""
     seen_before, total = 0, 0
     for text in texts:
         parts = text.split()
@@ -146,7 +146,7 @@ def repeated(texts: Iterable[str], words: int = 4) -> float:
 
 
 def forks_per_100_tokens(prober: Prober, stories: Stories, threshold: float) -> float:
-    """How many of a hundred places of its own stories reach the threshold (nats)."""
+    """How many of a hundred positions in the model's own stories reach the threshold (nats)."""
     reached, places = 0, 0
     for ids in stories.ids:
         scores = prober.log_probabilities(list(ids))[stories.prompt_length - 1 : -1]
@@ -163,7 +163,7 @@ def texts_of(prober: Prober, stories: Stories) -> list[str]:
 def prefixes(
     documents: Sequence[Sequence[int]], count: int, room: int, seed: int
 ) -> list[list[int]]:
-    """`count` beginnings of documents, cut at random, which leave `room` tokens in the context."""
+    """`count` document prefixes, cut at random, that leave `room` tokens in the context."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(high: int) -> int:

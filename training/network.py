@@ -1,6 +1,4 @@
-"""The shape of the model: a small Llama with tied embeddings, and how a narrow one becomes a wide
-one.
-"""
+"""The shape of the model, a small Llama with tied embeddings, and widening a trained model."""
 
 import math
 
@@ -14,7 +12,7 @@ VOCABULARY = 4096
 
 
 def build_model(hidden: int, layers: int, seed: int) -> LlamaForCausalLM:
-    """A fresh model with heads of 32 dimensions and a feed-forward part of 8/3 the width."""
+    """A new model with heads of size 32 and a feed-forward part of 8/3 the width."""
     torch.manual_seed(seed)
     heads = hidden // 32
     config = LlamaConfig(
@@ -33,19 +31,19 @@ def build_model(hidden: int, layers: int, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-# What these matrices write into the residual stream; everything else reads from it.
+# The matrices that write into the residual stream; all others read from it.
 WRITERS = ("embed_tokens", "lm_head", "o_proj", "down_proj")
 
 
 @torch.no_grad()
 def widened(narrow: LlamaForCausalLM, hidden: int, seed: int) -> LlamaForCausalLM:
-    """A wider model that computes the same function, to go on training from (Net2Net, Chen et al.
+    """A wider model that computes the same function, for further training (Net2Net, Chen et al.
     2016).
 
-    The new dimensions of the residual stream start at zero, so the mean square that the norms
-    divide by shrinks by the ratio of the widths; the norms' weights make up for it. New heads and
-    neurons start with random inputs and without outputs, hence they change nothing and have a
-    gradient at once.
+    The new dimensions of the residual stream start at zero, so the mean square by which the norms
+    divide shrinks by the ratio of the widths. The norm weights make up for it. New heads and
+    neurons start with random input weights and zero output weights. They change nothing at first,
+    but have a gradient from the first step.
     """
     before = narrow.config.hidden_size
     if hidden < before:

@@ -1,8 +1,8 @@
-"""The optimiser: Muon for the weight matrices of the body, AdamW for embeddings and norms.
+"""The optimisers: Muon for the weight matrices of the layers, AdamW for embeddings and norms.
 
 ``torch.optim.Muon`` orthogonalises in bfloat16, which processors without bfloat16 units have to
 emulate (measured: six times the cost of the whole forward and backward pass). This version computes
-in float32 there, and handles matrices of equal shape in one batch.
+in float32 outside CUDA, and handles matrices of equal shape in one batch.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ def orthogonalise(batch: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum with an orthogonalised update (Jordan et al., 2024) and decoupled weight decay."""
+    """Momentum with orthogonalised updates (Jordan et al., 2024) and decoupled weight decay."""
 
     def __init__(
         self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.1
@@ -68,7 +68,7 @@ class Muon(torch.optim.Optimizer):
 def build_optimizers(
     model: nn.Module, muon_lr: float, adam_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for everything else."""
+    """Muon for the weight matrices of the layers, AdamW for everything else."""
     matrices: list[Tensor] = []
     others: list[Tensor] = []
     for name, param in model.named_parameters():

@@ -1,4 +1,4 @@
-"""What a model expects after a prompt: its next-token distribution against the known one, and
+"""What a model predicts after a prompt: its next-token distribution against the known one, and
 sampled text."""
 
 import math
@@ -15,7 +15,7 @@ from training.choices import Distribution, entropy_bits
 
 @dataclass(frozen=True)
 class Reading:
-    """The next-word uncertainty at one prompt, in bits."""
+    """A model's next-word uncertainty after a prompt against the truth, in bits."""
 
     prompt: str
     true_entropy: float
@@ -24,23 +24,23 @@ class Reading:
 
     @property
     def error(self) -> float:
-        """Absolute error of the entropy."""
+        """The absolute error of the entropy."""
         return abs(self.entropy - self.true_entropy)
 
 
 class Prober:
-    """A model with its tokenizer. Every text is taken as the beginning of a document."""
+    """A model with its tokenizer. Every text is treated as the beginning of a document."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         self.model: Any = model
         self.tokenizer: Any = tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text`` with the token for the beginning of a document in front."""
+        """The token ids of ``text``, after the token that begins a document."""
         return [self.tokenizer.bos_token_id, *self._plain_ids(text)]
 
     def decode(self, ids: list[int]) -> str:
-        """The text of ``ids`` without special tokens."""
+        """The text of ``ids``, without special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _plain_ids(self, text: str) -> list[int]:
@@ -59,7 +59,7 @@ class Prober:
         return float(-(last.exp() * last).sum()) / math.log(2)
 
     def read(self, prompt: str, truth: Distribution) -> Reading:
-        """Compare with the truth; the entropy counts a word of several tokens by its first."""
+        """Compare with the truth. The entropies are those of the first token of each word."""
         words = {word: self._plain_ids(f" {word}") for word in truth}
         first_tokens: dict[str, float] = defaultdict(float)
         for word, probability in truth.items():
@@ -78,7 +78,7 @@ class Prober:
         return float(scores.gather(1, torch.tensor(word)[:, None]).sum().exp())
 
     def would_write(self, word: str, after: str) -> bool:
-        """Whether every token of ``word`` is the likeliest one in its place."""
+        """Whether every token of ``word`` is the most likely token at its position."""
         ids = self._plain_ids(f" {word}")
         return self._continuation_scores(ids, self.encode(after)).argmax(-1).tolist() == ids
 
@@ -86,7 +86,7 @@ class Prober:
         return self.log_probabilities(after + word)[len(after) - 1 : -1]
 
     def generate(self, prompt: str, length: int, temperature: float = 1.0, seed: int = 1) -> str:
-        """The prompt and its sampled continuation; at temperature 0, the likeliest tokens."""
+        """The prompt and a sampled continuation; at temperature 0, the greedy continuation."""
         ids = torch.tensor([self.encode(prompt)], device=self.model.device)
         torch.manual_seed(seed)
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0}

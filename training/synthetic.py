@@ -1,6 +1,6 @@
 """Synthetic documents: facts, small sums, questions, dialogues and choices with known odds.
 
-Everything is generated from the hand-typed lists in ``knowledge`` and ``choices``; the same seed
+Everything is generated from the hand-typed lists in ``knowledge`` and ``choices``. The same seed
 gives the same documents. ``python -m training.synthetic`` prints a few of them.
 """
 
@@ -20,7 +20,7 @@ CARELESS_SHARE = 0.15
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact in the three forms in which it can be asked and told."""
+    """One fact as a question, as a full sentence and as a short answer."""
 
     question: str
     sentence: str
@@ -192,7 +192,7 @@ def _asked(fact: Fact, rng: random.Random) -> str:
 
 
 def _reply(fact: Fact, rng: random.Random) -> str:
-    """Two wordings of one answer, equally likely: a fork in the words, not in the meaning."""
+    """One of two equally likely wordings of an answer: a fork in the words, not in the meaning."""
     return fact.sentence if rng.random() < 0.5 else f"It is {fact.short}."
 
 
@@ -226,7 +226,7 @@ def document(rng: random.Random) -> str:
 
 
 def documents(seed: int) -> Iterator[str]:
-    """An endless stream of documents that depends on the seed alone."""
+    """An endless stream of documents that depends only on the seed."""
     rng = random.Random(seed)
     while True:
         yield document(rng)

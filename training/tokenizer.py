@@ -1,7 +1,7 @@
-"""The tokenizer: byte-level BPE, digits one by one, ``<|endoftext|>`` as the only special token.
+"""The tokenizer: byte-level BPE, one token per digit, ``<|endoftext|>`` as the only special token.
 
-Byte level means that every text can be encoded and comes back unchanged. Splitting digits keeps the
-small sums learnable for a small model.
+On the byte level, every text can be encoded and is decoded unchanged. Splitting numbers into digits
+lets a small model learn small sums.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def for_transformers(tokenizer: Tokenizer, max_length: int) -> PreTrainedTokenizerFast:
-    """The same tokenizer in the form that transformers uses and stores."""
+    """The tokenizer in the form that transformers uses and saves."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=END_OF_TEXT,

@@ -2,11 +2,10 @@
 
     python -m training.train --data DATA --minutes 60 --out assets/model
 
-The learning rate follows the clock: after a short warm-up it falls in a straight line and reaches
-zero when the minutes are over, however fast the machine is. A run that was interrupted goes on with
-``--resume``. ``--start`` begins with the weights of a finished model, widened where the new one is
-wider; ``--teacher`` learns from another model's probabilities instead of the bare text
-(distillation).
+The learning rate follows the clock: after a short warm-up it falls linearly and reaches zero when
+the minutes are over, however fast the machine is. ``--resume`` continues an interrupted run.
+``--start`` starts from the weights of a finished model, widened if the new model is wider.
+``--teacher`` trains on another model's probabilities instead of the bare text (distillation).
 """
 
 import argparse
@@ -49,12 +48,12 @@ SAMPLE_PROMPTS = (
 
 
 def rate_factor(done: float) -> float:
-    """Share of the full learning rate when the share ``done`` of the time is over."""
+    """The share of the full learning rate when the share ``done`` of the time has passed."""
     return max(0.0, min(done / WARM_UP, (1 - done) / (1 - WARM_UP)))
 
 
 def logits_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Next-token logits of every position, [tokens, vocabulary]."""
+    """Next-token logits at every position, (tokens, vocabulary)."""
     logits: Tensor = model(
         input_ids=batch.inputs, attention_mask=batch.mask, use_cache=False
     ).logits
@@ -62,19 +61,19 @@ def logits_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def loss_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Mean cross-entropy per token against the text, in nats."""
+    """The mean cross-entropy against the text, in nats per token."""
     return functional.cross_entropy(logits_of(model, batch), batch.targets.flatten())
 
 
 def distillation_loss(model: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Cross-entropy against the teacher's probabilities (Hinton et al. 2015), nats per token."""
+    """Cross-entropy against the teacher's probabilities (Hinton et al. 2015), in nats per token."""
     with torch.no_grad():
         expected = logits_of(teacher, batch).softmax(-1)
     return functional.cross_entropy(logits_of(model, batch), expected)
 
 
 class Run:
-    """A training run; `rate` scales both learning rates, a `teacher` gives the targets."""
+    """A training run. `rate` scales both learning rates; a `teacher` provides soft targets."""
 
     def __init__(
         self,
@@ -179,14 +178,14 @@ class Run:
 
 
 def validation_tokens(corpus: Corpus) -> Tokens:
-    """The head of the validation documents, as many tokens as fill whole batches."""
+    """The beginning of the validation documents: as many tokens as fill whole batches."""
     tokens = np.concatenate(corpus.validation)
     rows = min(VALIDATION_ROWS, (len(tokens) - 1) // CONTEXT) // ROWS * ROWS
     return tokens[: rows * CONTEXT + 1]
 
 
 def starting_model(hidden: int, layers: int, seed: int, start: Path | None) -> LlamaForCausalLM:
-    """A fresh model, or that of the folder ``start`` in the width asked for."""
+    """A new model, or the model in the folder ``start``, widened to ``hidden``."""
     if start is None:
         return build_model(hidden, layers, seed)
     return widened(_finished(start), hidden, seed)
