@@ -13,8 +13,9 @@ and top-p. transformers uses the same weights in float32; llama.cpp (package xll
 process with as many threads) uses the same file and a float32 copy of it. All competitors take
 turns, after a short warm-up job each.
 
-`formats`: the float32 layouts, bfloat16, int8 and int4. Interleaved rounds time loading, a process
-that generates one token, and a decode step. The table adds bytes and agreement of greedy answers.
+`formats`: float32 in its plain and its fastest layout, bfloat16, int8 and int4. Interleaved rounds
+time loading, a process that generates one token, and a decode step. The tables also show the bytes,
+and how well the greedy answers agree.
 
 Figures are medians with quartiles (eab.timing); ratios are ratios of medians. `--quick` makes one
 round with few, short texts, which is not enough for comparisons.

@@ -128,7 +128,7 @@ def memory_after_questions(
 
 
 def settle(lecturer: RawSession, server: psutil.Process) -> None:
-    """Wait until all pages are drawn and the model, which loads after the first one, is there."""
+    """Wait until all pages are drawn and the model, loaded after the first page, is ready."""
     for _ in range(20):
         if busy_share(lecturer, server, 4.0) < SETTLED:
             return

@@ -112,7 +112,7 @@ class ForkUntilFull(FairPolicy):
         return not self._full
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune. The first members stay, so no existing path is dropped."""
+        """See Policy.prune. The first `max_paths` members in tree order stay."""
         return [
             member.weight if index < self._config.max_paths else None
             for index, member in enumerate(population)
@@ -233,7 +233,7 @@ class Generate:
         stops = job.sampling.stops if job.sampling is not None else ()
         texts = [row[len(job.prompt) :] for output in outputs for row in output.tolist()]
         measured.note_samples([length_of(text, stops) for text in texts])
-        measured.rows = self._batch * int(cache.get_seq_length())  # StaticCache: a tensor
+        measured.rows = self._batch * int(cache.get_seq_length())  # a tensor for StaticCache
         measured.kv_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
 
     def _generate(self) -> tuple[torch.Tensor, DynamicCache]:

@@ -268,7 +268,7 @@ def grid(placement: Placement) -> str:
 
 
 def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> list[object]:
-    """The tree's seconds, its step over the bare pass, and other seconds and bytes over its own."""
+    """The tree's seconds, its step over the bare pass, others' seconds and bytes over its own."""
     tree, bare = competitors[:2]
     by_name = {competitor.name: competitor for competitor in competitors}
     others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]

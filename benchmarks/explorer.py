@@ -48,7 +48,7 @@ CURSOR = f"""async steps => {{ const root = ({BOARD}).querySelector('.eab'); con
 
 
 def server(script: str = "app/main.py") -> AbstractContextManager[tuple[str, int]]:
-    """Serve the app, or another script, in a process; yields its address and process id."""
+    """Serve the app or another script in a separate process. Yields address and process id."""
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", script, f"--server.port={port}"]
     return serving([*command, "--server.address=127.0.0.1"], port, cwd=ROOT)

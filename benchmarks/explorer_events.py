@@ -58,7 +58,7 @@ def _fold_seconds(events: Sequence[Event]) -> float:
 
 
 def measure_events(events: list[Event], quick: bool) -> dict[str, Any]:
-    """Events, bytes and seconds to fold, and their ratios: version 2 over now."""
+    """Events, bytes and seconds to fold, and the ratios of version 2 over the present form."""
     before = [one for event in events for one in by_path(event)]
     lines = (json.dumps(version_2(event), separators=(",", ":")) for event in before)
     bytes_before = sum(len(line) + 1 for line in lines)

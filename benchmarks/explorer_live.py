@@ -97,7 +97,7 @@ class TokenCounter(threading.Thread):
 @contextmanager
 def on_core(first: bool) -> Iterator[None]:
     """Pin processes that start in this context to the first core, or to the others if any."""
-    if not _CORES:  # macOS and Windows have no affinity
+    if not _CORES:  # macOS and Windows have no sched_getaffinity
         yield
         return
     before = os.sched_getaffinity(0)

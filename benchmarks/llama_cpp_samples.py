@@ -28,7 +28,7 @@ FLOAT32: Final = "llama.cpp, float32"
 
 @contextmanager
 def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Connection]]:
-    """Serve each way to hold weights, K and V; yields connections, none without xllamacpp."""
+    """Serve each way to hold weights, K, V. Yields connections by name; empty without xllamacpp."""
     with ExitStack() as stack:
         found: dict[str, Connection] = {}
         if find_spec("xllamacpp") is not None:

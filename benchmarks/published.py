@@ -69,7 +69,7 @@ def offer_processor_time(parser: argparse.ArgumentParser) -> None:
 
 
 def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Clock:
-    """The clock that the options ask for. Exits with a message if it would add up threads."""
+    """The clock that the options ask for. Exits with a message if it does not fit `threads`."""
     if options.processor_time and options.threads != 1:
         parser.error("--processor-time adds up the threads; use it with --threads 1")
     return time.process_time if options.processor_time else time.perf_counter

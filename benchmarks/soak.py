@@ -38,7 +38,7 @@ from chat_prompts import OPENINGS
 from published import markdown_table, publish, where
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))  # how the tests talk to a server
+sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that talk to a server
 
 from explorer_server import free_port, serve_command, serving  # noqa: E402
 from raw_session import RawSession  # noqa: E402
@@ -72,7 +72,7 @@ class Sample:
 class Soak:
     """The record of what happened; visitors add to it from their threads."""
 
-    began: float = inf  # when the server had settled, on the clock of `time.monotonic`
+    began: float = inf  # `time.monotonic()` when the server had settled
     ends: float = inf  # when the visitors leave
     samples: list[Sample] = field(default_factory=list)
     # when each run was started, and its seconds to the first token
