@@ -24,7 +24,7 @@ PIECE_CHARACTERS: Final = 1500
 
 
 def nats_per_character(prober: Prober, documents: Iterable[str]) -> float:
-    """The loss per character over the first 511 tokens of each document, its first token included."""
+    """Loss per character over the first 511 tokens of each document, its first token included."""
     nats, characters = 0.0, 0
     for document in documents:
         ids = prober.encode(document)[:CONTEXT]
