@@ -54,7 +54,7 @@ def main() -> int:
     parser = command_line(
         __doc__, quick=f"one round of {chat_tree.PATHS[0]} texts of {QUICK_TOKENS} tokens"
     )
-    parser.add_argument("--part", choices=PARTS, help="leave the other part out")
+    parser.add_argument("--part", choices=PARTS, help="run only this part")
     paths = {"type": int, "nargs": "+", "default": chat_tree.PATHS}
     parser.add_argument("--paths", help="most texts of a job; several jobs", **paths)
     options = parser.parse_args()

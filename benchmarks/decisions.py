@@ -173,7 +173,7 @@ PARTS: Final = {"filters": measure_filters, "one-path": measure_one_path}
 def main() -> None:
     parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds")
     offer_processor_time(parser)
-    parser.add_argument("--only", choices=PARTS, help="leave the other part out")
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)

@@ -296,7 +296,10 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=40, help="new tokens of each path")
     parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="begin no further round after them"
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="start no further round after this many seconds",
     )
     offer_device(parser)
     options = parser.parse_args()

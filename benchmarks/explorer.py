@@ -190,7 +190,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = ("page", "frames", "events", "live")
-    parser.add_argument("--part", choices=names, help="this part only")
+    parser.add_argument("--part", choices=names, help="run only this part")
     parser.add_argument("--quick", action="store_true", help="without `page`, in fewer rounds")
     parser.add_argument("--runs", metavar="FOLDER", help="where the large runs are kept")
     parser.add_argument("--json", metavar="FILE", help="write the numbers")

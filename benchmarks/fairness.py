@@ -250,9 +250,16 @@ def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: C
 def main() -> None:
     parser = command_line(__doc__, quick="three rounds instead of nine")
     parser.add_argument("--newcomer", action="store_true", help="measure a newcomer instead")
-    parser.add_argument("--visitors", action="store_true", help="measure answers by their number")
+    parser.add_argument(
+        "--visitors", action="store_true", help="measure answers for each number of visitors"
+    )
     parser.add_argument("--model", default="embedded", help="embedded or smollm2")
-    parser.add_argument("--kv-mib", type=float, default=KV_LIMIT_MIB, help="of all runs together")
+    parser.add_argument(
+        "--kv-mib",
+        type=float,
+        default=KV_LIMIT_MIB,
+        help="KV memory limit of all runs in MiB, with --newcomer",
+    )
     offer_processor_time(parser)
     options = parser.parse_args()
     clock = clock_of(parser, options)

@@ -259,7 +259,7 @@ def main() -> None:
         metavar="PYTHON",
         help="the Python of an environment with llama-cpp-python and gguf: time llama.cpp, too",
     )
-    parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
+    parser.add_argument("--only", choices=["speed", "quality"], help="run only this part")
     options = parser.parse_args()
     placement = Placement.of(options)
     for why in unusable_formats(placement.device).values():

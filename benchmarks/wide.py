@@ -220,7 +220,7 @@ PARTS: Final = {"64": measure_64, "256": measure_256, "long": measure_long}
 def main() -> None:
     parser = command_line(__doc__, quick="fewer rounds; one of the runs of 256 texts")
     offer_processor_time(parser)
-    parser.add_argument("--only", choices=PARTS, help="leave the other parts out")
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
