@@ -43,7 +43,7 @@ console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
-class Way:
+class WeightSetup:
     """A way to hold weights: their format and, for weights as loaded, their layout."""
 
     weights: str
@@ -65,24 +65,24 @@ class Agreement:
     divergence: float  # mean KL divergence from the float32 distribution at these positions, nats
 
 
-def ways() -> tuple[dict[str, Way], dict[str, str]]:
+def ways() -> tuple[dict[str, WeightSetup], dict[str, str]]:
     """The ways available on this machine, by name, and the reasons why the others are not. The
     search for the fastest float32 layout happens here, so that it is not part of the timed loading.
     """
-    fastest = Way(AS_LOADED).load().stored.layout
-    found = {f"float32, {layout}": Way(AS_LOADED, layout) for layout in (PLAIN, fastest)}
+    fastest = WeightSetup(AS_LOADED).load().stored.layout
+    found = {f"float32, {layout}": WeightSetup(AS_LOADED, layout) for layout in (PLAIN, fastest)}
     refused = {}
     for name in FORMATS:
         try:
-            Way(name).load()
+            WeightSetup(name).load()
         except ModelError as error:
             refused[name] = str(error)
         else:
-            found[name] = Way(name)
+            found[name] = WeightSetup(name)
     return found, refused
 
 
-def loading(way: Way) -> Measure:
+def loading(way: WeightSetup) -> Measure:
     """Times loading the model, after the previous model has been freed."""
     load = timed(way.load)
 
@@ -93,7 +93,7 @@ def loading(way: Way) -> Measure:
     return measure
 
 
-def first_token(way: Way, threads: int) -> Measure:
+def first_token(way: WeightSetup, threads: int) -> Measure:
     """Times a process that imports the package, loads the model and generates one token."""
     command = [sys.executable, "-m", "eab", "run", QUESTION, "--model", SMOLLM2.name]
     command += ["--device", "cpu", "--dtype", "float32"]

@@ -47,7 +47,7 @@ LOCAL, PLAIN, AHEAD = "in this process", "one by one", "run ahead"
 
 
 @dataclass(frozen=True)
-class Way:
+class Setup:
     """A model with settings, and its latest run and number of requests for each seed."""
 
     model: LanguageModel
@@ -74,7 +74,7 @@ class Way:
         return sum(asked for _, asked in self.runs.values())
 
 
-def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict[str, float]]:
+def compare(ways: dict[str, Setup], repeats: int) -> tuple[dict[str, Timing], dict[str, float]]:
     """Time the ways in turn. Raises SystemExit if they do not produce the same tokens."""
     timings = take_turns({name: timed(way.work) for name, way in ways.items()}, repeats)
     if any(way.tokens() != ways[LOCAL].tokens() for way in ways.values()):
@@ -89,7 +89,7 @@ def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict
 
 
 def measure(
-    url: str, name: str, ways_of: Callable[[LanguageModel, int], dict[str, Way]], repeats: int
+    url: str, name: str, ways_of: Callable[[LanguageModel, int], dict[str, Setup]], repeats: int
 ) -> dict[str, tuple[dict[str, Timing], dict[str, float]]]:
     """Measure every number of paths over one link."""
     os.environ[operator.ADDRESS] = url
@@ -139,11 +139,11 @@ def main() -> None:
     )
     local = load_model("embedded", device="cpu", dtype="float32")
 
-    def ways_of(remote: LanguageModel, paths: int) -> dict[str, Way]:
+    def ways_of(remote: LanguageModel, paths: int) -> dict[str, Setup]:
         plain = BranchingConfig(top_k=20, max_paths=paths, max_new_tokens=new_tokens)
         ahead = replace(plain, drafter="run-ahead")
         pairs = {LOCAL: (local, plain), PLAIN: (remote, plain), AHEAD: (remote, ahead)}
-        return {name: Way(*pair, prompts, {}) for name, pair in pairs.items()}
+        return {name: Setup(*pair, prompts, {}) for name, pair in pairs.items()}
 
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ SAMPLES = 8  # per request, with transformers and with our engine
 PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of an opening, for the prompts of many lengths
 
 
-Way = Callable[[LanguageModel, Sequence[Request]], None]
+ServingMethod = Callable[[LanguageModel, Sequence[Request]], None]
 Clock = Callable[[], float]
 
 
@@ -132,8 +132,8 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    slower: Way
-    faster: Way
+    slower: ServingMethod
+    faster: ServingMethod
     requests: list[Request]
     model: HuggingFaceModel
 
@@ -154,7 +154,9 @@ def comparisons(models: Models) -> dict[str, Comparison]:
     }
 
 
-def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clock) -> float:
+def seconds(
+    way: ServingMethod, model: LanguageModel, asked: Sequence[Request], clock: Clock
+) -> float:
     start = clock()
     way(model, asked)
     return clock() - start
