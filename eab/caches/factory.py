@@ -47,8 +47,8 @@ def make_cache(
             if shape.own.shared_layers:
                 memory = "keeps states in addition to KV rows, with a copy for each path"
             raise ConfigError(
-                f"the cache is {name!r}, but this model {memory}; choose tree, which means that "
-                "here, or recompute"
+                f"the cache is {name!r}, but this model {memory}; choose tree (here, the "
+                "memory of the model) or recompute"
             )
         if name == "tree" and shape.own.shared_layers:
             return HybridCache(shape, r, byte_limit)

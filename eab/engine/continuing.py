@@ -21,8 +21,8 @@ def continue_from(
     """
     if started.logits_processors:
         raise ConfigError(
-            f"this run used logits processors ({', '.join(started.logits_processors)}), which only "
-            "a program can give again; continue it in Python, with continued="
+            f"this run used logits processors ({', '.join(started.logits_processors)}), which can "
+            "only be given in Python; continue the run there, with continued="
         )
     card = started.model
     same = model.card.name == card.name and model.card.vocab_size == card.vocab_size

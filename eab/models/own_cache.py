@@ -162,8 +162,8 @@ def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) ->
 def _words(reader: OwnReader, memory: OwnMemory) -> str:
     if reader.failure:
         return (
-            f"With the cache of transformers it does not run ({reader.failure}), so every step "
-            "reads the whole texts."
+            f"It does not run with the cache of transformers ({reader.failure}), so every step "
+            "reads the whole text again."
         )
     if not reader.way.keeps:
         return "Its own memory changes the logits, so every step reads the whole text again."

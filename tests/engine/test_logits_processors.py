@@ -172,7 +172,9 @@ def test_a_run_with_them_says_so_and_is_not_computed_again(tmp_path):
     with pytest.raises(ConfigError, match=f"the run used {words}, which was given in Python"):
         run.what_if(threshold=2.0)
     assert as_python(run.started).startswith("# The run used logits processors (Repet")
-    with pytest.raises(ConfigError, match=f"this run used {words}, which only a program can give"):
+    with pytest.raises(
+        ConfigError, match=f"this run used {words}, which can only be given in Python"
+    ):
         continue_from(MODEL, run.started, (1,), run.started.config)
 
 

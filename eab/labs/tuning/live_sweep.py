@@ -34,8 +34,8 @@ def report_sweep(
             if step.done < len(known):
                 raise RecordError(
                     "the cells so far were made with another model or number format than this "
-                    "server's, or with another memory limit, so the sweep cannot go on here. Run "
-                    "makes all cells"
+                    "server's, or with another memory limit, so the sweep cannot be resumed here. "
+                    "Press Run to make all cells"
                 )
             card, plan = model.card, plan_of(prompts, grid)
             yield SweepBegan(card.full_name, card.dtype, machine, step.total, plan, len(step.cells))

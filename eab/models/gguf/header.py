@@ -94,9 +94,9 @@ def read_header(path: Path) -> Header:
         its_own, more = _read_part(part)
         place = its_own.get("split.no", number), its_own.get("split.count", count)
         if place != (number, count):
-            raise _damaged(part, "it says that it is another part than its name does")
+            raise _damaged(part, "its metadata gives another part number than its name")
         if both := tensors.keys() & more.keys():
-            raise _damaged(part, f"it has the tensor {quoted(min(both))} of another part, too")
+            raise _damaged(part, f"it repeats the tensor {quoted(min(both))} of another part")
         tensors |= more
     if metadata.get("split.tensors.count", len(tensors)) != len(tensors):
         raise _damaged(
@@ -176,7 +176,7 @@ def _placed(
         if name in tensors:
             raise _damaged(path, f"it has the tensor {quoted(name)} twice")
         if begin + offset != start:
-            place = "does not lie where the one before it ends"
+            place = "does not start where the previous one ends"
             raise _damaged(path, f"the tensor {quoted(name)} {place}")
         if start + held > size:
             raise _damaged(path, f"it has {human_bytes(size)}, and its tensors take more")

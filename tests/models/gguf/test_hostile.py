@@ -127,7 +127,7 @@ def test_tensors_that_overlap_or_lie_elsewhere_are_refused(offset, raw, refused)
     raw.tensors[3].offset = offset
     message = refused()
     assert (
-        f"the tensor '{raw.tensors[3].name}' does not lie where the one before it ends" in message
+        f"the tensor '{raw.tensors[3].name}' does not start where the previous one ends" in message
     )
 
 

@@ -233,9 +233,9 @@ def test_parts_of_different_models_are_refused(raw, tmp_path):
     assert load_model(str(path), "cpu").card.layers == 1
     for change in ({"split.no": 0}, {"split.count": 3}, {"split.no": "1"}):
         RawFile(second.fields | change, second.tensors).write(tmp_path / names[1])
-        assert "is another part than its name does" in refusal(path)
+        assert "another part number than its name" in refusal(path)
     RawFile(second.fields, raw.tensors[half - 1 :]).write(tmp_path / names[1])
-    assert "of another part, too" in refusal(path)
+    assert "of another part" in refusal(path)
     RawFile(second.fields, second.tensors[1:]).write(tmp_path / names[1])
     assert "its 2 parts have" in refusal(path)
 
