@@ -190,7 +190,7 @@ def test_memory_that_disagrees_is_not_used(words, monkeypatch):
 
     monkeypatch.setattr(kind, forgetful)
     ours = OwnCacheModel(model, words, "mamba", "of this test")
-    assert "every step reads the whole texts" in ours.card.own_memory
+    assert "every step reads the whole text again" in ours.card.own_memory
 
 
 @pytest.mark.parametrize("stored", [{"weights": "int8"}, {"layout": "prepacked"}], ids=str)
