@@ -177,7 +177,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
     feed.message(run, "notebook", "live")
     expect(page.locator(".eab .status")).to_have_text("Step 10 of 20")
     cursor_is(page, 9)
-    page.get_by_role("button", name="End the run").click()
+    page.get_by_role("button", name="Stop after this step").click()
     assert page.evaluate("sent") == [{"request": "hello"}, {"request": "stop"}]
     for event in STORY[half:]:
         run.apply(event)
@@ -187,7 +187,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
         "([message]) => { change('message', message); change('running', false); }", [message]
     )
     cursor_is(page, 19)
-    expect(page.get_by_role("button", name="End the run")).to_be_hidden()
+    expect(page.get_by_role("button", name="Stop after this step")).to_be_hidden()
     page.evaluate("leave()")
     expect(page.locator(".eab")).to_have_count(0)
     assert page.evaluate("listening()") == 0

@@ -81,7 +81,7 @@ def test_what_is_shown_as_python_repeats_a_continued_run(run, model):
 
 def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
     table = TableModel(random_table(2, 5), stop_ids=[4])
-    with pytest.raises(PromptError, match="stop token"):
+    with pytest.raises(PromptError, match="ends the text"):
         next(event_stream(table, Request("0", CONFIG, (1, 4))))
     for place in ((99, 0), (-1, 0), (0, 99), (0, 0, 99)):
         with pytest.raises(PromptError):

@@ -206,7 +206,7 @@ def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved
             store.load(one.id)
         store.save("one more", data)
 
-    with pytest.raises(StoreError, match=r"is damaged .* Move it .*a new one begins"):
+    with pytest.raises(StoreError, match=r"is damaged .* Move it .*a new one is then created"):
         use_everything()
     assert store.path.read_bytes() == damaged
     store.path.rename(store.path.with_name("moved.sqlite"))
