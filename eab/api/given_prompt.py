@@ -55,7 +55,7 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
 
 def requests_of(prompts: Any, asked: Request) -> list[Request]:
     """A request for each prompt; PromptError if `prompts` is not a list."""
-    if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
+    if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Sequence):
         raise PromptError(f"the prompts are {quoted(prompts)}; give a list of prompts")
     return [request_of(prompt, asked) for prompt in prompts]
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from eab.api.iterables import is_iterable
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, Predicted
@@ -70,7 +71,7 @@ class KeptLogits:
 
 def _steps(given: Any) -> list[int]:
     named = given.tolist() if isinstance(given, Tensor) else given
-    if isinstance(named, Iterable) and not isinstance(named, str | bytes):
+    if is_iterable(named) and not isinstance(named, str | bytes):
         first = islice(named, _MOST_NAMED + 1)
         steps = [int(step) if isinstance(step, Integral) else -1 for step in first]
         if len(steps) > _MOST_NAMED:

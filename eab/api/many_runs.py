@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eab.api.given_model import Model, language_model
 from eab.api.given_prompt import Prompt, request_of
+from eab.api.iterables import is_iterable
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine import loop
@@ -56,7 +57,7 @@ def serve(
     Whole(1, 10_000).check("max_running", max_running)
     Real(0, 2**40).check("kv_limit_mib", kv_limit_mib)
     Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
-    several = isinstance(requests, Iterable) and not isinstance(requests, str | bytes | Mapping)
+    several = is_iterable(requests) and not isinstance(requests, str | bytes | Mapping)
     asked: list[Request] = [*requests] if several else [requests]  # type: ignore[list-item]
     for request in asked:
         if not isinstance(request, Request):
@@ -119,7 +120,7 @@ def sweep(
 
 
 def _prompts(given: Any) -> list[TuningPrompt]:
-    if not isinstance(given, Sequence):
+    if isinstance(given, bytes) or not isinstance(given, Sequence):
         raise ConfigError(
             f"the prompts are a {type(given).__name__}; give a list of prompts, or a file of them"
         )

@@ -10,6 +10,7 @@ from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
+from eab.api.iterables import is_iterable
 from eab.branching.own import takes
 from eab.config import SETTINGS, AllocationStep
 from eab.errors import ConfigError, RecordError
@@ -54,7 +55,7 @@ class Run(RunState):
     def __init__(self, events: RunState | Iterable[Event]) -> None:
         if isinstance(events, str | Path):
             raise RecordError(f"the events are {quoted(events)}; Run.load(path) reads a run file")
-        if not isinstance(events, Iterable | RunState):
+        if not isinstance(events, RunState) and not is_iterable(events):
             raise RecordError(f"the events are a {type(events).__name__}; give those of one run")
         given, start = iter(events.events if isinstance(events, RunState) else events), RunFold()
         for event in given:
@@ -166,7 +167,7 @@ def as_run(given: RunLike) -> Run:
         return Run(given.events)
     if isinstance(given, str | Path):
         return Run.load(given)
-    if isinstance(given, Iterable):
+    if is_iterable(given):
         return Run(given)
     raise RecordError(
         f"the run is a {type(given).__name__}; give a Run, its events, or the path of a run file"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
 
@@ -79,7 +79,7 @@ RIGHT = {
     "a limit of memory": lambda value: isinstance(value, int | float) and value >= 0,
     "a rule of answers": callable,
     "varied settings": lambda value: isinstance(value, dict) and not value,
-    "continued": lambda value: isinstance(value, list | np.ndarray) and not len(value),
+    "continued": lambda value: isinstance(value, list | np.ndarray) and not np.size(value),
 }
 
 
@@ -88,6 +88,7 @@ def test_a_wrong_argument_is_explained(name: str, tmp_path: Path, monkeypatch: A
     monkeypatch.chdir(tmp_path)
 
     @given(WRONG)
+    @example(np.array("x"))  # claims to be iterable, and is not
     @settings(max_examples=25, deadline=None)
     def explained(wrong: Any) -> None:
         if RIGHT.get(name, lambda _: False)(wrong):
