@@ -1,5 +1,5 @@
-"""What the pages that measure open with: recorded measurements that are whole, small, and show what
-the page is about.
+"""The recorded measurements that the measuring pages open with are complete, small, and show what
+their page is about.
 """
 
 import json
@@ -45,7 +45,7 @@ def test_the_recorded_batches_show_what_batching_is_about() -> None:
 
 
 @pytest.mark.parametrize("row", [(None, 8), ("a", None)])
-def test_a_row_of_requests_that_is_not_complete_is_explained(row: tuple[object, object]) -> None:
+def test_an_incomplete_row_of_requests_is_explained(row: tuple[object, object]) -> None:
     table = pd.DataFrame([("a", 8), row], columns=["prompt", "new_tokens"])
     with pytest.raises(ConfigError, match="request 2 is incomplete; give a prompt"):
         requests(table)
@@ -93,7 +93,7 @@ def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
     assert found[max(found)].median > 3 * found[best].median
 
 
-def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
+def test_the_table_of_allocations_counts_what_the_strip_shows() -> None:
     demand = demand_of(bundled_run("bridge"))
     table = allocations_table(demand, (1, 8, 64), None)
     for row in table.to_dict("records"):

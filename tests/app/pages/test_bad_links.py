@@ -1,4 +1,4 @@
-"""Every page with every parameter that an address can have, at values of a stranger: it stands."""
+"""Every page opens when every parameter that an address can have is set to a hostile value."""
 
 import re
 
@@ -20,8 +20,8 @@ PARAMETERS = [
 VALUES = ["../../etc/passwd", "9" * 5000, "<script>\x00'\"", "-0.0", "٣", "\ufffe\U0001f642"]
 
 
-@pytest.mark.parametrize(("shift", "page"), [*enumerate(PAGES)])  # each value on some page
-def test_a_page_stands_at_any_address(shift: int, page: str) -> None:
+@pytest.mark.parametrize(("shift", "page"), [*enumerate(PAGES)])  # each page gets every value
+def test_every_page_opens_at_any_address(shift: int, page: str) -> None:
     query = {name: VALUES[(number + shift) % len(VALUES)] for number, name in enumerate(PARAMETERS)}
     tab = opened(page, **query)
     assert all(len(message.value) < 2000 for message in tab.error)

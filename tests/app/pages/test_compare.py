@@ -1,4 +1,4 @@
-"""The page Compare without a browser: two recordings, a file, independent samples, and a reload."""
+"""The Compare page without a browser: two recordings, a file, independent samples, and a reload."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def page() -> Tab:
 
 
 def choose(page: Tab, **sides: str) -> Tab:
-    """Choose these bundled runs, or what else may stand on a side."""
+    """Choose a source for each side: "independent", "file", or the name of a bundled run."""
     for side, name in sides.items():
         other = name in ("independent", "file")
         page.put(**{f"diff_{side}": name if other else bundled_runs.named(f"{name}.eab")})
@@ -50,7 +50,7 @@ def test_the_recorded_samples_have_the_settings_that_the_page_would_sample_with(
     assert measures_of(samples).explored < 0.6
 
 
-def test_two_recordings_of_one_prompt_are_one_tree_and_a_bad_file_changes_nothing(
+def test_two_recordings_of_one_prompt_share_a_tree_and_a_bad_file_changes_nothing(
     page: Tab,
 ) -> None:
     choose(page, a="ball", b="original")
@@ -102,7 +102,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
     assert not page.warning
 
 
-def test_samples_with_less_memory_than_a_may_have_are_not_out_of_date(
+def test_samples_under_a_smaller_kv_limit_than_run_a_are_not_out_of_date(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker()._admission, "_rules", PUBLIC)
@@ -120,7 +120,7 @@ def test_samples_with_less_memory_than_a_may_have_are_not_out_of_date(
         assert bool(page.warning) == is_late, "a threshold changes no independent sample"
 
 
-def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
+def test_runs_of_different_prompts_are_compared_by_cost_without_a_common_tree(page: Tab) -> None:
     choose(page, b="coin")
     assert not page.boards
     assert "different prompts" in page.said
@@ -130,7 +130,7 @@ def test_runs_of_other_prompts_have_costs_and_no_common_tree(page: Tab) -> None:
     assert not page.boards
 
 
-def test_a_run_of_a_link_that_is_not_here_is_told() -> None:
+def test_a_link_to_a_run_that_is_not_on_this_server_is_explained() -> None:
     page = opened("compare", a="gone.eab", b="independent")
     assert "Run A of this link is not on this server." in page.errors
     assert page.value("diff_b") == "independent"

@@ -1,5 +1,5 @@
-"""The page Explore without a browser: it runs and keeps what was on the screen. What it says of a
-wrong prompt or model is in test_refused.py.
+"""The Explore page without a browser: it runs prompts and keeps what was on the screen. Its
+messages about a wrong prompt or model are tested in test_refused.py.
 """
 
 import os
@@ -30,7 +30,7 @@ def page() -> Tab:
 
 
 def coin(config: BranchingConfig | None = None, **started: Any) -> bytes:
-    """A bundled run as a file, with other values at its start."""
+    """The file of a bundled run whose RunStarted has these values instead of its own."""
     first, *others = bundled("coin")
     changed = replace(first, config=config or first.config, **started)  # type: ignore[type-var]
     return record.dumps([changed, *others])
@@ -75,17 +75,17 @@ def test_every_bundled_run_opens(page: Tab) -> None:
         assert recording.title in page.status
 
 
-def test_run_generates_from_the_prompt_and_later_changes_are_announced(page: Tab) -> None:
+def test_run_generates_from_the_prompt_and_the_status_lists_later_changes(page: Tab) -> None:
     page.generate(prompt="The cat sat on the", set_max_new_tokens=5)
     assert not page.error
     assert page.board["prompt"] == "The cat sat on the"
-    assert page.board["steps"][-1]["step"] == 4  # earlier ones may have been in an earlier message
+    assert page.board["steps"][-1]["step"] == 4  # earlier steps may have been in an earlier message
     page.put(set_temperature=0.8)
     assert "temperature" in page.status
     assert "Press Run" in page.status
 
 
-def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
+def test_a_run_that_stopped_because_nobody_watched_says_so_later(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.0)
@@ -107,13 +107,13 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=lambda settings: ",".join(settings))
-def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_what_the_page_changes(
+def test_a_run_file_with_settings_beyond_the_sliders_opens_and_lists_the_changes(
     page: Tab, settings: dict[str, Any]
 ) -> None:
     page.open_file("far.eab", coin(BranchingConfig(**settings)))
     assert not page.error
     assert page.status.startswith("Changed since this run: ")
-    page.press("run_button")  # the nearest settings are valid ones
+    page.press("run_button")  # the nearest settings on offer are valid
     worker().remembered[-1].stop()
 
 
@@ -140,7 +140,7 @@ def test_a_run_is_exported_in_many_forms(page: Tab) -> None:
     assert offered >= {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
 
 
-def test_the_answers_follow_what_an_answer_is(page: Tab) -> None:
+def test_the_answers_follow_the_chosen_part_of_the_text(page: Tab) -> None:
     page.open_example("capital").remember(results="Answers")
     assert "Answers (CSV)" in {button.proto.label for button in page.get("download_button")}
     assert "1 answer:" in page.said
@@ -155,7 +155,7 @@ def test_the_answers_follow_what_an_answer_is(page: Tab) -> None:
     assert any("not a regular expression" in error for error in page.errors)
 
 
-def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: Tab) -> None:
+def test_the_answers_follow_the_chosen_rule_and_name_the_deciding_fork(page: Tab) -> None:
     page.open_example("wording").remember(results="Answers")
     assert "nats) and decides the answer" in page.said
     page.put(same_answer="content")
@@ -177,7 +177,7 @@ def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: Tab) -> N
     assert shown()[:2] == (changed, 32)
 
 
-def test_a_threshold_survives_a_look_at_another_unit(page: Tab) -> None:
+def test_a_threshold_survives_a_switch_to_another_unit_and_back(page: Tab) -> None:
     page.put(set_threshold_nats=1.25)
     page.put(set_threshold_unit="quantile")
     page.put(set_threshold_quantile=0.9)
@@ -215,13 +215,13 @@ def test_runs_with_other_weights_caches_and_drafters(
     assert page.value("set_weights") == "as-loaded"
 
 
-def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: Tab) -> None:
+def test_the_typed_prompt_and_the_run_survive_a_visit_to_another_page(page: Tab) -> None:
     page.generate(prompt="The cat sat on the", set_max_new_tokens=4, set_temperature=0.5)
     run_id = page.query_params["run"]
     page.go_to("memory")
     assert page.value("prompt") == "The cat sat on the"
     page.put(prompt="The dog ran to the")
-    del page.query_params["run"]  # as browsers do on a change of page
+    del page.query_params["run"]  # as browsers do when the page changes
     page.go_to("explore")
     assert page.value("prompt") == "The dog ran to the"
     assert (page.value("set_temperature"), page.value("set_max_new_tokens")) == (0.5, 4)
@@ -232,7 +232,7 @@ def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: Tab) ->
 CHAT = (Message("system", "Be brief."), Message("user", "A coin"))
 
 
-def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_changed(
+def test_a_chat_run_is_repeated_with_its_messages_until_its_prompt_is_changed(
     page: Tab,
 ) -> None:
     config = replace(bundled_run("coin").started.config, chat="auto")
@@ -251,7 +251,7 @@ def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_ch
     assert not linked.error
 
 
-def test_the_page_sets_what_goes_into_a_chat_template(page: Tab) -> None:
+def test_the_page_sets_the_arguments_of_a_chat_template(page: Tab) -> None:
     page.put(set_chat="auto", set_system="Be brief.", set_chat_template_kwargs='{"a":1}')
     assert page.text_area(key="set_system").label == "System message ● default empty"
     page.generate()

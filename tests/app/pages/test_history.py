@@ -1,4 +1,4 @@
-"""The runs of a tab: noted, opened again, pinned and compared."""
+"""The history of a tab: runs are listed, reopened, pinned and compared."""
 
 import pytest
 from made_runs import bundled_run
@@ -7,7 +7,7 @@ from page_walk import Tab, opened
 from app.state import history
 from eab.lessons import bundled_runs
 
-MOST = bundled_run("bridge").started.config.max_new_tokens  # of the run of the first visit
+MOST = bundled_run("bridge").started.config.max_new_tokens  # of the run that a first visit shows
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def keys(page: Tab) -> list[str]:
     return [past.key for past in page.session_state["past_runs"]]
 
 
-def test_each_run_of_a_tab_is_listed_once_the_newest_first(page: Tab) -> None:
+def test_each_run_of_a_tab_is_listed_once_and_the_newest_comes_first(page: Tab) -> None:
     assert "compare_pinned" not in [button.key for button in page.button], "there is one run"
     page.open_example("coin").open_example("count").open_example("coin")
     assert keys(page) == ["recorded-count.eab", "recorded-coin.eab", "recorded-bridge.eab"]
@@ -29,7 +29,7 @@ def test_each_run_of_a_tab_is_listed_once_the_newest_first(page: Tab) -> None:
     assert not any("temperature" in caption and "seed" in caption for caption in captions)
 
 
-def test_a_recorded_and_a_live_run_are_opened_again_until_the_server_forgets_one(
+def test_recorded_and_live_runs_can_be_reopened_until_the_server_drops_them(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.generate(prompt="The cat sat on the", set_max_new_tokens=3)
@@ -58,7 +58,7 @@ def test_two_pinned_runs_are_compared_and_a_third_takes_the_place_of_the_first(p
     assert f"A: {a} · B: {b} · " in page.captions
 
 
-def test_only_so_many_runs_are_kept_and_pinned_ones_stay(
+def test_the_number_of_kept_runs_is_limited_and_pinned_runs_stay(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "MAX_RUNS", 4)

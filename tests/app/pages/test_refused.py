@@ -1,4 +1,4 @@
-"""What cannot be run is explained on every page that runs something, and what was there stays."""
+"""Every page that runs something explains what it cannot run, and stays as it was."""
 
 import pytest
 from page_walk import Tab, opened
@@ -15,12 +15,12 @@ START_AND_STOP = {
 
 
 def shown(page: Tab) -> tuple[list[str], list[object]]:
-    """The sentences and the trees of a page."""
+    """The sentences on a page and the trees of its boards."""
     return page.words, [board["paths"] for board in page.boards]
 
 
 def refused(page: Tab, name: str) -> str:
-    """Press the button of this page; what the page says then."""
+    """Press the Start button of this page and return its errors; the rest must not change."""
     start, stop = START_AND_STOP[name]
     before = shown(page)
     page.press(start).run_to_its_end(stop)
@@ -29,7 +29,7 @@ def refused(page: Tab, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["explore", "memory", "speculative", "bmc", "batching", "tune"])
-def test_a_model_that_cannot_be_loaded(name: str) -> None:
+def test_a_model_that_cannot_be_loaded_is_explained(name: str) -> None:
     page = opened(name, **{"experiment": "lengths"} if name == "bmc" else {})
     page.put(set_model_kind="Other").put(set_model_other="./no_such_folder")
     assert "there is no such folder" in refused(page, name)
@@ -45,6 +45,6 @@ def test_a_model_that_cannot_be_loaded(name: str) -> None:
         ("quantization", " ", "the prompt is empty"),
     ],
 )
-def test_a_prompt_that_cannot_be_run(name: str, prompt: str, why: str) -> None:
+def test_a_prompt_that_cannot_be_run_is_explained(name: str, prompt: str, why: str) -> None:
     key = "formats_prompt" if name == "quantization" else "prompt"
     assert why in refused(opened(name).put(**{key: prompt}), name)

@@ -1,5 +1,5 @@
-"""The saved runs in the popover "Open", without a browser: save, open, rename, delete, undo, and
-what can go wrong.
+"""Saved runs in the popover "Open", without a browser: save, open, rename, delete, undo, and
+errors.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_run_is_saved_and_opened_again(page: Tab, store: RunStore) -> None:
     assert page.value("recording") is None
 
 
-def test_a_saved_run_that_breaks_off_says_so(page: Tab, store: RunStore) -> None:
+def test_the_status_says_that_a_saved_run_breaks_off(page: Tab, store: RunStore) -> None:
     events = record.load("assets/runs/coin.eab")
     page.put(upload=("cut.eab", record.dumps(events[:-1]), ""))
     save(page.remember(open_run=True), "cut")
@@ -54,7 +54,7 @@ def test_a_saved_run_that_breaks_off_says_so(page: Tab, store: RunStore) -> None
     assert "It breaks off after " in page.status
 
 
-def test_without_a_name_it_is_called_by_its_prompt_and_a_long_name_stays_in_its_field(
+def test_an_unnamed_run_is_named_after_its_prompt_and_a_long_name_stays_in_its_field(
     page: Tab, store: RunStore
 ) -> None:
     save(page, "x" * 100)
@@ -80,7 +80,7 @@ def test_rename_delete_and_undo(page: Tab, store: RunStore) -> None:
     assert [run.name for run in store.all()] == ["two"]
 
 
-def test_a_run_that_another_user_deletes_is_no_problem(page: Tab, store: RunStore) -> None:
+def test_a_run_deleted_by_another_user_is_explained(page: Tab, store: RunStore) -> None:
     save(page, "one")
     [saved] = store.all()
     page.put(saved_run=saved.id)
@@ -90,13 +90,13 @@ def test_a_run_that_another_user_deletes_is_no_problem(page: Tab, store: RunStor
     assert page.boards
 
 
-def test_hostile_names_are_text(page: Tab, store: RunStore) -> None:
+def test_hostile_names_are_shown_as_plain_text(page: Tab, store: RunStore) -> None:
     save(page, "<b>$x$</b> :smile: [a](b)").put(saved_run=store.all()[0].id)
     [line] = page.get_by_key("status").caption  # type: ignore[attr-defined]
     assert "\\<b\\>\\$x\\$" in line.value
 
 
-def test_a_damaged_store_is_explained_and_the_page_goes_on(store: RunStore) -> None:
+def test_a_damaged_store_is_explained_and_the_page_still_works(store: RunStore) -> None:
     store.path.write_bytes(b"no database at all" * 500)
     page = opened_popover()
     assert "is damaged" in page.errors[0]

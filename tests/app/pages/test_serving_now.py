@@ -1,4 +1,4 @@
-"""The tab Now of the page Batching, without a browser: the batch of this server, live."""
+"""The Now tab of the Batching page, without a browser: this server's batch, live."""
 
 from page_walk import opened
 
@@ -6,7 +6,7 @@ from app.state.process import worker
 from eab.figures.serving_now import NOTHING_SERVED
 
 
-def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_after() -> None:
+def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_otherwise() -> None:
     page = opened("batching", view="now")
     assert NOTHING_SERVED in page.words
     assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
@@ -14,7 +14,7 @@ def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_before_and_a
     explore = opened().start("Once upon a time, there was a secret", 256)
     page.until(lambda: page.metric[0].value == "1")
     assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
-    # The picture is drawn once a second for all tabs.
+    # The chart is drawn once a second for all tabs.
     page.until(lambda: "run " in page.get("plotly_chart")[0].proto.spec)
     assert "secret" not in page.get("plotly_chart")[0].proto.spec
     explore.press("stop_button").run_to_its_end()
@@ -29,7 +29,7 @@ def test_a_tab_finds_its_own_run_by_its_number() -> None:
         live.stop()
 
 
-def test_now_shows_what_is_computed_only_once_for_each_format_of_a_model() -> None:
+def test_now_shows_one_prefix_cache_per_weight_format_of_a_model() -> None:
     prompt = "The red ball of my little dog"
     for weights in ("as-loaded", "int8"):
         opened().generate(prompt=prompt, set_max_new_tokens=8, set_weights=weights)
@@ -42,5 +42,5 @@ def test_now_shows_what_is_computed_only_once_for_each_format_of_a_model() -> No
 
 
 def _filled_prefix_caches() -> int:
-    """Of all tests that share this process."""
+    """The number of non-empty prefix caches, including those of other tests in this process."""
     return sum(bool(one.segments) for one in worker().prefixes_now(""))

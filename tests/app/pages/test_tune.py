@@ -1,5 +1,5 @@
-"""The page Tune without a browser: the recorded sweep, one of one's own, Stop, names, errors, the
-recommender, and the ways to Explore and Compare.
+"""The Tune page without a browser: the recorded sweep, the user's own sweeps, Stop, names, errors,
+the recommender, and the links to Explore and Compare.
 """
 
 import re
@@ -30,7 +30,7 @@ from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
 from eab.lessons import bundled_runs
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
-NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with right answers
+NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with known answers
 TWO_PROMPTS = "My favorite color is\nI tossed a coin. It"
 PLANNED = Plan(Grid(), (TuningPrompt("a", Question("A")),))
 
@@ -41,7 +41,7 @@ def page() -> Tab:
 
 
 def small(page: Tab, own: str = "") -> Tab:
-    """Choose a sweep of a few cells: two thresholds, two path limits, two policies, two seeds."""
+    """Choose a small sweep: two thresholds, two path limits, two policies and two seeds."""
     page.put(tune_threshold_count=2, tune_seeds=2, tune_max_new_tokens=6)
     policies = ["fair", "independent"]
     page.remember(tune_max_paths=[4, 8], tune_branch_factor=[3], tune_policy=policies)
@@ -49,7 +49,7 @@ def small(page: Tab, own: str = "") -> Tab:
 
 
 def swept(page: Tab) -> Tab:
-    """Press Run and wait for the end."""
+    """Press Run and wait until the sweep has ended."""
     page.press("tune_start").run_to_its_end(STOP).run()
     assert not page.error
     return page
@@ -74,7 +74,7 @@ def test_the_first_visit_shows_the_recorded_sweep(page: Tab) -> None:
     assert re.search(planned, page.captions)
 
 
-def test_the_recorded_sweep_is_the_one_that_the_widgets_say() -> None:
+def test_the_recorded_sweep_has_the_settings_that_the_widgets_show() -> None:
     recorded = bundled_runs.tuning()
     assert recorded.complete
     configs = {cell.config for cell in recorded.cells}
@@ -103,7 +103,7 @@ def test_the_recorded_sweep_has_points_for_every_cost_and_gain() -> None:
         assert len(found) == settings or (found and cost.column == "seconds")
 
 
-def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page: Tab) -> None:
+def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(page: Tab) -> None:
     small(page, TWO_PROMPTS)
     assert "Run: 24 cells; the model makes at least 16 runs; about " in page.captions
     listing(swept(page))
@@ -111,7 +111,7 @@ def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page:
     assert "Means over 2 prompts and 2 seeds." in page.captions
     assert "Measured here: embedded" in page.captions
     assert "of 6 settings" in page.said
-    assert "from earlier runs here" in page.captions  # the next sweep's time is now known
+    assert "from earlier runs here" in page.captions  # the next estimate has timings
     reloaded = opened("tune", tuning=page.query_params["tuning"])
     assert "Measured here: embedded" in reloaded.captions
     assert page.table[0].value.equals(reloaded.table[0].value)
@@ -126,7 +126,7 @@ def test_a_sweep_of_ones_own_a_reload_finds_it_and_a_cell_opens_on_explore(page:
 
 
 @pytest.mark.slow
-def test_every_policy_can_be_weighed_against_independent_sampling(page: Tab) -> None:
+def test_every_policy_can_be_compared_with_independent_sampling(page: Tab) -> None:
     small(page).put(tune_prompts=1).remember(tune_policy=[*sweep_editor.POLICIES])
     settings = [*swept(page).table[0].value.reset_index()["Setting"]]
     for policy in ("fair", "original"):
@@ -137,7 +137,7 @@ def test_every_policy_can_be_weighed_against_independent_sampling(page: Tab) -> 
 
 
 @pytest.mark.slow
-def test_where_right_answers_are_known_calibration_can_be_weighed(page: Tab) -> None:
+def test_calibration_is_on_offer_where_the_right_answers_are_known(page: Tab) -> None:
     labels = {GAINS[name].label for name in NEED_ANSWERS}
     assert not labels & {*page.selectbox(key="tune_gain").options}, "chances have no right one"
     swept(small(page.put(tune_set="facts").put(tune_prompts=2)))
@@ -203,7 +203,7 @@ def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
     assert page.value("tune_shown") == "Recorded sweep"
 
 
-def test_stop_keeps_what_is_there_and_resume_goes_on_whatever_the_controls_say(page: Tab) -> None:
+def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) -> None:
     small(page).put(tune_prompts=3, tune_seeds=12).press("tune_start")
     stopped = worker().remembered[-1]
     page.until(lambda: bool(stopped.state.cells))
@@ -223,7 +223,7 @@ def test_stop_keeps_what_is_there_and_resume_goes_on_whatever_the_controls_say(p
     assert "tune_resume" not in {one.key for one in page.button}
 
 
-def test_a_downloaded_part_of_a_sweep_goes_on_with_its_own_settings(page: Tab) -> None:
+def test_a_downloaded_part_of_a_sweep_resumes_with_its_own_settings(page: Tab) -> None:
     small(page, TWO_PROMPTS)
     swept(page)
     whole, part = worker().remembered[-1].state, TuningReport()

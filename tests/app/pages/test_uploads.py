@@ -1,4 +1,4 @@
-"""Run files that a stranger made, opened on Explore: a clear error, and a page that stands."""
+"""Untrusted run files, opened on Explore: a clear error, and a page that still works."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ def page() -> Tab:
 
 
 def with_start(**changes: Any) -> bytes:
-    """The recording with other values in its RunStarted."""
+    """The file of the recording with these values in its RunStarted."""
     started = json.loads(LINES[1])
     started |= changes | {"config": started["config"] | changes.get("config", {})}
     return gzip.compress("\n".join([LINES[0], json.dumps(started), *LINES[2:]]).encode("ascii"))
@@ -42,7 +42,7 @@ def test_the_longest_prompt_that_a_file_may_hold_is_shown(page: Tab) -> None:
     assert len(page.value("prompt")) == 200_000
 
 
-def test_a_file_that_breaks_off_is_shown_up_to_its_last_step_and_says_so(page: Tab) -> None:
+def test_a_truncated_file_is_shown_up_to_its_last_step_and_reported_as_truncated(page: Tab) -> None:
     whole = gzip.compress("\n".join(LINES).encode("ascii"))
     page.put(upload=("whole.eab", whole, ""))
     assert "breaks off" not in page.captions

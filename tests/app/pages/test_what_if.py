@@ -1,7 +1,7 @@
-"""A finished run at another threshold or r: what the board is sent, its results, and the way back.
+"""A finished run at another threshold or r: the message to the board, the results, and the reset.
 
-The board asks by its threshold line and its list (tests/browser/test_what_if_and_diff.py); here,
-what it asks for is put into the session.
+In a browser, the board's threshold line and its list send the request (see
+tests/browser/test_what_if_and_diff.py). Here, the request is put into the session.
 """
 
 import re
@@ -49,7 +49,7 @@ def test_a_higher_threshold_prunes_the_tree_at_once_and_reset_brings_it_back(pag
     assert ask(page, None).board == before
 
 
-def test_a_lower_threshold_marks_what_only_a_run_could_tell(page: Tab) -> None:
+def test_a_lower_threshold_marks_forks_that_only_a_new_run_could_show(page: Tab) -> None:
     message = ask(page.open_example("count"), 0.05, name="count").board
     assert message["unknowns"]
     assert "would fork too, so this is an approximation" in message["notes"]["entropy"]
@@ -64,24 +64,24 @@ def test_another_r_shows_rows_and_bytes_as_computed(page: Tab) -> None:
     assert message["sentences"]["memory"] == memory_sentence(fold(events))
 
 
-def test_what_cannot_be_recomputed_is_explained_and_the_run_stays(page: Tab) -> None:
+def test_a_run_that_cannot_be_recomputed_is_explained_and_stays(page: Tab) -> None:
     before = page.open_example("original").board
     after = ask(page, 0.9, name="original").board
     assert after["notes"]["entropy"].startswith("The run cannot be recomputed")
     assert after["paths"] == before["paths"]
 
 
-def test_what_was_asked_of_another_run_changes_nothing(page: Tab) -> None:
+def test_a_request_about_another_run_changes_nothing(page: Tab) -> None:
     before = page.board
     assert ask(page, 0.9, name="count").board == before
 
 
 def threshold_words(page: Tab) -> str:
-    """What stands below the slider of the threshold."""
+    """The text below the threshold slider."""
     return re.sub("<[^>]+>", "", " ".join(one.proto.body for one in page.sidebar.get("html")))
 
 
-def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
+def test_the_text_below_the_slider_says_how_many_texts_a_threshold_leaves() -> None:
     page = opened().put(set_threshold_nats=1.0).put(set_max_paths=6)
     page.generate(prompt="Two birds sat on a wall.", set_max_new_tokens=24)
     leaves = len([path for path in page.board["paths"] if path["status"] == "finished"])

@@ -1,4 +1,4 @@
-"""A worker with the embedded model, for the tests of a file."""
+"""Fixtures: a worker with the embedded model, shared by the tests of a file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the rules admit: sizes, models, and how much a visitor may ask for."""
+"""Admission of runs under the rules: sizes, models, and limits per visitor."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ def admit(admission: Admission, one: LiveTask[Any]) -> LiveTask[Any]:
     return one
 
 
-def test_ones_own_machine_admits_everything():
+def test_a_private_server_admits_everything():
     admission, config = Admission(PRIVATE), BranchingConfig(max_paths=256, max_new_tokens=4096)
     for _ in range(200):
         admission.admit(task(model="/any/folder", configs=(config,)))
@@ -43,7 +43,7 @@ def test_ones_own_machine_admits_everything():
 
 
 @pytest.mark.parametrize(("name", "most"), [("max_paths", 64), ("max_new_tokens", 256)])
-def test_a_run_that_is_too_large_is_refused_in_words(name, most):
+def test_a_run_that_is_too_large_is_refused_with_an_explanation(name, most):
     Admission(PUBLIC).admit(task(configs=(replace(SMALL, **{name: most}),)))
     with pytest.raises(
         LimitError, match=f"{name} is {most + 1}; this server allows at most {most}"
@@ -51,30 +51,30 @@ def test_a_run_that_is_too_large_is_refused_in_words(name, most):
         Admission(PUBLIC).admit(task(configs=(SMALL, replace(SMALL, **{name: most + 1}))))
 
 
-def test_a_prompt_that_is_too_long_is_refused_in_words():
+def test_a_prompt_that_is_too_long_is_refused_with_an_explanation():
     Admission(PUBLIC).check_prompt(1000)
     with pytest.raises(LimitError, match=r"the prompt has 1,001 tokens.* at most 1,000"):
         Admission(PUBLIC).check_prompt(1001)
 
 
 @pytest.mark.parametrize("name", ["/root/.ssh", "gpt2", "../x@int8", "embedded@", "a" * 300])
-def test_only_listed_models_are_served_whatever_their_weights(name):
+def test_models_that_are_not_listed_are_refused(name):
     with pytest.raises(LimitError, match="this server allows smollm2, embedded"):
         admit(Admission(PUBLIC), task(model=name))
 
 
 @pytest.mark.parametrize("name", ["embedded", "embedded@int8", "embedded-draft"])
-def test_listed_models_are_served(name):
+def test_listed_models_are_served_in_any_weight_format(name):
     admit(Admission(PUBLIC), task(model=name))
 
 
-def test_kv_memory_is_limited_without_a_word():
+def test_the_kv_limit_of_a_run_is_lowered_without_an_error():
     config = BranchingConfig(kv_limit_mib=1024)
     assert Admission(PUBLIC).limited(config) == replace(config, kv_limit_mib=256)
     assert Admission(PUBLIC).limited(replace(config, kv_limit_mib=3)).kv_limit_mib == 3
 
 
-def test_a_visitor_has_a_number_of_runs_at_a_time():
+def test_the_number_of_runs_of_a_visitor_is_limited():
     admission = Admission(PUBLIC)
     runs = [admit(admission, task()) for _ in range(3)]
     with pytest.raises(LimitError, match=r"already have 3 runs .* allows 3 at a time"):
@@ -88,7 +88,7 @@ def test_a_visitor_has_a_number_of_runs_at_a_time():
     admit(admission, task())
 
 
-def test_all_visitors_together_have_a_number_of_runs():
+def test_the_number_of_runs_of_all_visitors_together_is_limited():
     admission = Admission(replace(PUBLIC, max_runs=4))
     for owner in "abcd":
         admit(admission, task(owner))
@@ -96,7 +96,7 @@ def test_all_visitors_together_have_a_number_of_runs():
         admit(admission, task("e"))
 
 
-def test_a_visitor_has_seconds_per_hour():
+def test_the_seconds_per_hour_of_a_visitor_are_limited():
     now = 0.0
     admission = Admission(Rules(seconds_per_hour=100), lambda: now)
     admit(admission, task(seconds=60.0)).stop()

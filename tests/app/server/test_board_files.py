@@ -1,4 +1,4 @@
-"""The board's code and style, which the browser loads beside the page."""
+"""The board's script and style sheet, which the browser loads separately from the page."""
 
 import re
 
@@ -16,7 +16,7 @@ def client() -> TestClient:
     return TestClient(Starlette(routes=[route]))
 
 
-def test_the_loader_names_files_that_the_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loader_names_files_that_the_server_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_files, "is_served", True)
     loader = board_files.component()["js"]
     found = re.search(r'new URL\("([^"]+)"', loader)
@@ -29,7 +29,7 @@ def test_the_loader_names_files_that_the_server_has(monkeypatch: pytest.MonkeyPa
     assert len(loader) < 1000 < len(script.text), "Streamlit sends it with every message"
 
 
-def test_streamlit_alone_sends_the_files_themselves() -> None:
+def test_without_our_server_streamlit_sends_the_files_themselves() -> None:
     assert board_files.component() == {
         "js": bundle.javascript("streamlit"),
         "css": bundle.stylesheet(),

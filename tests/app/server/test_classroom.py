@@ -1,4 +1,4 @@
-"""A class without a page: who may do what, what everybody sees, and when it ends."""
+"""A class without a page: who may do what, what everybody sees, and when the class ends."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ COIN = ClassQuestion("Which token comes next?", (" heads", " tails"), (0.75, 0.2
 
 
 class Door:
-    """A class: who is connected, what time it is, and who was woken."""
+    """A class with a clock that tests set. Records who has left and who was woken."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -34,7 +34,7 @@ class Door:
         return lambda: self.woken.update([name])
 
     def enter(self, *names: str) -> None:
-        """The lecturer leads, anybody else joins."""
+        """Let these tabs enter: "lecturer" leads the class, any other name joins it."""
         for name in names:
             if name == "lecturer":
                 self.room.lead(self.room.key, name, self.wake(name))
@@ -91,7 +91,7 @@ def test_without_the_key_nothing_can_be_controlled(door: Door, room: Classroom, 
     assert room.state == before
 
 
-def test_an_answer_is_taken_until_the_reveal(door: Door, room: Classroom) -> None:
+def test_answers_are_accepted_until_the_reveal(door: Door, room: Classroom) -> None:
     door.enter("ada", "bob")
     with pytest.raises(ClassError, match="no longer"):
         room.answer("ada", 1, 0)
@@ -113,7 +113,7 @@ def test_an_answer_is_taken_until_the_reveal(door: Door, room: Classroom) -> Non
     assert (asked.number, asked.counts, asked.revealed) == (2, (0, 0), False)
 
 
-def test_answers_wake_the_lecturer_alone(door: Door, room: Classroom) -> None:
+def test_answers_wake_only_the_lecturer(door: Door, room: Classroom) -> None:
     door.enter("lecturer", "ada", "bob")
     room.ask(room.key, COIN)
     door.woken.clear()
@@ -122,7 +122,7 @@ def test_answers_wake_the_lecturer_alone(door: Door, room: Classroom) -> None:
     assert door.woken == {"lecturer": 1}
 
 
-def test_the_file_has_every_question_and_no_formula(door: Door, room: Classroom) -> None:
+def test_the_csv_file_has_every_question_and_no_formula(door: Door, room: Classroom) -> None:
     room.join("ada", door.wake("ada"))
     room.ask(room.key, COIN)
     room.answer("ada", 1, 1)
@@ -154,7 +154,7 @@ def test_a_class_ends_two_hours_after_the_lecturer_left(door: Door, room: Classr
         room.show(room.key, "late")
 
 
-def test_a_lecturer_who_reloads_goes_on(door: Door, room: Classroom) -> None:
+def test_a_lecturer_can_continue_after_a_reload(door: Door, room: Classroom) -> None:
     room.lead(room.key, "first tab", door.wake("first tab"))
     room.show(room.key, "step 3")
     door.gone.add("first tab")
@@ -163,7 +163,7 @@ def test_a_lecturer_who_reloads_goes_on(door: Door, room: Classroom) -> None:
     assert (again.shown, again.lecturer_here) == ("step 3", True)
 
 
-def test_a_class_has_room_for_so_many(
+def test_the_numbers_of_students_and_questions_of_a_class_are_limited(
     door: Door, room: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classroom, "MAX_MEMBERS", 2)
@@ -189,14 +189,14 @@ def test_a_class_has_room_for_so_many(
         ("Which?", ("a", "a"), "different"),
     ],
 )
-def test_a_wrong_question_is_refused_in_words(
+def test_an_invalid_question_is_refused_with_an_explanation(
     text: str, options: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(ClassError, match=words):
         ClassQuestion(text, options)
 
 
-def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
+def test_classes_are_found_by_code_and_key_until_they_end() -> None:
     classes = Classes(2, 2, connected=lambda _: True)
     one, other = classes.start("ada"), classes.start("ada")
     with pytest.raises(ClassError, match="2 classes"):
@@ -217,7 +217,7 @@ def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
     assert not Classes(0, 1, connected=lambda _: True).allowed
 
 
-def test_a_restart_of_the_server_keeps_classes_and_what_was_asked(tmp_path: Path) -> None:
+def test_classes_and_their_questions_survive_a_restart_of_the_server(tmp_path: Path) -> None:
     folder = tmp_path / "runs.classes"
 
     def restarted() -> Classes:
@@ -253,14 +253,14 @@ def test_a_restart_of_the_server_keeps_classes_and_what_was_asked(tmp_path: Path
     assert {file.name for file in folder.iterdir()} == {"damaged.class.json", "Q.class.json"}
 
 
-def test_a_class_goes_on_where_it_cannot_be_kept(tmp_path: Path) -> None:
+def test_a_class_that_cannot_be_written_to_disk_still_works(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     room = Classes(1, 1, lambda _: True, KeptClasses(tmp_path / "file")).start("ada")
     room.ask(room.key, COIN)
     assert room.state.question is not None
 
 
-def test_a_visitor_cannot_start_all_classes() -> None:
+def test_the_number_of_classes_of_a_visitor_is_limited() -> None:
     classes = Classes(20, 2, connected=lambda _: True)
     first, _ = classes.start("ada"), classes.start("ada")
     with pytest.raises(ClassError, match="a visitor can have 2 classes at a time"):
@@ -287,7 +287,7 @@ def test_a_class_that_everybody_has_left_ends_after_ten_minutes(
 
 
 @given(st.text(st.characters() | st.sampled_from("\ud800\udc80\x00"), max_size=80))
-def test_any_code_and_key_is_looked_up_or_refused_in_few_words(text: str) -> None:
+def test_any_code_or_key_is_found_or_refused_with_a_short_message(text: str) -> None:
     classes = Classes(1, 1, connected=lambda _: True)
     classes.start("ada")
     for find in (classes.by_code, classes.by_key):
@@ -303,7 +303,7 @@ def test_any_code_and_key_is_looked_up_or_refused_in_few_words(text: str) -> Non
     ),
     st.integers(2, MOST_OPTIONS),
 )
-def test_counts_are_those_of_the_last_answers(
+def test_only_the_last_answer_of_each_student_is_counted(
     answers: list[tuple[str, int, bool]], options: int
 ) -> None:
     door = Door()

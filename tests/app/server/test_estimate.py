@@ -1,4 +1,4 @@
-"""The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
+"""The estimate before a run: an upper bound on its tokens, and seconds only from measurements."""
 
 import re
 
@@ -36,7 +36,7 @@ def test_there_are_no_seconds_without_a_measurement_of_this_model() -> None:
     assert estimate.seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
 
 
-def test_the_pace_is_that_of_the_newest_run_with_the_nearest_limit_of_paths() -> None:
+def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> None:
     config = BranchingConfig(max_paths=16, max_new_tokens=50)
     earlier = [
         timed("embedded", 12, 10, 1.0),
@@ -46,7 +46,7 @@ def test_the_pace_is_that_of_the_newest_run_with_the_nearest_limit_of_paths() ->
     assert estimate.seconds(config, "embedded", earlier) == 10.0
 
 
-def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token() -> None:
+def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_token() -> None:
     config = BranchingConfig(max_new_tokens=10)
 
     def swept(model: str, runs: int, seconds: float) -> LiveTask[TuningReport]:
@@ -71,7 +71,7 @@ def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token
     assert estimate.sweep_seconds(items, []) is None
 
 
-def test_the_pace_of_a_sweep_is_that_of_the_nearest_path_limit_and_the_same_policy() -> None:
+def test_the_pace_of_a_sweep_comes_from_the_nearest_path_limit_and_the_same_policy() -> None:
     def timed(policy: str, max_paths: int, seconds: float) -> Cell:
         settings = {"policy": policy, "max_paths": max_paths, "max_new_tokens": 10}
         return cell(0.3, 1, settings=settings, seconds=seconds)
@@ -82,7 +82,7 @@ def test_the_pace_of_a_sweep_is_that_of_the_nearest_path_limit_and_the_same_poli
     assert estimate.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
 
 
-def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:
+def test_no_run_makes_more_tokens_than_the_bound_that_the_page_shows() -> None:
     page = opened()
     page.generate(prompt="The cat sat on the", set_max_new_tokens=3)
     most = 3 * START.max_paths

@@ -1,5 +1,5 @@
-"""What lies before Streamlit: to which names a server answers, and tabs that are closed while
-something is sent to them.
+"""The layers in front of Streamlit: the host names that a server answers to, and tabs that are
+closed while a message is sent to them.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from app.server.rules import PUBLIC, Rules
 
 
 def status(host: str, rules: Rules, only_this_machine: bool, monkeypatch: Any) -> int:
-    """What a GET request with this header gets."""
+    """The status of a GET request with this Host header."""
     monkeypatch.setattr(http, "current", lambda: rules)
     sent: list[Any] = []
 
@@ -40,7 +40,7 @@ def status(host: str, rules: Rules, only_this_machine: bool, monkeypatch: Any) -
 )
 @pytest.mark.parametrize("rules", [Rules(), PUBLIC, Rules(hosts=("example.org",))])
 @pytest.mark.parametrize("only_this_machine", [True, False])
-def test_localhost_and_addresses_are_always_right(
+def test_localhost_and_ip_addresses_are_always_answered(
     host: str, rules: Rules, only_this_machine: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert status(host, rules, only_this_machine, monkeypatch) == 200
@@ -49,7 +49,7 @@ def test_localhost_and_addresses_are_always_right(
 @pytest.mark.parametrize(
     "host", ["", "evil.example", "evil.example:8501", "localhost.evil.example", "[", "a@b:c", "::"]
 )
-def test_a_server_of_this_machine_answers_to_no_other_name(
+def test_a_server_for_this_machine_answers_to_no_other_host_name(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert status(host, Rules(), True, monkeypatch) == 421
@@ -68,18 +68,18 @@ def test_the_names_in_the_rules_are_answered(
 
 
 @given(st.text())
-def test_any_header_is_read(header: str) -> None:
+def test_any_host_header_is_parsed(header: str) -> None:
     assert isinstance(http.is_this_machine_or_number(http.host_name(header)), bool)
 
 
 def served(connection: Coroutine[Any, Any, None]) -> None:
-    """Serve one connection, in a thread: the browser tests have an event loop in this one."""
+    """Serve one connection in a new thread; this one may run the event loop of browser tests."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, connection).result()
 
 
 async def sends_and_closes(scope: Any, receive: Any, send: Any) -> None:
-    """What Streamlit does: it goes on after a message that could not be sent."""
+    """Behave like Streamlit, which continues after a message that could not be sent."""
     socket = WebSocket(scope, receive, send)
     await socket.accept()
     with pytest.raises(WebSocketDisconnect):
@@ -105,7 +105,7 @@ async def gone(message: Any) -> None:
 
 def test_a_closed_tab_ends_quietly() -> None:
     scope = {"type": "websocket", "headers": []}
-    with pytest.raises(WebSocketDisconnected):  # what the log would show
+    with pytest.raises(WebSocketDisconnected):  # this would be logged
         served(sends_and_closes(scope, connected, gone))
     served(ClosedTabs(sends_and_closes)(scope, connected, gone))
 

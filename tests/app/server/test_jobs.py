@@ -1,4 +1,4 @@
-"""The jobs that features describe: what they ask is checked before they wait."""
+"""The jobs of all features: their prompts and settings are checked before they are queued."""
 
 import time
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def prompts(*texts: str) -> list[TuningPrompt]:
     ],
     ids=lambda job: job.kind,
 )
-def test_every_prompt_of_a_job_is_checked_before_it_waits(worker: Worker, job: Job[Any]) -> None:
+def test_every_prompt_of_a_job_is_checked_before_queueing(worker: Worker, job: Job[Any]) -> None:
     live = worker.start(job)
     while live.status == "loading":
         time.sleep(0.01)
@@ -60,7 +60,7 @@ def test_every_prompt_of_a_job_is_checked_before_it_waits(worker: Worker, job: J
     assert not live.events
 
 
-def test_the_settings_of_all_runs_of_a_job_are_checked_when_it_is_asked_for(worker: Worker) -> None:
+def test_the_settings_of_all_runs_of_a_job_are_checked_at_its_request(worker: Worker) -> None:
     sweep = sweep_job("sweep", Grid({"max_paths": [2, 9]}, SMALL), prompts(SHORT), "any")
     with pytest.raises(LimitError, match="max_paths is 9; this server allows at most 8"):
         worker.start(sweep)

@@ -1,4 +1,4 @@
-"""Links: they survive a round trip, bad values are explained, and the page follows them."""
+"""Links survive a round trip, bad values are explained, and the page opens what a link says."""
 
 from dataclasses import replace
 from urllib.parse import parse_qsl
@@ -29,14 +29,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20
         cursor=st.none() | st.integers(0, 5000),
     )
 )
-def test_a_link_comes_back_as_it_was(link: Link) -> None:
+def test_a_link_survives_a_round_trip(link: Link) -> None:
     assert from_query(dict(parse_qsl(to_query(link), strict_parsing=bool(to_query(link))))) == link
 
 
 CHAT = (Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "{&}\n"))
 
 
-def test_the_messages_of_a_link_come_back_and_give_its_prompt() -> None:
+def test_the_messages_of_a_link_survive_a_round_trip_and_give_its_prompt() -> None:
     link = Link(prompt="Hi", messages=CHAT, config=BranchingConfig())
     query = dict(parse_qsl(to_query(link)))
     assert "prompt" not in query
@@ -98,7 +98,7 @@ VALUES = (
         VALUES,
     )
 )
-def test_any_link_is_read_or_refused_in_few_words(values: dict[str, str]) -> None:
+def test_any_link_is_read_or_refused_with_a_short_message(values: dict[str, str]) -> None:
     said = ""
     try:
         from_query(values)
@@ -154,14 +154,14 @@ def test_the_page_explains_a_bad_link_and_starts_as_usual(name: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["a" * 256, "~nobody-of-this-name/x", "x\x00y"])
-def test_a_page_with_a_model_that_cannot_exist_stands(model: str) -> None:
+def test_a_link_to_an_impossible_model_opens_the_page(model: str) -> None:
     page = opened(model=model, prompt="Hello", seed=5)
     assert page.value("set_seed") == 5
     assert page.boards
 
 
 @pytest.mark.parametrize("name", ["run", "saved", "example"])
-def test_what_a_link_names_and_does_not_exist_is_explained(name: str) -> None:
+def test_a_link_to_a_missing_run_is_explained(name: str) -> None:
     page = opened(**{name: "<b>nothing</b>", "seed": 5})
     assert page.error
     assert "<b>" not in page.errors[0]
@@ -194,7 +194,7 @@ def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:
         max_size=4,
     ),
 )
-def test_a_changed_link_is_read_or_refused_in_few_words(
+def test_a_corrupted_link_is_read_or_refused_with_a_short_message(
     config: BranchingConfig, changes: list[tuple[int, int, str]]
 ) -> None:
     query = to_query(Link(prompt="the red ball", model="embedded", config=config, cursor=3))

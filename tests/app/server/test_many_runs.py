@@ -1,4 +1,4 @@
-"""After many runs in one process, only those of the registry stay in memory."""
+"""After many runs in one process, only the runs that the registry keeps stay in memory."""
 
 import gc
 import math
@@ -31,7 +31,7 @@ STARTED = bundled("bridge")[0]
 
 
 def alive() -> Counter[type]:
-    """How many of the large objects there are."""
+    """The number of live generations and tree caches, the large objects of a run."""
     gc.collect()
     return Counter(kind for kind in map(type, gc.get_objects()) if kind in (Generation, TreeCache))
 
@@ -58,7 +58,7 @@ def test_only_the_kept_runs_stay_in_memory(
         ids.append((run.id, type(run.state)))
     del run
     worker.start(run_job(" ", CONFIG, "embedded"))
-    # The others are packed. Those of other tests are not counted: their workers pack, too.
+    # The older runs are packed. Runs of other tests do not count: their own workers pack them.
     wait_until(lambda: sum(run() is not None for run in runs) <= LAST_USED)
     after = alive()
     known = [worker.find(*known) is not None for known in ids]
@@ -68,7 +68,7 @@ def test_only_the_kept_runs_stay_in_memory(
     worker.close()
 
 
-def test_a_run_that_nobody_holds_is_packed_and_found_again_as_it_was(worker: Worker) -> None:
+def test_a_run_that_nobody_holds_is_packed_and_unpacked_unchanged(worker: Worker) -> None:
     run = ended(worker.start(run_job("Once upon a time", CONFIG, "embedded"), "a"))
     assert worker.find(run.id, RunFold) is run
     key, whole, texts, events, seconds = run.id, ref(run), run.texts(), run.events, run.seconds
@@ -88,11 +88,11 @@ def test_a_run_that_nobody_holds_is_packed_and_found_again_as_it_was(worker: Wor
     assert (found.active, found.ending) == (False, ("finished", ""))
 
 
-def test_while_there_is_always_work_the_oldest_are_packed(
+def test_the_oldest_runs_are_packed_even_if_the_worker_never_rests(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.worker.REST", 1000.0)
-    ended(worker.start(run_job("The fox", CONFIG, "embedded")))  # the next rest is that long
+    ended(worker.start(run_job("The fox", CONFIG, "embedded")))  # then the worker rests this long
     runs = [
         ref(ended(worker.start(run_job("The fox", CONFIG, "embedded"))))
         for _ in range(LAST_USED + MOST_UNPACKED + 3)
@@ -101,7 +101,7 @@ def test_while_there_is_always_work_the_oldest_are_packed(
     assert all(run() is not None for run in runs[-MOST_UNPACKED:])
 
 
-def test_a_run_that_failed_is_packed_as_it_is() -> None:
+def test_a_failed_run_is_packed_with_its_reason() -> None:
     registry = RunRegistry()
     run = LiveTask(run_job("x", CONFIG, "embedded"))
     registry.add(run)
@@ -118,7 +118,7 @@ def test_a_run_that_failed_is_packed_as_it_is() -> None:
     assert found.events == [STARTED]
 
 
-def test_a_run_that_fits_into_no_file_stays_and_is_not_tried_again(
+def test_a_run_that_cannot_be_packed_stays_and_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = RunRegistry()

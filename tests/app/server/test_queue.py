@@ -1,4 +1,4 @@
-"""How long queued runs are estimated to wait."""
+"""The estimated wait of queued runs."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_there_is_no_estimate_before_anything_was_measured() -> None:
     st.lists(st.integers(1, 30), min_size=1, max_size=6),
     st.lists(st.integers(1, 30), min_size=1, max_size=6),
 )
-def test_the_wait_equals_that_of_runs_that_go_on_together(
+def test_the_estimated_wait_equals_that_of_a_simulation(
     left: list[int], max_turns: list[int]
 ) -> None:
     max_running = len(left)
@@ -41,7 +41,7 @@ def test_the_wait_equals_that_of_runs_that_go_on_together(
 
 
 def _rounds_before(active: list[int], queue: list[int], max_running: int) -> int:
-    """Shared passes until the last in the queue starts, simulated."""
+    """The simulated number of shared passes until the last run in the queue starts."""
     rounds = 0
     while True:
         while len(active) < max_running:

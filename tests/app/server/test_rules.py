@@ -1,4 +1,4 @@
-"""The rules of a server: read once, checked, and what they admit."""
+"""The rules of a server: how they are read and checked, and what counts as one visitor."""
 
 import string
 from contextlib import suppress
@@ -19,7 +19,7 @@ def written(folder: Path, text: str) -> dict[str, str]:
     return {"EAB_RULES": str(file)}
 
 
-def test_without_a_file_the_rules_are_those_of_ones_own_machine_or_of_a_public_server():
+def test_without_a_file_the_rules_are_those_of_a_private_or_public_server():
     assert load({}) == PRIVATE
     assert load({"EAB_PUBLIC": "0"}) == PRIVATE
     assert load({"EAB_PUBLIC": "1"}) == PUBLIC
@@ -60,7 +60,7 @@ def test_a_file_changes_single_rules(tmp_path):
         ("\x00", "cannot be read"),
     ],
 )
-def test_a_wrong_rule_is_refused_in_words(tmp_path, text, message):
+def test_a_wrong_rule_is_refused_with_an_explanation(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, text))
 
@@ -68,7 +68,7 @@ def test_a_wrong_rule_is_refused_in_words(tmp_path, text, message):
 @pytest.mark.parametrize(
     "name", ["/no/such/file", "~nobody-of-this-name/x", ".", "a" * 300, "\x00"]
 )
-def test_a_file_that_cannot_be_read_is_refused_in_words(name):
+def test_a_file_that_cannot_be_read_is_refused_with_an_explanation(name):
     with pytest.raises(ConfigError, match="cannot be read"):
         load({"EAB_RULES": name})
 
@@ -77,12 +77,12 @@ def test_a_file_that_cannot_be_read_is_refused_in_words(name):
     st.sampled_from(sorted(RULES)),
     st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text()).map(tuple),
 )
-def test_any_value_is_kept_or_refused_in_words(rule, value):
+def test_any_value_is_kept_or_refused_with_a_config_error(rule, value):
     with suppress(ConfigError):
         assert getattr(Rules(**{rule: value}), rule) == value
 
 
-# As in docs/server-rules.md, and what is put into it
+# Lines as in docs/server-rules.md, and pieces to insert into them
 LINES = [
     "public = true",
     'models = ["embedded", "./mine"]',
@@ -105,7 +105,7 @@ PIECES = st.text(string.printable, max_size=12) | st.sampled_from(
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 20), PIECES), max_size=3),
     st.binary(max_size=3),
 )
-def test_any_file_is_kept_or_refused_in_few_words(tmp_path_factory, lines, changes, more):
+def test_any_file_is_read_or_refused_with_a_short_message(tmp_path_factory, lines, changes, more):
     text = "\n".join(lines)
     for place, length, piece in changes:
         text = text[:place] + piece + text[place + length :]

@@ -1,4 +1,4 @@
-"""Questions about a token of a run: the text before it, whole words, and what came."""
+"""Questions about a token of a run: the text before it, whole words, and what the run chose."""
 
 import re
 
@@ -14,7 +14,7 @@ BRIDGE = bundled_run("bridge")
 
 
 def place(run: RunState, text: str) -> tuple[int, int]:
-    """Path and index of the first token with this text."""
+    """The path and the index of the first token with this text."""
     for path in run.paths:
         for index, token in enumerate(path.tokens):
             if token.text == text:
@@ -22,7 +22,7 @@ def place(run: RunState, text: str) -> tuple[int, int]:
     raise AssertionError(text)
 
 
-def test_a_word_of_several_tokens_is_offered_whole_after_the_text_before_it() -> None:
+def test_a_word_of_several_tokens_is_offered_as_a_whole() -> None:
     path, index = place(BRIDGE, " t")
     question = next_question(BRIDGE, path, index)
     assert question is not None
@@ -35,7 +35,7 @@ def test_a_word_of_several_tokens_is_offered_whole_after_the_text_before_it() ->
     assert question.probabilities[1] == chosen.probability
 
 
-def test_whether_it_forks_is_asked_about_the_same_text() -> None:
+def test_the_fork_question_is_asked_about_the_same_text() -> None:
     path, index = place(BRIDGE, " t")
     assert fork_question(BRIDGE, path, index).right == 0
     assert fork_question(BRIDGE, path, index + 1).right == 1
@@ -59,7 +59,7 @@ def test_every_token_of_a_bundled_run_can_be_asked_about(recording: bundled_runs
             assert {*probable.values()} <= taken
 
 
-def test_a_word_that_no_text_has_ends_in_an_ellipsis(embedded: object) -> None:
+def test_a_word_whose_end_no_path_has_ends_in_an_ellipsis(embedded: object) -> None:
     run = EntropyAdaptiveBranching(embedded, policy="greedy", max_new_tokens=4).run("A little")
     question = next_question(run, 0, 0)
     assert question is not None

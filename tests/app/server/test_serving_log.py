@@ -1,4 +1,4 @@
-"""What everybody may watch of the runs of all: numbers, slots and bytes, never a prompt."""
+"""What anyone may see of the runs of all visitors: numbers, slots and bytes, never a prompt."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def test_runs_get_numbers_in_the_order_of_their_service_and_keep_their_slots() -> None:
+def test_runs_are_numbered_in_the_order_of_service_and_keep_their_slots() -> None:
     log, first, second = ServingLog(), live("a"), live("b")
     step = [StepTimed(1, 1, 0.1, 0.1)]
     log.note(0.1, 0, {first: step})

@@ -1,5 +1,5 @@
 """Saved runs and saved sweeps: round trips, several sessions, limits, and files that are damaged,
-foreign or newer. Both are kept in the same way, each in a file of its own.
+foreign or newer. Both kinds are stored in the same way, each in its own file.
 """
 
 import sqlite3
@@ -42,13 +42,13 @@ def store(tmp_path: Path) -> Store:
 
 
 def kept(store: Store, id: str) -> Any:
-    """What is saved under this id, in a form that can be compared."""
+    """The content saved under this id, in a form that can be compared."""
     found = store.load(id)[1]
     return dumps(found) if isinstance(found, TuningReport) else tuple(found)
 
 
 @pytest.mark.parametrize("kind", [RUNS, SWEEPS], ids=["runs", "sweeps"])
-def test_what_is_saved_comes_back_whole_and_is_renamed_deleted_and_restored(
+def test_saved_content_comes_back_whole_and_is_renamed_deleted_and_restored(
     tmp_path: Path, kind: Any
 ) -> None:
     store: Store = NamedStore(tmp_path / "deep" / "kept.sqlite", kind)
@@ -69,7 +69,7 @@ def test_what_is_saved_comes_back_whole_and_is_renamed_deleted_and_restored(
     assert kept(store, ids[1]) == whole
 
 
-def test_what_another_user_deleted_is_explained(store: Store) -> None:
+def test_an_action_on_a_deleted_run_is_explained(store: Store) -> None:
     run = store.save("one", EVENTS)
     store.delete(run.id)
     for act in (
@@ -81,7 +81,7 @@ def test_what_another_user_deleted_is_explained(store: Store) -> None:
             act()
 
 
-def test_only_the_last_deleted_runs_can_be_restored(
+def test_only_the_most_recently_deleted_runs_can_be_restored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.named_store.MAX_DELETED", 2)
@@ -105,14 +105,14 @@ def test_only_the_last_deleted_runs_can_be_restored(
         ("\u202eback", "line breaks or invisible characters"),
     ],
 )
-def test_names_are_checked(store: Store, name: str, why: str) -> None:
+def test_invalid_names_are_refused(store: Store, name: str, why: str) -> None:
     with pytest.raises(StoreError, match=why):
         store.save(name, EVENTS)
     assert not store.path.exists()
 
 
 @pytest.mark.parametrize("bound", ["most", "most_bytes"])
-def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
+def test_a_full_store_refuses_to_save_and_says_why(store: Store, bound: str) -> None:
     first = store.save("one", EVENTS)
     bounds = {"most": 2, "most_bytes": 2 * first.size}
     store = NamedStore(store.path, replace(RUNS, **{bound: bounds[bound]}))
@@ -124,7 +124,7 @@ def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
     store.save("three", EVENTS)
 
 
-def test_several_sessions_may_save_at_once(store: Store) -> None:
+def test_several_sessions_can_save_simultaneously(store: Store) -> None:
     problems: list[Exception] = []
 
     def save_some(name: str) -> None:
@@ -190,7 +190,7 @@ def test_a_file_of_something_else_is_left_unchanged(
     ("kind", "kept", "cut"),
     [(RUNS, 4096, True), (RUNS, 5000, False), (RUNS, 20_000, True), (SWEEPS, 4096, False)],
 )
-def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved_away(
+def test_a_damaged_store_is_left_unchanged_and_replaced_once_it_is_moved_away(
     tmp_path: Path, kind: Any, kept: int, cut: bool
 ) -> None:
     store: Store = NamedStore(tmp_path / "kept.sqlite", kind)
@@ -222,7 +222,7 @@ def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved
         (SWEEPS, "sweeps", "file = X'ff00'", "the saved sweep “broken” cannot be read"),
     ],
 )
-def test_what_is_broken_costs_only_itself(
+def test_a_broken_entry_does_not_affect_the_others(
     tmp_path: Path, kind: Any, table: str, changes: str, why: str
 ) -> None:
     store: Store = NamedStore(tmp_path / "kept.sqlite", kind)
@@ -237,7 +237,7 @@ def test_what_is_broken_costs_only_itself(
     assert kept(store, whole.id)
 
 
-def test_what_counts_is_what_the_file_holds(store: Store) -> None:
+def test_sizes_are_those_of_the_stored_files(store: Store) -> None:
     prompt = "w" * 150_000
     events = [replace(EVENTS[0], prompt=prompt), *EVENTS[1:]]  # type: ignore[type-var]
     saved = [store.save(str(number), events) for number in range(10)]
@@ -245,7 +245,7 @@ def test_what_counts_is_what_the_file_holds(store: Store) -> None:
     assert prompt not in repr(store.all())
 
 
-def test_undo_does_not_go_beyond_the_limit(store: Store) -> None:
+def test_restoring_does_not_exceed_the_limit(store: Store) -> None:
     one = store.save("one", EVENTS)
     store.delete(one.id)
     store = NamedStore(store.path, replace(RUNS, most=1))
@@ -302,7 +302,7 @@ def test_without_the_variable_the_store_is_in_the_users_data_folder(
     assert found.path.parts[-2:] == ("eab-explorer", "runs.sqlite")
 
 
-def test_limits_speak_of_sweeps(tmp_path: Path) -> None:
+def test_the_limits_of_a_sweep_store_are_explained_in_terms_of_sweeps(tmp_path: Path) -> None:
     store: Store = NamedStore(tmp_path / "sweeps.sqlite", SWEEPS)
     with pytest.raises(RecordError, match="has not started"):
         store.save("none", TuningReport())

@@ -1,4 +1,4 @@
-"""Suggestions after a run that shows little: each of them, applied, solves its problem."""
+"""Suggestions after a run that shows little: each suggestion, once applied, solves the problem."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from eab.run import fold
 QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 
 
-def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
+def test_the_suggested_threshold_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
     events = list(event_stream(embedded, Request("Once upon a time", QUIET)))
     assert [path.status for path in fold(events).paths] == ["finished"]
     [suggestion] = suggestions(events)
@@ -32,8 +32,8 @@ def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceM
     )
 
 
-def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceModel) -> None:
-    """After one step it acts early in fewer than half of the runs in which it did."""
+def test_an_early_path_limit_suggests_a_higher_threshold(embedded: HuggingFaceModel) -> None:
+    """At the suggested threshold, the limit acts early in fewer than half of these runs."""
     busy = BranchingConfig(
         entropy_threshold=0.3,
         max_paths=8,
@@ -60,7 +60,7 @@ def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceMode
     assert still < early / 2
 
 
-def test_expected_paths_of_a_run_without_entropy_and_of_one_that_always_forks() -> None:
+def test_expected_paths_of_a_run_that_never_forks_and_of_one_that_always_forks() -> None:
     run = fold(invented_run(5, 20, 8))
     tokens = [token.entropy for path in run.paths for token in path.tokens]
     assert expected_paths(run, max(tokens) + 1, 20) == 1
@@ -69,7 +69,7 @@ def test_expected_paths_of_a_run_without_entropy_and_of_one_that_always_forks() 
 
 
 def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -> None:
-    # The path limit acts, but at a higher threshold nothing of what it changed is left.
+    # The path limit acts, but nothing that it changed remains at a higher threshold.
     config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
     known = 0
     for seed in (16, 18, 28):
@@ -86,7 +86,7 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
     assert known == 2
 
 
-def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> None:
+def test_nothing_is_suggested_if_the_path_limit_acts_late(embedded: HuggingFaceModel) -> None:
     calm = BranchingConfig(entropy_threshold=3.0, max_paths=6, branch_factor=2, max_new_tokens=30)
     late = 0
     for seed in range(3):
@@ -99,7 +99,7 @@ def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> 
     assert late > 1
 
 
-def test_less_of_both_where_memory_ran_out() -> None:
+def test_fewer_paths_or_tokens_are_suggested_if_memory_ran_out() -> None:
     events = invented_run(5, 20, 8)
     failed = [*events[:-1], RunEnded(19, "failed", "too much")]
     assert [suggestion.widgets for suggestion in suggestions(failed)] == [
@@ -119,7 +119,7 @@ def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
     assert suggestions(events[:-1]) == []
 
 
-def test_the_button_sets_the_threshold_and_runs() -> None:
+def test_the_button_sets_the_threshold_and_starts_the_run() -> None:
     page = opened().put(prompt="My pet is a").put(set_threshold_nats=4.0)
     page.generate(set_max_new_tokens=12)
     assert any("No fork" in caption.value for caption in page.caption)

@@ -1,4 +1,4 @@
-"""Runs that are being made, in files beside the store: left by a killed server, saved by the next."""
+"""Files of runs in progress, next to the store: left by a killed server, saved by the next one."""
 
 import errno
 import logging
@@ -28,7 +28,7 @@ from eab.run import fold
 
 EVENTS = record.load("assets/runs/coin.eab")
 ENDS = [count for count, event in enumerate(EVENTS, start=1) if isinstance(event, Pause)]
-BEGUN, LATER, LAST = ENDS[3], ENDS[5], ENDS[-1]  # events, up to a whole step
+BEGUN, LATER, LAST = ENDS[3], ENDS[5], ENDS[-1]  # numbers of events, each at the end of a step
 STEPS = len(fold(EVENTS).steps)
 PROMPT = fold(EVENTS).started.prompt
 REQUESTS = (Request(PROMPT, fold(EVENTS).started.config),)
@@ -47,7 +47,7 @@ def server(store: RunStore) -> Iterator[Unfinished[Any]]:
 
 
 def live(events: list[Event], kind: str = "run") -> LiveRun:
-    """A run that has come so far."""
+    """A live run with these events so far."""
     job = run_job(PROMPT, fold(EVENTS).started.config, "embedded")
     run = LiveTask(replace(job, kind=kind))
     run.advance_to("running")
@@ -57,7 +57,7 @@ def live(events: list[Event], kind: str = "run") -> LiveRun:
 
 
 def live_sweep(cells: int) -> LiveTask[TuningReport]:
-    """The recorded sweep that has come so far."""
+    """The recorded sweep as a live task that has this many cells so far."""
     report = bundled_runs.tuning()
     assert report.plan is not None
     task = LiveTask(
@@ -77,7 +77,7 @@ def cut(run: LiveRun) -> str:
     return f" (breaks off after {len(run.state.started_run().steps)} steps)"
 
 
-def test_what_a_killed_server_left_is_a_saved_run_of_the_next(
+def test_the_next_server_saves_the_run_that_a_killed_server_left(
     store: RunStore, server: Unfinished[Any]
 ) -> None:
     run = live(EVENTS[:BEGUN])
@@ -86,7 +86,7 @@ def test_what_a_killed_server_left_is_a_saved_run_of_the_next(
     for event in EVENTS[BEGUN:LAST]:
         run.apply(event)
     server.write([run])
-    server.leave()  # as the system does for a process that is killed
+    server.leave()  # as the system does when a process is killed
     assert Unfinished(store, RUN).recover() == [PROMPT + cut(run)]
     [saved] = store.all()
     assert store.load(saved.id)[1] == EVENTS[:LAST]
@@ -110,14 +110,14 @@ def test_a_run_that_has_ended_or_was_stopped_leaves_no_file(
     assert not files(store)
 
 
-def test_what_has_no_step_and_what_nobody_asked_for_is_not_written(
+def test_runs_without_a_step_and_probes_are_not_written(
     store: RunStore, server: Unfinished[Any]
 ) -> None:
     server.write([live(EVENTS[:1]), live(EVENTS[:BEGUN], "probe")])
     assert not files(store)
 
 
-def test_a_server_that_lives_keeps_its_files(store: RunStore, server: Unfinished) -> None:
+def test_the_files_of_a_live_server_are_left_alone(store: RunStore, server: Unfinished) -> None:
     run = live(EVENTS[:BEGUN])
     server.write([run])
     assert Unfinished(store, RUN).recover() == []
@@ -125,7 +125,7 @@ def test_a_server_that_lives_keeps_its_files(store: RunStore, server: Unfinished
     assert store.all() == []
 
 
-def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
+def test_a_torn_file_is_saved_up_to_its_last_step_and_other_files_stay(
     store: RunStore, server: Unfinished[Any]
 ) -> None:
     server.write([live(EVENTS[:LAST])])
@@ -142,7 +142,7 @@ def test_a_torn_file_is_saved_up_to_its_last_step_and_what_is_none_stays(
     assert files(store) == [other]
 
 
-def test_where_the_store_is_full_they_wait_for_room(
+def test_unfinished_runs_stay_in_their_files_while_the_store_is_full(
     store: RunStore, server: Unfinished[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     server.write([live(EVENTS[:BEGUN])])
@@ -156,7 +156,7 @@ def test_where_the_store_is_full_they_wait_for_room(
     assert len(Unfinished(store, RUN).recover()) == 1
 
 
-def test_where_the_disk_is_full_the_run_goes_on_and_what_was_written_stays(
+def test_on_a_full_disk_the_run_continues_and_its_written_events_stay(
     store: RunStore,
     server: Unfinished[Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -180,7 +180,7 @@ def test_where_the_disk_is_full_the_run_goes_on_and_what_was_written_stays(
     assert not files(store)
 
 
-def test_where_nothing_can_be_written_the_run_goes_on(
+def test_a_run_continues_if_its_file_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -191,7 +191,7 @@ def test_where_nothing_can_be_written_the_run_goes_on(
     assert server.recover() == []
 
 
-def test_a_keeper_writes_while_the_server_lives_and_leaves_the_files_when_it_ends(
+def test_a_keeper_writes_while_the_server_lives_and_leaves_its_files_behind(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unfinished, "EVERY", 0.01)
@@ -211,7 +211,7 @@ class TestSweeps:
     def sweeps(self, tmp_path: Path) -> NamedStore[TuningReport]:
         return NamedStore(tmp_path / "runs-sweeps.sqlite", SWEEPS)
 
-    def test_what_a_killed_server_left_is_saved_and_can_go_on(
+    def test_the_sweep_that_a_killed_server_left_is_saved_and_can_be_resumed(
         self, sweeps: NamedStore[TuningReport], caplog: pytest.LogCaptureFixture
     ) -> None:
         server, task = Unfinished(sweeps, SWEEP), live_sweep(3)
@@ -224,7 +224,7 @@ class TestSweeps:
         assert Unfinished(sweeps, SWEEP).recover() == [], "the server lives"
         server.leave()
         [file] = files(sweeps)
-        file.write_bytes(file.read_bytes()[:-9])  # killed while it wrote the last line
+        file.write_bytes(file.read_bytes()[:-9])  # killed while writing the last line
         file.with_name("other.sweep").write_bytes(b"no sweep\n")
         file.with_name("empty.sweep").write_bytes(b"")
         name = f"Sweep (breaks off after 4 of {len(cells):,} cells)"
@@ -238,7 +238,7 @@ class TestSweeps:
         assert [file.name for file in files(sweeps)] == ["other.sweep"]
         assert "other.sweep is not saved" in caplog.text
 
-    def test_one_that_has_ended_has_no_cell_or_is_a_pilot_leaves_no_file(
+    def test_an_ended_sweep_a_sweep_without_cells_and_a_pilot_leave_no_file(
         self, sweeps: NamedStore[TuningReport]
     ) -> None:
         server, task, pilot = Unfinished(sweeps, SWEEP), live_sweep(3), live_sweep(3)

@@ -1,4 +1,4 @@
-"""The matrices of the embedded model, read from its file, are those of the loaded model."""
+"""The matrices read from the file of the embedded model equal those of the loaded model."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_the_file_of_the_embedded_model_holds_the_loaded_matrices() -> None:
 
 
 @pytest.mark.parametrize("most", [4096, 2**20])
-def test_of_a_large_matrix_evenly_spaced_rows_are_taken(
+def test_a_large_matrix_is_sampled_at_evenly_spaced_rows(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(weight_matrices, "MAX_WEIGHTS", most)

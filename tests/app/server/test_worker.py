@@ -1,5 +1,5 @@
-"""The app's worker without a browser: several runs at once, stop, failure, forgotten runs, and
-comparisons of caches next to runs.
+"""The app's worker without a browser: several runs simultaneously, stop, failure, the queue,
+probes, shared prompts, and comparisons of caches next to runs.
 """
 
 import threading
@@ -51,12 +51,12 @@ def start(
 
 
 def steps(run: LiveRun) -> int:
-    """Steps of the run so far; 0 before it has started."""
+    """The number of steps of the run so far; 0 before it has started."""
     return len(run.state.run.steps) if run.state.run is not None else 0
 
 
 def busy(worker: Worker) -> LiveRun:
-    """A long run that has begun; those of its owner that come later wait."""
+    """A long run that has started; later runs of its owner have to wait."""
     run = start(worker, config=LONG, owner="busy")
     wait_until(lambda: steps(run) > 0)
     return run
@@ -75,7 +75,7 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     assert worker.find(run.id, RunFold) is run
 
 
-def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
+def test_simultaneous_runs_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
     runs = [start(worker, prompt) for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
@@ -98,19 +98,19 @@ def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
     second.stop()
 
 
-def test_stop_acts_within_one_step(worker: Worker) -> None:
+def test_stop_takes_effect_within_one_step(worker: Worker) -> None:
     run = start(worker, config=LONG)
     wait_until(lambda: steps(run) > 3)
     run.stop()
     before = steps(run)
     wait_until(lambda: finished(run))
-    assert steps(run) <= before + 2  # the step in progress, and one that began meanwhile
+    assert steps(run) <= before + 2  # the step in progress, and one that started meanwhile
     assert run.state.ended.reason == "stopped"
     assert run.state.started_run().samples
     assert cost_sentence(run.state.started_run()).endswith(" Stopped.")
 
 
-def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
+def test_a_failed_run_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
     good, *broken = start(worker), *(start(worker, model="missing") for _ in range(4))
     empty = start(worker, "   ")
     wait_until(lambda: all(map(finished, (good, *broken, empty))))
@@ -134,7 +134,7 @@ def slow_model_cache(started: threading.Event, may_end: threading.Event) -> Mode
     return ModelCache(load)  # type: ignore[arg-type]
 
 
-def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
+def test_a_slow_model_delays_no_other_run_and_stop_works_while_it_loads() -> None:
     started, may_end = threading.Event(), threading.Event()
     worker = Worker(slow_model_cache(started, may_end))
     slow = start(worker, model="slow")
@@ -149,7 +149,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     assert slow.state.run is None, "a run that was stopped while loading must not begin later"
 
 
-def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
+def test_a_queued_run_can_be_stopped(narrow: Worker) -> None:
     first = busy(narrow)
     waiting = queued(narrow)
     waiting.stop()
@@ -160,7 +160,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
     first.stop()
 
 
-def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
+def test_a_bad_prompt_is_reported_without_a_wait_in_the_queue(narrow: Worker) -> None:
     first = busy(narrow)
     empty = ended(start(narrow, "  "))
     assert "the prompt is empty" in empty.message
@@ -168,7 +168,7 @@ def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
     first.stop()
 
 
-def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
+def test_many_runs_of_one_owner_do_not_delay_other_owners(narrow: Worker) -> None:
     first = busy(narrow)
     often = [queued(narrow) for _ in range(4)]
     once, again = (start(narrow, "The cat sat on", owner="calm") for _ in "12")
@@ -198,7 +198,7 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     first.stop()
 
 
-def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
+def test_many_threads_can_start_runs_simultaneously(worker: Worker) -> None:
     runs: list[LiveRun] = []
     threads = [
         threading.Thread(target=lambda: runs.extend(start(worker, " ") for _ in range(40)))
@@ -212,7 +212,7 @@ def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
     assert len(runs) == 240
 
 
-def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker: Worker) -> None:
+def test_a_probe_has_the_entropies_of_the_probe_of_a_run_and_then_ends(worker: Worker) -> None:
     asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
     before = metrics.counts()
@@ -227,7 +227,7 @@ def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker:
     assert probe.state.ended.reason == "stopped"
 
 
-def test_a_probe_is_made_once_for_the_runs_of_its_prompt(
+def test_a_probe_is_made_once_and_shared_by_the_runs_of_its_prompt(
     worker: Worker, models: ModelCache
 ) -> None:
     PROBED.pop(models.get("embedded"), None)
@@ -242,7 +242,7 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held: list[int] = []
-    counted: list[bool] = []  # whether a scheduler knows what the others hold
+    counted: list[bool] = []  # whether a scheduler counts the bytes of the others
     serve = BatchedRuns.serve
 
     def noted(runs: BatchedRuns) -> None:
@@ -273,24 +273,24 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
 
 
 def reused(worker: Worker, prompt: str, scope: str = "") -> int:
-    config = replace(CONFIG, entropy_threshold=1.0, threshold_unit="nats")  # without a probe
+    config = replace(CONFIG, entropy_threshold=1.0, threshold_unit="nats")  # needs no probe
     run = ended(worker.start(run_job(prompt, config, "embedded"), scope, scope))
     return run.state.started_run().tokens_reused
 
 
-def test_on_a_private_server_everybody_begins_with_what_is_known(worker: Worker) -> None:
+def test_on_a_private_server_all_visitors_share_computed_prompts(worker: Worker) -> None:
     prompt = "The red ball of my little dog"
     assert [reused(worker, prompt, who) > 3 for who in ("a", "b")] == [False, True]
     (shown,) = worker.prefixes_now("a")
     assert prompt in "".join(one.text or "" for one in shown.segments)
     assert all(one.text is None for one in worker.prefixes_now("c")[0].segments)
-    reused(worker, "The red", "d")  # a beginning of it does not show how others have gone on
+    reused(worker, "The red", "d")  # a shorter prompt does not reveal how others continued it
     shown = "".join(one.text or "" for one in worker.prefixes_now("d")[0].segments)
     assert "The red" in shown
     assert "ball of my" not in shown
 
 
-def test_by_rule_only_a_visitor_begins_with_what_a_visitor_has_typed(models: ModelCache) -> None:
+def test_a_rule_restricts_typed_prompts_to_the_visitor_who_typed_them(models: ModelCache) -> None:
     worker = Worker(models, rules=replace(PRIVATE, share_prefixes="visitor"))
     own, bundled = "The red ball of my little dog", sorted(bundled_runs.prompts())[0]
     assert [reused(worker, own, who) > 3 for who in ("a", "b", "a")] == [False, False, True]
@@ -306,7 +306,7 @@ def test_a_rule_turns_the_prefix_cache_off(models: ModelCache) -> None:
     worker.close()
 
 
-def test_a_comparison_takes_turns_beside_a_run_and_its_passes_are_not_shown(
+def test_a_comparison_takes_turns_with_a_run_and_its_passes_are_not_shown(
     narrow: Worker,
 ) -> None:
     both = cache_variants(("tree", "deep-copy"))

@@ -1,4 +1,4 @@
-"""The entropies below the slider of the threshold: bars, counts, and the sentence."""
+"""The entropy histogram below the threshold slider: bars, counts, and the sentence."""
 
 import re
 
@@ -16,7 +16,7 @@ def text(drawn: str) -> str:
     return re.sub(r"<[^>]+>", "", drawn)
 
 
-def test_the_counts_of_the_steps_give_what_lies_above_a_threshold() -> None:
+def test_the_counts_per_slider_step_add_up_to_the_tokens_above_a_threshold() -> None:
     entropies = [0.0, 0.29, 0.3, 1.0, 1.0, 9.0]
     counts = per_step(html(entropies, "", 0.3, ""))
     assert (len(counts), sum(counts), counts[100], counts[-1]) == (401, 6, 2, 1)
@@ -34,5 +34,5 @@ def test_the_sentence_says_what_forks_and_whose_tokens_they_are() -> None:
 
 
 @pytest.mark.parametrize("entropies", [[0.0] * 5, [1.5] * 5, [0.0], [20.0]])
-def test_entropies_that_are_all_alike_have_one_bar_of_full_height(entropies: list[float]) -> None:
+def test_equal_entropies_have_one_bar_of_full_height(entropies: list[float]) -> None:
     assert re.findall(r"height:([1-9]\d*%)", html(entropies, "", 0.3, "")) == ["100%"]

@@ -1,4 +1,4 @@
-"""The section on KV allocation, alone on a page: runs that have no rows in a tree are left out."""
+"""The KV allocation section, alone on a page: runs that have no rows in a tree are left out."""
 
 from streamlit.testing.v1 import AppTest
 
@@ -11,7 +11,7 @@ def all_caches() -> None:
     from app.widgets.kv_allocation import kv_allocation_section
     from eab.lessons import bundled_runs
 
-    kv_allocation_section(bundled_runs.caches().runs[:4], "all")  # the fifth is a tree, too
+    kv_allocation_section(bundled_runs.caches().runs[:4], "all")  # the fifth run uses a tree, too
 
 
 def own_memory() -> None:

@@ -1,4 +1,4 @@
-"""A browser that does not know yet what the page has set sends the values of before."""
+"""A browser that has not yet received what the page has set sends the previous values."""
 
 from streamlit.testing.v1 import AppTest
 
@@ -33,7 +33,7 @@ def after_the_button() -> AppTest:
 
 
 def sent(page: AppTest, a: int, b: int) -> tuple[int, ...]:
-    """What the sliders show after the browser has sent these values."""
+    """The values of the sliders after the browser has sent these values."""
     page.slider(key="a").set_value(a)
     page.slider(key="b").set_value(b)
     return sliders(page.run())
@@ -45,7 +45,7 @@ def test_a_late_message_changes_nothing() -> None:
     assert sent(page, *BEFORE) == AFTER
 
 
-def test_what_a_person_moves_stays_moved() -> None:
+def test_a_slider_that_a_person_moves_keeps_its_value() -> None:
     page = after_the_button()
     assert sent(page, 1, 6) == (1, 6)
     assert sent(page, 2, 1) == (2, 1)
@@ -59,7 +59,7 @@ def test_a_late_message_after_two_changes_in_a_row_changes_nothing() -> None:
     assert sent(page, *BEFORE) == AFTER
 
 
-def test_one_widget_alone_is_a_choice(monkeypatch) -> None:
+def test_a_change_of_one_widget_alone_is_taken_as_a_choice(monkeypatch) -> None:
     monkeypatch.setattr(late_messages, "_ONE_CALLBACK", 0.0)
     page = after_the_button()
     page.slider(key="a").set_value(7)
@@ -67,7 +67,7 @@ def test_one_widget_alone_is_a_choice(monkeypatch) -> None:
     assert sent(page, 7, 6) == (7, 6)
 
 
-def test_some_seconds_later_it_is_a_choice(monkeypatch) -> None:
+def test_the_previous_values_are_taken_as_a_choice_after_some_seconds(monkeypatch) -> None:
     page = after_the_button()
     monkeypatch.setattr(late_messages, "_SECONDS", 0.0)
     assert sent(page, *BEFORE) == BEFORE

@@ -1,4 +1,4 @@
-"""The slider of the threshold: it follows the preset until somebody moves it."""
+"""The threshold slider follows the preset until somebody moves it."""
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,7 +16,7 @@ def script() -> None:
 
 
 def probed() -> tuple[AppTest, float, float]:
-    """The page once the probe is there, and what its slider showed before and shows now."""
+    """The page with a probe, and the values of its slider before and after the probe."""
     page = AppTest.from_function(script).run()
     before = page.slider(key=SLIDER).value
     page.session_state["probe"] = [0.1 * step for step in range(30)]
@@ -27,7 +27,7 @@ def probed() -> tuple[AppTest, float, float]:
     return page, before, shown
 
 
-def test_a_late_message_with_the_value_shown_before_is_no_move() -> None:
+def test_a_late_message_with_the_previous_value_does_not_count_as_a_move() -> None:
     page, before, shown = probed()
     page.slider(key=SLIDER).set_value(before).run()
     assert page.session_state["set_threshold_unit"] == "quantile"
@@ -44,7 +44,7 @@ def test_a_moved_slider_sets_the_threshold() -> None:
 
 
 @pytest.mark.parametrize(("entropy", "shown"), [(1.5, 1.5), (4.0, 4.0), (4.91, 4.0)])
-def test_it_says_when_a_quantile_is_beyond_its_end(entropy: float, shown: float) -> None:
+def test_a_quantile_beyond_the_end_of_the_slider_is_explained(entropy: float, shown: float) -> None:
     page = AppTest.from_function(script).run()
     page.session_state["probe"] = [entropy] * 9
     page.run()
