@@ -1,4 +1,4 @@
-"""Configs of every kind, for properties that hold for all of them."""
+"""A strategy for all kinds of configs, for tests of properties that hold for every config."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def _any_of(values: Values) -> st.SearchStrategy[Any]:
 
 _OTHERWISE: dict[str, st.SearchStrategy[Any]] = {
     "entropy_threshold": st.floats(0, 1),  # allowed in every unit
-    "chat": st.sampled_from([True, "auto"]),  # else there is no system message
+    "chat": st.sampled_from([True, "auto"]),  # a system message needs a chat
     "kv_limit_mib": st.just(SETTINGS["kv_limit_mib"].default),  # a link does not carry it
 }
 

@@ -1,4 +1,4 @@
-"""What axe finds on a page."""
+"""The violations that axe finds on a page."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 GRAVE = {"serious", "critical"}
-# Less grave rules that the pages keep, too.
+# Rules of lower impact that the pages also follow.
 KEPT = {"empty-table-header", "heading-order", "page-has-heading-one"}
 
 

@@ -1,4 +1,4 @@
-"""Answers that no good server gives, and runs on a server that gives them."""
+"""Answers that no correct server gives, and runs on a server that gives them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from eab.remote.loading import connect
 from eab.remote.model import RemoteModel
 from eab.run import fold
 
-VOCAB_SIZE = 4096  # of the embedded model, which the servers have: the first token that is none
+VOCAB_SIZE = 4096  # of the embedded model that the servers run; so this token does not exist
 PROMPT = "Once upon a time"
 CONFIG = BranchingConfig(top_k=20, max_new_tokens=4, max_paths=3)
 DIALECTS = ("llama.cpp", "vllm")
 
 
 def first(entries: Any) -> Any:
-    """The answer to the first text, in either dialect."""
+    """The part of an answer for the first text, in either dialect."""
     return entries[0] if isinstance(entries, list) else entries["choices"][0]
 
 
@@ -92,7 +92,7 @@ def connected(dialect: str, seconds: float = 20.0) -> RemoteModel:
 
 
 def run_until_failed(model: RemoteModel, spoil: Callable[[], None]) -> tuple[list[Event], str]:
-    """A run whose server is spoiled after its second step."""
+    """The events and the error of a run; `spoil` breaks its server after the second step."""
     events: list[Event] = []
     for event in event_stream(model, Request(PROMPT, CONFIG)):
         events.append(event)

@@ -1,5 +1,5 @@
-"""A bare page with one board that gets its messages as Streamlit would send them, for the tests of
-the board alone.
+"""A bare page with one board that gets its messages as Streamlit would send them, for tests of the
+board alone.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _MOUNT = """async ([code, css]) => {
   };
 }"""
 
-# What is seen of these parts of the panels and is cut, or not wholly in its panel.
+# The visible ones of these parts that are cut off or not entirely inside their panel.
 _NOT_WHOLE = """(parts) => {
   const found = [];
   for (const panel of document.getElementById("host").shadowRoot.querySelectorAll(".panel")) {
@@ -52,7 +52,7 @@ _NOT_WHOLE = """(parts) => {
 
 
 class BoardPage:
-    """A page with one board, and the messages that it is fed."""
+    """A page with one board, and methods that feed messages to it and act on it."""
 
     def __init__(self, page: Page, theme: str) -> None:
         self.page = page
@@ -67,7 +67,7 @@ class BoardPage:
         self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
 
     def not_whole(self, parts: str) -> list[str]:
-        """Which of these parts of its panels cannot be seen whole."""
+        """The ones of these parts of the panels that cannot be seen in full."""
         return list(self.page.evaluate(_NOT_WHOLE, parts))
 
     def data(self, name: str) -> int:
@@ -86,7 +86,7 @@ class BoardPage:
         self.press(*keys)
 
     def select(self, path: int, token: int) -> None:
-        """Choose a token, as a click on it does."""
+        """Select a token, as a click on it does."""
         self.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
 
     def find(self, selector: str) -> Locator:
@@ -99,7 +99,7 @@ class BoardPage:
         return self.page.locator(f'.box.path[data-path="{path}"]')
 
     def point_at(self, path: int, token: int, clicks: bool = False) -> None:
-        """Move the pointer to a token in the box of a path, the last for -1, and maybe click."""
+        """Move the pointer to a token in the box of a path (-1: the last), and click if asked."""
         x, y = self.page.evaluate(
             f"""async ([path, token]) => {{
             for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
@@ -119,7 +119,7 @@ class BoardPage:
         return {int(box.get_attribute("data-path") or -1) for box in boxes}
 
     def selected(self) -> dict[str, int]:
-        """Path and token."""
+        """The selected path and token."""
         selection = f"{BOARD}.getRootNode().__board.view.selection"
         found: dict[str, int] = self.page.evaluate(
             f"(({{ path, token }}) => ({{ path, token }}))({selection})"
@@ -127,4 +127,4 @@ class BoardPage:
         return found
 
 
-Boards = Callable[..., BoardPage]  # the fixtures that make a board, see tests/browser/conftest.py
+Boards = Callable[..., BoardPage]  # fixtures that make a board, see tests/browser/conftest.py

@@ -1,4 +1,4 @@
-"""A model whose forward pass breaks once, and works again after that."""
+"""A model with one forward pass that fails; all later passes work again."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from eab.caches.base import ForwardBatch
 
 
 class BreakingModel(TableModel):
-    """A table of twelve tokens.
+    """A table model of twelve tokens with one forward pass that fails.
 
     Args:
-        error: What one of its passes raises.
-        passes: How many passes work before.
+        error: The exception that this pass raises.
+        passes: The number of passes that work before it.
     """
 
     def __init__(self, error: BaseException, passes: int = 4) -> None:

@@ -1,4 +1,4 @@
-"""The explorer with a model that breaks once, in the middle of two runs, in a way that ends a thread."""
+"""The explorer with a model that fails once, in the middle of two runs, so that its thread ends."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -7,15 +7,15 @@ from typing import Any
 from app import serve
 from app.server import model_cache
 
-PASSES = 10  # of two runs together, before it breaks
+PASSES = 10  # passes shared by two runs before the failure
 
 
 class Panic(BaseException):
-    """As compiled code raises it: nothing on the way takes it."""
+    """An exception as compiled code raises it: `except Exception` does not catch it."""
 
 
 def load(name: str) -> Any:
-    """The model, which breaks once."""
+    """The model of this name, with one forward pass that raises Panic."""
     model: Any = loaded(name)
     forward, passes = model.forward, count()
 

@@ -1,4 +1,4 @@
-"""Cells of sweeps that nobody ran, for tests of what is computed from them."""
+"""Cells of invented sweeps, for tests of what is computed from cells."""
 
 import hashlib
 from typing import Any
@@ -14,7 +14,7 @@ def cell(
     settings: dict[str, Any] | None = None,
     **values: Any,
 ) -> Cell:
-    """A cell with these values; the others are plausible ones."""
+    """A cell with these values, and plausible ones in all other fields."""
     config = BranchingConfig(entropy_threshold=threshold, seed=seed, **(settings or {}))
     known: dict[str, Any] = {
         "group": "",

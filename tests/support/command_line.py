@@ -1,5 +1,5 @@
-"""`eab` in a process of its own, as people run it, or in this one, which is sooner there; and one
-that is ended early.
+"""`eab` in a new process, as users run it; in this process, which starts faster; and in a process
+that is ended early by a signal.
 """
 
 import io
@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from eab.cli.commands import app, main
 from eab.errors import EabError
 
-# A command that gets a signal after each call of a function: its number and that place come first.
+# A command that gets a signal after each call of a function. The first arguments name both.
 _SIGNALLED = """
 import os, pkgutil, sys
 from eab.cli import commands
@@ -33,12 +33,12 @@ commands.main()
 
 
 def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
+    """Run one command to its end in a new process."""
     return python("-m", "eab", *arguments, **options)
 
 
 def signalled(number: int, place: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One command that gets a signal after each call of the function at this place."""
+    """Run one command that gets this signal after each call of the function at this place."""
     return python("-c", _SIGNALLED, str(int(number)), place, *arguments)
 
 
@@ -48,7 +48,7 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def eab_here(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
-    """The same in this process; an exception that a user would see as a traceback is raised."""
+    """Run one command in this process; raises any exception that would end in a traceback."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         patch.object(sys, "argv", ["eab", *arguments]),
@@ -64,19 +64,19 @@ def eab_here(*arguments: str, input: str = "") -> subprocess.CompletedProcess[st
 
 
 class Command:
-    """One command of `eab` in this process, with the exceptions that it raises."""
+    """One command of `eab` that runs in this process and exposes the exceptions it raises."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def done(self, *arguments: object, given: str | None = None) -> str:
-        """What it prints where it succeeds."""
+        """The output of the command, which must succeed."""
         result = self._invoke(arguments, given)
         assert result.exit_code == 0, result.exception
         return result.stdout
 
     def error_of(self, kind: type[EabError], *arguments: object, given: str | None = None) -> str:
-        """The message where it fails."""
+        """The error message of the command, which must fail with this kind of error."""
         result = self._invoke(arguments, given)
         assert isinstance(result.exception, kind), result.output
         return str(result.exception)

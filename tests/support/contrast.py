@@ -1,24 +1,24 @@
-"""Contrast of what a page shows, as WCAG 2.2 defines it, from the colours that the browser draws."""
+"""Contrast of words and marks, as WCAG 2.2 defines it, from the colours that the browser draws."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from playwright.sync_api import Page
 
-LARGE: Final = 24  # px; from here on, words need 3:1 instead of 4.5:1
-# Words that WCAG exempts (disabled controls), and labels that lie on the marks of a chart.
+LARGE: Final = 24  # px; words of this size or larger need 3:1 instead of 4.5:1
+# Words that WCAG exempts (disabled controls), and labels on top of the marks of a chart.
 EXEMPT: Final = (
     ":disabled, [aria-disabled=true], .slicetext, .annotation, .js-plotly-plot:has(.hm) .textpoint"
 )
-# Not on a heatmap, where the ground is not the page, nor patterns, which have two colours, nor in the
-# paths that step back while another one is chosen.
+# Left out: heat maps, whose background is not the page; patterns, which have two colours; and paths
+# that are dimmed while another one is selected.
 MARKS: Final = (
     ".js-plotly-plot:not(:has(.hm)) :is(.js-line, path.point, .points path, .legendlines path)"
     ":not(.pattern_filled), .eab .tick:not(.highlighting .path:not(.related) *), .eab path.fork"
 )
 
-# Colours come as [red, green, blue, alpha], 0 to 255, whatever CSS calls them. The ground is what
-# lies behind an element, with translucent layers blended.
+# Colours are [red, green, blue, alpha] from 0 to 255, in whatever form CSS has them. The ground is
+# the background of an element, with translucent layers blended.
 _BROWSER: Final = """
 const pen = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
 const rgba = (css) => {
@@ -76,8 +76,8 @@ class Drawn(NamedTuple):
 
     Attributes:
         name: The words, or the class of the mark.
-        ratio: Its contrast against what lies behind it.
-        size: Of its font, in px; 0 for a mark.
+        ratio: Its contrast against its background.
+        size: The font size in px; 0 for a mark.
     """
 
     name: str
@@ -86,23 +86,23 @@ class Drawn(NamedTuple):
 
 
 def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """The contrast of two colours (red, green, blue from 0 to 255): from 1 to 21."""
+    """The contrast ratio, 1 to 21, of two colours (red, green and blue from 0 to 255)."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def words(page: Page) -> list[Drawn]:
-    """All words on the page outside of shadow roots, without exempt ones."""
+    """All visible words on the page, shadow roots included, except exempt ones."""
     return [_drawn(one) for one in page.evaluate(_WORDS, EXEMPT)]
 
 
 def marks(page: Page) -> list[Drawn]:
-    """The lines and points of its plotly charts."""
+    """The lines and points of the page's charts and boards."""
     return [_drawn(one) for one in page.evaluate(_MARKS, MARKS)]
 
 
 def faint(found: Sequence[Drawn]) -> list[Drawn]:
-    """Those that have less contrast than WCAG asks for."""
+    """The words and marks with less contrast than WCAG requires, the faintest first."""
     return sorted({one for one in found if one.ratio < _least(one)}, key=lambda one: one.ratio)
 
 

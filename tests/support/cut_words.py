@@ -1,11 +1,11 @@
-"""Words on a page that cannot be read whole: clipped by a box around them, or ended by an ellipsis
-of the style sheet; and boxes of the board without words.
+"""Words on a page that cannot be read in full, because an enclosing box clips them or the style
+sheet ends them in an ellipsis; and boxes of the board without words.
 """
 
 from playwright.sync_api import Page
 
-# A text is cut if part of it lies outside of a box that hides what does not fit, unless the box, or
-# one in between, can be scrolled. Words for screen readers alone, and hidden ones, are not looked at.
+# A text is cut if part of it lies outside a box that hides its overflow, unless that box, or a box
+# in between, can be scrolled. Hidden words, and words only for screen readers, are ignored.
 _CUT = """() => {
   const found = [];
   const up = (node) => node.assignedSlot ?? node.parentElement ?? node.getRootNode().host;
@@ -53,10 +53,10 @@ _EMPTY_BOXES = """() => [...document.querySelectorAll("*")]
 
 
 def cut_words(page: Page) -> list[str]:
-    """Each text that is cut, with what cuts it."""
+    """Each text that is cut, with the element that cuts it."""
     return list(page.evaluate(_CUT))
 
 
 def empty_boxes(page: Page) -> int:
-    """How many boxes of the board have no words."""
+    """The number of boxes on the board that have no words."""
     return int(page.evaluate(_EMPTY_BOXES))

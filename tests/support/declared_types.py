@@ -1,5 +1,5 @@
-"""The types of eab/board/static/types.d.ts, and whether a JSON value has one of them. Only what the
-types of messages use is understood.
+"""The types in eab/board/static/types.d.ts, and a check that a JSON value has one of them. Only the
+syntax that the types of messages use is supported.
 """
 
 import re
@@ -15,7 +15,7 @@ FIELDS: dict[str, dict[str, tuple[bool, str]]] = {
         for field, optional, declared in re.findall(r"^  (\w+)(\??): (.+);$", body, re.MULTILINE)
     }
     for name, body in re.findall(r"^export interface (\w+) \{\n(.*?)^\}", _SOURCE, re.M | re.S)
-}  # whether it may be missing, and its type, by the name of the interface and of the field
+}  # by interface and field: whether the field is optional, and its type
 _ALIASES: dict[str, str] = dict(re.findall(r"^export type (\w+) =\s([^;]+);", _SOURCE, re.M))
 _PLAIN: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "boolean": (bool,)}
 
@@ -47,7 +47,7 @@ def _one(tokens: list[str], value: Any) -> bool:
 
 
 def _end(tokens: list[str]) -> int:
-    """Where the first type ends, without the `[]` of an array."""
+    """The index after the first type, without the `[]` of an array."""
     if tokens[0] not in "([":
         return 4 if tokens[1:2] == ["<"] else 1
     depth = 0

@@ -1,4 +1,4 @@
-"""A model whose process is killed once, in the middle of its work; and one that cannot be loaded."""
+"""A model whose process is killed once during a run, and a model that cannot be loaded."""
 
 import os
 import signal
@@ -13,14 +13,14 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.errors import ModelError
 
-PASSES = 6  # before the process is killed
+PASSES = 6  # forward passes before the process is killed
 
 
 class DyingModel(SayingModel):
-    """Kills the process that runs it after some passes, if no process has been killed yet.
+    """A model that kills its process after PASSES forward passes, unless one was killed already.
 
     Args:
-        killed: A file that the process writes before it goes; it must not exist at first.
+        killed: A file that the process writes before it is killed; it must not exist at first.
     """
 
     def __init__(self, seed: int, killed: Path) -> None:
@@ -37,5 +37,5 @@ class DyingModel(SayingModel):
 
 
 def no_model() -> NoReturn:
-    """A model that cannot be loaded."""
+    """Fail as the loader of a model that cannot be loaded."""
     raise ModelError("the model 'none' is missing")

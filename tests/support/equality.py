@@ -1,4 +1,4 @@
-"""What equal runs share: decisions, and the log-probabilities of a plain forward pass."""
+"""Checks that runs are equal: the same decisions, and the log-probabilities of plain passes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
@@ -24,8 +24,8 @@ MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
 
 
 def filtered(scores: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
-    """Scores after temperature and filters as in transformers, which sorts the vocabulary, and in
-    its order; and top-n-sigma before them, as in llama.cpp.
+    """Scores after temperature and filters, applied by transformers' own code and in its order,
+    with top-n-sigma before the filters, as in llama.cpp. That code sorts the vocabulary.
     """
     nothing, filters = torch.empty(0, dtype=torch.int64), LogitsProcessorList()
     if config.temperature != 1.0:
@@ -64,8 +64,8 @@ def plain_log_probs_and_entropies(
     texts: Sequence[Sequence[int]],
     config: BranchingConfig,
 ) -> Iterator[tuple[list[float], list[float]]]:
-    """Log-probability and entropy at each new token of these texts, which are of one length, from one
-    full forward pass without a cache.
+    """The log-probability and the entropy at each new token of these texts, from one full forward
+    pass without a cache. All texts must have the same length.
     """
     whole = torch.tensor([[*prompt, *text] for text in texts])
     for text, logits in zip(texts, model(whole, use_cache=False).logits, strict=True):
@@ -92,7 +92,7 @@ def assert_leaves_match(run: RunState, model: torch.nn.Module, tolerance: float)
 
 
 def assert_same_decisions(run: RunState, expected: RunState) -> None:
-    """The same tree and tokens; weights, log-probabilities and entropies equal up to rounding."""
+    """Check for the same tree and tokens, and for equal numbers (weights, etc.) up to rounding."""
     assert len(run.paths) == len(expected.paths)
     for path, wanted in zip(run.paths, expected.paths, strict=True):
         assert (path.parent, path.children, path.status) == (

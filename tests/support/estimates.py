@@ -1,4 +1,4 @@
-"""Estimates of a policy over many seeds, on Markov chains whose probabilities numpy knows exactly."""
+"""Estimates of a policy over many seeds, on Markov chains with exactly known probabilities."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ class Case:
 
     Attributes:
         chain: The seed of its table.
-        size: How many tokens there are.
-        settings: Those that differ from `BASE`.
+        size: The size of its vocabulary.
+        settings: The settings that differ from `BASE`.
     """
 
     chain: int
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def exact(self) -> TableModel:
-        """The chain after temperature and filters: what the policies sample from."""
+        """The chain after temperature and filters, from which the policies sample."""
         logits = torch.from_numpy(self.model.table).log()
         return TableModel(processed(logits, self.config("fair")).exp().numpy(), [STOP])
 
@@ -95,7 +95,7 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
         2, 3, {"max_paths": 100, "max_new_tokens": 3, "entropy_threshold": 0.8}
     ),
 }
-# A few cases with few seeds always, and all with many on request.
+# A few cases with few seeds in every test run, and all cases with many seeds at night.
 CASES_AND_SEEDS = [
     *(
         pytest.param(CASES[name], range(300), id=f"{name}, 300 seeds")
@@ -118,7 +118,7 @@ def assert_unbiased(
     expected: Sequence[float] | NDArray[np.float64],
     error_of_expected: NDArray[np.float64] | float = 0.0,
 ) -> None:
-    """The mean over the seeds (rows) is as expected, for each column, up to noise."""
+    """Check that the mean over the seeds (rows) is the expected one in each column, up to noise."""
     z = standard_errors_off(estimates, expected, error_of_expected)
     print("z:", z.round(2).tolist())
     assert (np.abs(z) < NOISE).all(), z.round(2)
@@ -129,13 +129,13 @@ def standard_errors_off(
     expected: Sequence[float] | NDArray[np.float64],
     error_of_expected: NDArray[np.float64] | float = 0.0,
 ) -> NDArray[np.float64]:
-    """How far the mean over the seeds (rows) is from the expected value of each column.
+    """How many standard errors the mean of each column over the seeds (rows) is off.
 
     Raises:
-        AssertionError: The estimates scatter so much that a bias would not be seen.
+        AssertionError: The estimates vary so much that a bias would go unnoticed.
     """
     rows, exact = np.asarray(estimates), np.asarray(expected)
     errors = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-    errors = np.hypot(np.hypot(errors, error_of_expected), 1e-9)  # what does not vary is rounded
+    errors = np.hypot(np.hypot(errors, error_of_expected), 1e-9)  # rounding of constant columns
     assert (errors < 0.15 * np.maximum(np.abs(exact), 0.2)).all(), "too noisy to tell"
     return (rows.mean(axis=0) - exact) / errors

@@ -1,4 +1,4 @@
-"""The explorer as a server of its own, for the tests that talk to it as a browser does."""
+"""The explorer as a separate server, for tests that talk to it as a browser does."""
 
 import os
 import socket
@@ -18,10 +18,10 @@ def serving(
     """Run the command that serves the explorer at this port.
 
     Args:
-        command: what starts the server; it must stay the same process.
-        port: where the server listens, on this machine.
-        health: what it answers as soon as it is there.
-        options: for `subprocess.Popen`. What the server writes is dropped if they do not say more.
+        command: starts the server, which must stay in the same process.
+        port: the port on this machine where the server listens.
+        health: a path that the server answers as soon as it is up.
+        options: for `subprocess.Popen`. The output of the server is discarded by default.
 
     Yields:
         The address of the explorer and the id of its process.
@@ -40,13 +40,13 @@ def serving(
 
 
 def serve_command(port: int) -> list[str]:
-    """What `eab app` becomes, at this port of this machine."""
+    """The command that `eab app` executes, for this port of this machine."""
     serve = [sys.executable, "-m", "app.serve"]
     return [*serve, f"--port={port}", "--address=127.0.0.1"]
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is not in use."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

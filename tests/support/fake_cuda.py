@@ -1,10 +1,10 @@
-"""A fake CUDA device, for machines without one: its tensors live in host memory, but say that
-they are on `cuda:0`, and refuse what CUDA refuses.
+"""A fake CUDA device, for machines without one. Its tensors live in host memory, but claim to be
+on `cuda:0` and refuse what CUDA refuses.
 
-So the code that only runs with a GPU runs in tests on the CPU: an operation on tensors of both
-devices is an error, a tensor of the device cannot become a NumPy array, and what makes the host
-wait for the device is counted. What it cannot show: kernels, dtypes, speed, streams and CUDA graphs
-(see tests/test_gpu.py for these).
+With it, tests on the CPU run the code that otherwise needs a GPU. An operation on tensors of both
+devices is an error, a tensor of the device cannot become a NumPy array, and everything that makes
+the host wait for the device is counted. It cannot test kernels, dtypes, speed, streams and CUDA
+graphs (see tests/test_gpu.py for these).
 """
 
 import ctypes
@@ -21,12 +21,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-# With an index, because PyTorch asks the driver for the current device where there is none.
+# With an index, because PyTorch would ask the driver for the current device without one.
 DEVICE: Final = torch.device("cuda", 0)
 FREE_BYTES: Final = 6 * 2**30
 TOTAL_BYTES: Final = 8 * 2**30
 aten = torch.ops.aten
-_CONVERSIONS: Final = {"aten::to", "aten::cpu"}  # made of _to_copy, which says the device
+_CONVERSIONS: Final = {"aten::to", "aten::cpu"}  # decomposed into _to_copy, which names the device
 _COPIES: Final = {aten.copy_.default, aten._to_copy.default}
 _INDEXED: Final = {
     aten.index.Tensor,
@@ -46,14 +46,14 @@ _GUARDS: Final = "_ZN3c104impl26device_guard_impl_registryE"
 
 
 class OnDevice(Tensor):
-    """A tensor of the fake device; `held` has its numbers."""
+    """A tensor on the fake device; `held` contains its values."""
 
     held: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, held: Tensor) -> "OnDevice":
-        # A view of a tensor that was made outside of inference mode must not be one of it.
+        # Views of a tensor from outside inference mode must not become inference tensors.
         with torch.inference_mode(False):
             made = torch.Tensor._make_wrapper_subclass(
                 cls,
@@ -71,11 +71,11 @@ class OnDevice(Tensor):
         raise AssertionError(f"{func} after the fake device has gone")
 
     def tolist(self):
-        """The numbers; PyTorch's own does not support subclasses."""
+        """The values as a list; PyTorch's own method does not support subclasses."""
         return self.cpu().tolist()
 
     def numpy(self, *args, **kwargs):
-        """As on a real GPU, an error."""
+        """Raise the error that a real GPU raises."""
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
     __array__ = numpy
@@ -113,7 +113,7 @@ class _FakeMode(TorchDispatchMode):
 
 
 def _laid_out_by_tokens(output: Tensor) -> Tensor:
-    """The output of attention, (batch, heads, tokens, size), in the layout of CUDA's kernels."""
+    """The attention output (batch, heads, tokens, size) in the memory layout of CUDA kernels."""
     return output.transpose(1, 2).contiguous().transpose(1, 2)
 
 
@@ -122,14 +122,14 @@ def _held(leaf: Any) -> Any:
 
 
 def _on_device(leaf: Any, same: dict[int, OnDevice]) -> Any:
-    """In-place operations return the tensor that they were given."""
+    """Wrap a result; an in-place operation returns the tensor that it was given."""
     if not isinstance(leaf, Tensor):
         return leaf
     return same[id(leaf)] if id(leaf) in same else OnDevice(leaf)
 
 
 def _refuse_both_devices(func: Any, args: Any, given: list[Tensor]) -> None:
-    """CUDA takes numbers without dimensions, and indices, from the host; nothing else."""
+    """Raise an error for mixed devices; CUDA takes only 0-d tensors and indices from the host."""
     if func in _COPIES or not any(isinstance(one, OnDevice) for one in given):
         return
     compared = [args[0], *args[2:3]] if func in _INDEXED else given
@@ -168,8 +168,8 @@ def _why_the_host_waits(
 
 
 def _instead(waits: Counter[str]) -> dict[str, Any]:
-    """What stands for the functions of torch.cuda."""
-    finished = [0.0]  # when the host has last waited for everything
+    """Replacements for functions and classes of torch.cuda, by name."""
+    finished = [0.0]  # when the host last waited for all work
 
     class Stream:
         def synchronize(self) -> None:
@@ -208,7 +208,7 @@ def fake_cuda() -> Iterator[Counter[str]]:
     """A fake CUDA device while the context lasts.
 
     Yields:
-        How often the host waited for the device, by the reason.
+        How often the host waited for the device, by reason.
     """
     waits: Counter[str] = Counter()
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
@@ -232,4 +232,4 @@ def fake_cuda() -> Iterator[Counter[str]]:
 
 
 def _no_stream(device: torch.device) -> None:
-    """Nothing can be captured."""
+    """Return no graph capture: the fake device has no CUDA graphs."""

@@ -1,5 +1,5 @@
-"""A server that speaks like llama.cpp or vLLM, with the embedded model's own numbers, until it is
-told to do something else.
+"""A server that answers like llama.cpp or vLLM, with the probabilities of the embedded model, until
+a test tells it to misbehave.
 """
 
 import json
@@ -15,19 +15,19 @@ from eab.caches.factory import make_cache
 from eab.models.huggingface import HuggingFaceModel
 
 Change = Callable[[Any], Any]
-Tops = list[dict[int, float]]  # of each token, the most likely ones with ln p
+Tops = list[dict[int, float]]  # for each token, the most likely tokens with ln p
 
 
 class FakeServer(ThreadingHTTPServer):
     """Serves the embedded model in both dialects.
 
     Attributes:
-        change: What becomes of each answer to a request for tokens.
-        change_tops: Changes the numbers of each text before they take the form of a dialect.
-        respond: Answers such a request instead, if it is set.
-        requests: Bodies of the requests for tokens.
-        keys: What came as keys.
-        abandoned: Set when a client went away before its answer.
+        change: Changes each answer to a request for tokens.
+        change_tops: Changes the log-probabilities of each text before a dialect formats them.
+        respond: If set, answers requests for tokens instead.
+        requests: The bodies of the requests for tokens.
+        keys: The `Authorization` headers received.
+        abandoned: Set when a client disconnected before its answer.
     """
 
     daemon_threads = True
@@ -58,7 +58,7 @@ class FakeServer(ThreadingHTTPServer):
         self.respond: Callable[[BaseHTTPRequestHandler], None] | None = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error here."""
+        """Ignore clients that have disconnected."""
 
     @torch.inference_mode()
     def next(self, text: list[int], top: int) -> dict[int, float]:
@@ -70,7 +70,7 @@ class FakeServer(ThreadingHTTPServer):
         return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
     def continuation(self, text: list[int], top: int, length: int) -> tuple[list[int], Tops]:
-        """The most likely tokens after a text, and the predictions before each."""
+        """The most likely tokens after a text, and the predictions for each."""
         tokens: list[int] = []
         tops: Tops = []
         for _ in range(length):
@@ -80,7 +80,7 @@ class FakeServer(ThreadingHTTPServer):
         return tokens, tops
 
     def wait_for_the_client_to_leave(self, handler: BaseHTTPRequestHandler) -> None:
-        """Do not answer; note when the client closes its connection."""
+        """Send no answer, and note when the client closes its connection."""
         handler.connection.settimeout(20)
         if not handler.connection.recv(1):
             self.abandoned.set()
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         models = [
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def send_slowly(self, content: bytes) -> None:
-        """Send byte by byte, for ever."""
+        """Send the content byte by byte, again and again."""
         self.send_response(200)
         self.end_headers()
         while True:

@@ -1,4 +1,4 @@
-"""Tiny random models of families of transformers, by the name of their configuration class."""
+"""Tiny random models of transformers' families, by the name of their configuration class."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ USUAL = {
     "eos_token_id": 1,
     "pad_token_id": 0,
 }
-# With the prompt, longer than the windows and chunks of these models
+# Longer than the windows and chunks of these models
 PROMPT = " ".join(f"w{2 + (7 * index) % 60}" for index in range(20))
 FORKING = BranchingConfig(
     max_new_tokens=16, max_paths=6, seed=3, entropy_threshold=0.5, min_fork_weight=0.0
@@ -30,8 +30,8 @@ FORKING = BranchingConfig(
 def tiny(
     kind: str, dtype: torch.dtype = torch.float64, seed: int = 1, **more: Any
 ) -> PreTrainedModel:
-    """A tiny model of the family with this configuration class. Its matrices are large, so that a
-    small difference in what it remembers shows in its logits.
+    """A tiny model of the family with this configuration class. Its weights are large, so that a
+    small difference in its cache or states shows in its logits.
     """
     config = getattr(transformers, kind)(**USUAL | more)
     torch.manual_seed(seed)

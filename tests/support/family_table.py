@@ -1,4 +1,4 @@
-"""One row for each family of models: a tiny configuration, and in which way it should run.
+"""One row for each family of models: a tiny configuration, and how its memory should be kept.
 
 tests/models/test_families.py runs the rows, and scripts/write_models.py writes docs/models.md from
 them.
@@ -11,8 +11,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
-# tree: rows shared in the tree cache; tree, own attention: likewise, with the attention of the model's own
-# code; own cache: transformers' cache, copied for each path; refused: an error at loading
+# tree: rows shared in the tree cache; tree, own attention: likewise, with attention by the model's
+# own code; own cache: transformers' cache, copied for each path; refused: an error at loading
 Way = Literal["tree", "tree, own attention", "own cache", "refused"]
 
 SIZES: dict[str, Any] = {
@@ -72,14 +72,14 @@ BART = {
 class Family:
     """One row."""
 
-    name: str  # as people know it
+    name: str  # its usual name
     kind: str  # its config class in transformers
     what: str  # what is special about its attention
-    more: dict[str, Any] = field(default_factory=dict)  # beside or instead of SIZES
+    more: dict[str, Any] = field(default_factory=dict)  # in addition to, or instead of, SIZES
     way: Way = "tree"
     quick: bool = False  # whether `make test` runs it
-    why: str = ""  # if it is refused: a part of the message
-    # transformers computes a part in 32 bits or, for experts, has no kernel for 64
+    why: str = ""  # if it is refused: part of the message
+    # coarser where transformers computes a part in 32 bits or, for experts, has no kernel for 64
     dtype: torch.dtype = torch.float64
     tolerance: float = 1e-9
 
@@ -88,7 +88,7 @@ class Family:
         return getattr(transformers, self.kind)(**SIZES | self.more)
 
     def model(self) -> PreTrainedModel:
-        """With random weights that are large enough for attention to matter."""
+        """A model with random weights that are large enough for attention to matter."""
         torch.manual_seed(3)
         config = self.config()
         encodes = config.is_encoder_decoder and self.way == "refused"

@@ -1,4 +1,4 @@
-"""Tiny models of transformers as GGUF files, written as llama.cpp's own converter orders them."""
+"""Tiny transformers models as GGUF files, with tensors ordered as by llama.cpp's own converter."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 from transformers import PreTrainedModel
 
-# Settings of transformers by those of a file, without its architecture
+# The names of settings in transformers, by GGUF key without its architecture prefix
 KEYS = {
     "context_length": ("max_position_embeddings", "n_positions"),
     "embedding_length": ("hidden_size",),
@@ -31,16 +31,16 @@ def write(
     tensors: dict[str, np.ndarray] | None = None,
     **writer_options: Any,
 ) -> Path:
-    """Write a model, with the words `w<i>` as its vocabulary, of which only `w5` can be written.
+    """Write a model whose vocabulary is the words `w<i>`; only `w5` can be encoded.
 
     Args:
         model: A model of a family in `eab.models.gguf.architecture.FAMILIES`.
         path: The file.
-        architecture: The family, as llama.cpp names it.
-        kind: How matrices are stored.
-        more: Further fields: numbers, texts, or lists of texts.
-        tensors: Further tensors.
-        writer_options: Of gguf.GGUFWriter, such as split_max_tensors.
+        architecture: The family's name in llama.cpp.
+        kind: The storage type of matrices.
+        more: Additional fields: numbers, strings, or lists of strings.
+        tensors: Additional tensors.
+        writer_options: Options of gguf.GGUFWriter, such as split_max_tensors.
     """
     writer = gguf.GGUFWriter(path, architecture, **writer_options)
     config = model.config
@@ -118,7 +118,7 @@ def named_tensors(model: PreTrainedModel, architecture: str) -> dict[str, np.nda
 
 
 def interleaved(values: np.ndarray, config: Any, module: str) -> np.ndarray:
-    """Rows in the order of llama.cpp, which rotates neighbours instead of halves of a head."""
+    """The rows in llama.cpp's order: it rotates neighbouring rows instead of halves of a head."""
     heads = config.num_attention_heads if "q_proj" in module else config.num_key_value_heads
     halves = values.reshape(heads, 2, -1, *values.shape[1:])
     return halves.swapaxes(1, 2).reshape(values.shape)

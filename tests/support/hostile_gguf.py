@@ -1,4 +1,4 @@
-"""A tiny GGUF file to be damaged, and how its refusal must be."""
+"""A tiny GGUF file for tests to damage, and checks of how it is refused."""
 
 import copy
 import time
@@ -29,7 +29,7 @@ SECONDS = 20
 
 
 def tiny_file() -> RawFile:
-    """A file that can be read."""
+    """A valid file."""
     return copy.deepcopy(_written())
 
 
@@ -41,8 +41,8 @@ def _written() -> RawFile:
 
 
 def refusal(path: Path) -> str:
-    """Why the file is refused as a model, soon and in few words; as a tokenizer, it is refused in
-    the same way, or read.
+    """The message that refuses the file as a model, which must be short and come soon. As a
+    tokenizer, the file is either read or refused in the same way.
     """
     start = time.monotonic()
     with pytest.raises(ModelError) as caught:
@@ -55,7 +55,7 @@ def refusal(path: Path) -> str:
 
 
 def tokenizer_refusal(path: Path) -> str:
-    """Why the tokenizer and the configuration are refused; empty if they are not."""
+    """The message that refuses the tokenizer and the configuration; empty if both are read."""
     try:
         load_tokenizer(str(path))
     except ModelError as error:
@@ -64,6 +64,6 @@ def tokenizer_refusal(path: Path) -> str:
 
 
 def check_words(message: str) -> None:
-    """Nothing but a few words for people."""
+    """Check that a message is short and shows no internals such as a traceback."""
     assert len(message.encode()) < 1000
     assert not any(hint in message for hint in ("site-packages", "Traceback", 'File "'))

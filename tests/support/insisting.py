@@ -1,5 +1,5 @@
-"""Act on a page as a person does: where nothing happens, once more; and where on it things are, and
-whether they move.
+"""Act on a page as a person does, who tries again if nothing happens. Also: where elements are on
+the page, and whether they move.
 """
 
 import time
@@ -19,19 +19,19 @@ _WATCH_SHIFTS = """() => {
   }).observe({ type: "layout-shift" });
 }"""
 
-OpenPage = Callable[..., Page]  # the fixture open_page, see tests/browser/conftest.py
+OpenPage = Callable[..., Page]  # the type of fixture open_page, see tests/browser/conftest.py
 
 
 def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30) -> None:
-    """Act until something is in the page: a picture that was being laid out takes no pointer.
+    """Repeat an action until an element appears; a chart ignores the pointer during its layout.
 
     Args:
-        act: What a person does; doing it again must not undo it.
-        seen: What it brings up.
+        act: The action; a repetition must not undo it.
+        seen: The element that the action brings up.
         seconds: How long to try.
 
     Raises:
-        AssertionError: It never came.
+        AssertionError: The element did not appear.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -45,10 +45,10 @@ def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30
 
 
 def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
-    """Where something is on the page, in px; a picture may be drawn anew while it is asked.
+    """The box of an element on the page, in px. Tries again if the element is just being redrawn.
 
     Raises:
-        AssertionError: It has no place.
+        AssertionError: The element has no box.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -59,12 +59,12 @@ def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
 
 
 def watch_shifts(page: Page) -> None:
-    """From now on, what moves by itself is in the list `shifts` of the page."""
+    """From now on, record what moves by itself in the list `shifts` of the page."""
     page.evaluate(_WATCH_SHIFTS)
 
 
 def overlap(one: FloatRect, other: FloatRect) -> float:
-    """How far two boxes lie over each other, in px across or down; not at all if it is below 0."""
+    """The overlap of two boxes in px, across or down, whichever is less; negative if apart."""
     across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
     down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
     return min(across, down)

@@ -1,4 +1,4 @@
-"""Runs without a model: events that follow each other as the engine's do, with invented words and
+"""Runs without a model: events in the order in which the engine emits them, with invented words and
 numbers.
 """
 
@@ -36,7 +36,7 @@ HOSTILE: Final = [
     "<img src=x onerror=\"document.title='broken'\">",
     "$x^2$",
     "line\nbreak",
-    "\udce2\udc82",  # half a character
+    "\udce2\udc82",  # part of a character
     "\u202eright to left",
     "مرحبا",
 ]
@@ -48,19 +48,19 @@ CARD: Final = ModelCard("invented", "llama", 4096, 2, 2, 16, "float32", "cpu", 5
 def predicted(
     step: int, path: int, entropy: float, candidates: tuple[Candidate, ...] = ()
 ) -> Event:
-    """What the decision of one path saw."""
+    """The prediction that the decision of one path saw, as an event."""
     return Predicted(step, (PathPrediction(path, entropy, candidates),))
 
 
 def appended(
     step: int, path: int, token: int, text: str, log_prob: float, special: bool = False
 ) -> Event:
-    """The next token of one path."""
+    """The next token of one path, as an event."""
     return TokensAppended(step, (NewToken(path, token, text, log_prob, special),))
 
 
 def with_each(event: Event, **fields: Any) -> Event:
-    """The event with these fields in each of its predictions, or new tokens."""
+    """The event with these fields set in each of its predictions or new tokens."""
     match event:
         case Predicted():
             return replace(
@@ -72,8 +72,8 @@ def with_each(event: Event, **fields: Any) -> Event:
 
 
 def invented_run(seed: int, steps: int, paths: int, words: list[str] | None = None) -> list[Event]:
-    """At most about `paths` leaves; some finish, some are pruned, the others run to the last
-    step.
+    """The events of a run with at most about `paths` leaves. Some paths finish, some are pruned,
+    and the others run to the last step.
     """
     return _Inventor(seed, steps, paths, words or WORDS).events()
 

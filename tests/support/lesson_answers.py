@@ -1,5 +1,5 @@
-"""The answers to the questions of the lessons, computed from the recordings in another way than the
-lessons do.
+"""The answers to the questions in the lessons, computed from the recordings independently of the
+code that lessons use.
 """
 
 import math
@@ -75,7 +75,7 @@ def bytes_loaded_over_int4(_: Sequence[Event]) -> float:
 
 
 def explored(events: Sequence[Event]) -> float:
-    """All texts of the run have ended, and all are different."""
+    """The total probability of the distinct texts of the run, all of which have ended."""
     run = fold(events)
     texts = {tuple(token.token for token in run.tokens(leaf.id)): leaf for leaf in run.leaves()}
     return sum(

@@ -1,4 +1,4 @@
-"""What feeds a lesson in the tests: the recordings that come with the project."""
+"""The data of a lesson in the tests: the recordings that come with the project."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def example_events(lesson: Lesson) -> Sequence[Event]:
 
 
 def sources_of(run: RunState) -> Sources:
-    """This run, and the recordings of the other pages."""
+    """This run, with the recordings of the other pages."""
     return Sources(
         run,
         bundled_runs.caches,
@@ -31,12 +31,12 @@ def sources_of(run: RunState) -> Sources:
 
 
 def example_sources(lesson: Lesson) -> Sources:
-    """What feeds a lesson before anything was made."""
+    """The data of a lesson before the user has run anything."""
     return sources_of(fold(example_events(lesson)))
 
 
 def first_matrix() -> Floats:
-    """A matrix of the first layer of the embedded model."""
+    """A matrix from the first layer of the embedded model."""
     name = "model.layers.0.self_attn.q_proj"
     return np.asarray(weight_matrices.matrix("embedded", name, _no_model)[0])
 
@@ -45,7 +45,7 @@ def _no_model(name: str) -> None:
     raise AssertionError(f"{name} is not to be loaded")
 
 
-# The shortest lesson that breaks no rule.
+# The shortest valid lesson.
 SMALL = """+++
 title = "Small"
 summary = "As short as a lesson can be."

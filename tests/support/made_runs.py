@@ -1,4 +1,4 @@
-"""Runs in one call: of a model with some settings, or of a bundled recording by its name."""
+"""A run in one call: from a model and settings, or from a bundled recording by its name."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ def events_of(
     draft: Any = None,
     **settings: Any,
 ) -> list[Event]:
-    """The events of a run with these settings; the others are those of the config."""
+    """The events of a run with this config, in which these settings are replaced."""
     asked = Request(prompt, replace(config or BranchingConfig(), **settings))
     return list(event_stream(model, asked, draft))
 
@@ -30,18 +30,18 @@ def run_of(
     draft: Any = None,
     **settings: Any,
 ) -> RunState:
-    """The same run, folded."""
+    """The folded run of `events_of` with the same arguments."""
     return fold(events_of(model, prompt, config, draft, **settings))
 
 
 def bundled(name: str) -> list[Event]:
-    """The events of the bundled run in the file with this name, which ends in .eab."""
+    """The events of the bundled run in the file <name>.eab."""
     [recording] = [one for one in bundled_runs.recordings() if one.file == f"{name}.eab"]
     return list(bundled_runs.events_of(recording))
 
 
 def bundled_run(name: str) -> RunState:
-    """The bundled run in the file with this name, folded."""
+    """The bundled run in the file <name>.eab, folded."""
     return fold(bundled(name))
 
 

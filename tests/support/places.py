@@ -1,4 +1,4 @@
-"""Where the tests find the project."""
+"""Paths of the project for the tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The policies, for tests that hold for all of them: a new one is tested without being named."""
+"""The policies, for tests that apply to all of them. They include a new policy automatically."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""What this processor lacks."""
+"""Features that this processor may lack."""
 
 import pytest
 import torch

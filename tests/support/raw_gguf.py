@@ -1,4 +1,4 @@
-"""GGUF files byte for byte, so that any of them can be wrong."""
+"""GGUF files written byte by byte, so that a test can corrupt any part of them."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -13,17 +13,17 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class Packed:
-    """A value of the metadata as its bytes, with its kind."""
+    """A metadata value as bytes, including its kind."""
 
     bytes: bytes
 
 
 @dataclass
 class RawTensor:
-    """A tensor as a file names it; `offset` is where the one before ends if it is None."""
+    """A tensor in a file. An `offset` of None stands for the end of the previous tensor."""
 
     name: str
-    shape: Sequence[int]  # in the order of PyTorch
+    shape: Sequence[int]  # in PyTorch's order
     data: bytes
     kind: int = 0
     offset: int | None = None
@@ -31,7 +31,7 @@ class RawTensor:
 
 @dataclass
 class RawFile:
-    """What a file holds; numbers that are None are the true ones."""
+    """The content of a file. Counts that are None are written correctly."""
 
     fields: dict[str, Any]
     tensors: list[RawTensor]
@@ -41,12 +41,12 @@ class RawFile:
     tensor_count: int | None = None
 
     def tensor(self, name: str) -> RawTensor:
-        """The tensor of this name."""
+        """The tensor with this name."""
         [found] = [tensor for tensor in self.tensors if tensor.name == name]
         return found
 
     def header(self, more_fields: Iterable[tuple[str, Any]] = ()) -> bytes:
-        """All before the data of the tensors."""
+        """The bytes of the file before the data of its tensors."""
         fields = [*self.fields.items(), *more_fields]
         counts = (self.tensor_count, len(self.tensors)), (self.field_count, len(fields))
         parts = [self.magic, struct.pack("<I", self.version)]
@@ -62,14 +62,14 @@ class RawFile:
         return padded(b"".join(parts))
 
     def write(self, path: Path, more_fields: Iterable[tuple[str, Any]] = ()) -> Path:
-        """The file, at `path`."""
+        """Write the file to `path`, and return `path`."""
         data = b"".join(padded(tensor.data) for tensor in self.tensors)
         path.write_bytes(self.header(more_fields) + data)
         return path
 
 
 def raw_file(path: Path) -> RawFile:
-    """What a whole file holds."""
+    """The content of a valid file."""
     header = read_header(path)
     with path.open("rb") as file:
         tensors = [
@@ -89,7 +89,7 @@ def text(held: str | bytes) -> bytes:
 
 
 def value(held: Any) -> bytes:
-    """A value of the metadata, with its kind before it."""
+    """The bytes of a metadata value, preceded by its kind."""
     if isinstance(held, Packed):
         return held.bytes
     if isinstance(held, list):

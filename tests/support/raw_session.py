@@ -1,7 +1,7 @@
 """One tab of the explorer without a browser: it presses Run, polls when Streamlit asks it to, and
 keeps the messages to the board.
 
-Thirty of these fit where thirty browsers would not. It speaks the protocol of the installed
+A machine can run thirty of these, but not thirty browsers. It speaks the protocol of the installed
 Streamlit.
 """
 
@@ -25,15 +25,15 @@ class RawSession:
     Attributes:
         boards: messages to the board, in order.
         progress: progress texts, without repeats.
-        problems: the messages of the page that say what went wrong, in order.
-        tabs: the labels of the page's tabs as they were drawn last.
+        problems: the error messages of the page, in order.
+        tabs: the labels of the page's tabs, as drawn last.
         polled: ids of the fragments that Streamlit asked it to poll.
-        code: of the class that the page shows; empty without one.
-        answers: the keys of the questions of the class and their options.
-        led: where the class led the board last, and when that arrived (`time.perf_counter`).
-        finished: how many runs of the script or of a fragment have ended.
-        config: what Streamlit sent of its settings.
-        session: Streamlit's name of what it remembers of this tab.
+        code: the code of the class on the page; empty without a class.
+        answers: the keys of the questions of the class, with their options.
+        led: where the class last led the board, and when that arrived (`time.perf_counter`).
+        finished: the number of finished runs of the script or of a fragment.
+        config: the settings that Streamlit sent.
+        session: Streamlit's id of this tab's session.
     """
 
     def __init__(self, address: str, query: str = "") -> None:
@@ -43,10 +43,10 @@ class RawSession:
         self._connect()
         self._query = query
         self.session = ""
-        # The hash of the page goes into every message: without it, Streamlit opens another page.
+        # Every message contains the hash of the page; otherwise, Streamlit opens another page.
         self._page = ""
-        self._ids: dict[str, str] = {}  # widget key, or name of a component -> widget id
-        self._places: dict[str, str] = {}  # the same -> id of its fragment; "" for the page
+        self._ids: dict[str, str] = {}  # widget key or component name -> widget id
+        self._places: dict[str, str] = {}  # the same keys -> id of the fragment; "" for the page
         self._polls: dict[
             str, tuple[float, float]
         ] = {}  # fragment id -> interval in seconds, next time
@@ -65,7 +65,7 @@ class RawSession:
 
     @property
     def run_id(self) -> str:
-        """The run in the address bar."""
+        """The id of the run in the address bar."""
         return parse_qs(self._query).get("run", [""])[0]
 
     @property
@@ -83,16 +83,16 @@ class RawSession:
         self._rerun(self._places[key], widget={"id": self._ids[key], "string_value": option})
 
     def report(self, component: str, event: str, value: Any) -> None:
-        """Tell Python something by a component of the page."""
+        """Send an event of a component of the page to Python."""
         state = {"id": self._ids[component], "json_value": json.dumps({event: value})}
         self._rerun(self._places[component], widget=state)
 
     def offers(self, key: str) -> bool:
-        """Whether a widget with this key was on the page."""
+        """Whether a widget with this key has been on the page."""
         return key in self._ids
 
     def poll(self, fragment: str) -> None:
-        """Ask for a fragment of the page."""
+        """Request a rerun of a fragment of the page."""
         self._rerun(fragment)
 
     def until(self, condition: Any, seconds: float = 120.0) -> None:
@@ -111,7 +111,7 @@ class RawSession:
         self._tab.close()
 
     def cut(self) -> None:
-        """Lose the connection without a word, as where a cable is pulled."""
+        """Lose the connection without closing it, as when a cable is pulled."""
         self._socket.socket.shutdown(SHUT_RDWR)
         self._tab.close()
 
@@ -121,7 +121,7 @@ class RawSession:
         self._rerun()
 
     def _connect(self, session: str = "") -> None:
-        # The second name would be a token that only a browser has.
+        # In a browser, the second name would be a token.
         names = ["streamlit", "none", session] if session else ["streamlit"]
         self._socket = self._tab.enter_context(
             connect(

@@ -1,7 +1,7 @@
-"""A process that saves runs where it may be killed, where others save, or where the disk is full.
+"""A process that saves runs while it may be killed, while others save, or while the disk is full.
 
-`found` starts it and reads what it prints. It imports little, and forks others from itself, so that a hundred of
-them take seconds.
+`found` starts it and reads its output. It imports little and forks further processes from itself,
+so that a hundred of them take only seconds.
 """
 
 import json
@@ -31,13 +31,13 @@ DISK: Final = 300 * 2**10  # bytes
 
 
 def found(what: str, folder: Path, times: int = 0, around: Sequence[str] = ()) -> dict[str, Any]:
-    """What such a process finds that saves in this folder.
+    """The results of a process that saves in this folder.
 
     Args:
-        what: A function of this file.
-        folder: Where the store is.
-        times: How often.
-        around: A command that the process is started by.
+        what: The name of the function of this file to call.
+        folder: The folder of the store.
+        times: The number of repetitions.
+        around: A command that starts the process.
     """
     command = [*around, sys.executable, __file__, what, str(folder / "runs.sqlite"), str(times)]
     process = subprocess.run(
@@ -53,8 +53,8 @@ def found(what: str, folder: Path, times: int = 0, around: Sequence[str] = ()) -
 
 
 def killed(store: RunStore, times: int) -> dict[str, Any]:
-    """Kill so many processes, each in the middle of its saves: at a random moment, and every second
-    one while a transaction is under way.
+    """Kill this number of processes while they save, each at a random moment, and every second one
+    during a transaction.
     """
     store = NamedStore(store.path, replace(RUNS, most=2**40, most_bytes=2**40))
     moments, saved, torn = random.Random(0), list[str](), 0
@@ -64,7 +64,7 @@ def killed(store: RunStore, times: int) -> dict[str, Any]:
             saved.append(next(told))
             time.sleep(moments.uniform(0, 0.02))
             while turn % 2 and not journal.exists():
-                pass  # so short that a sleep would miss it
+                pass  # transactions are so short that a sleep would miss them
             os.kill(child, signal.SIGKILL)
             saved += told
         torn += journal.exists()
@@ -72,16 +72,16 @@ def killed(store: RunStore, times: int) -> dict[str, Any]:
 
 
 def beside_each_other(store: RunStore, times: int) -> dict[str, Any]:
-    """Let four processes save, rename and delete as often at the same time."""
-    store_file._TIMEOUT = 60.0  # type: ignore[misc]  # a busy machine is no failure
+    """Let four processes save, rename and delete simultaneously, this number of times each."""
+    store_file._TIMEOUT = 60.0  # type: ignore[misc]  # long, for busy machines
     with _writer(store, times) as a, _writer(store, times) as b, _writer(store, times) as c:
         saved = [*_writing_here(store, times), *a, *b, *c]
     return {"told": len(saved), "lost": _lost(store, saved), "names": _names(store)}
 
 
 def without_room(store: RunStore, _: int) -> dict[str, Any]:
-    """Save as long as files may grow: the limit of a process, which needs no disk of its own."""
-    import resource  # Windows has none
+    """Save up to the process's limit on file sizes, which needs no separate disk."""
+    import resource  # missing on Windows
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (DISK, resource.RLIM_INFINITY))
@@ -91,7 +91,7 @@ def without_room(store: RunStore, _: int) -> dict[str, Any]:
 
 
 def on_a_full_disk(store: RunStore, _: int) -> dict[str, Any]:
-    """Save until the disk is full, and once more when there is room again."""
+    """Save until the disk is full, and once more after space was freed."""
     _mount(store, f"size={DISK}")
     ballast = store.path.with_name("ballast")
     ballast.write_bytes(bytes(DISK // 3))
@@ -101,7 +101,7 @@ def on_a_full_disk(store: RunStore, _: int) -> dict[str, Any]:
 
 
 def on_a_read_only_disk(store: RunStore, _: int) -> dict[str, Any]:
-    """Read and write where nothing can be written, and once more where it can."""
+    """Read and write on a read-only disk, and write again once it is writable."""
     _mount(store, f"size={4 * DISK}")
     other = NamedStore(store.path.with_name("none.sqlite"), RUNS)
     saved = [store.save("one", EVENTS).id for _ in range(3)]
@@ -118,7 +118,7 @@ def on_a_read_only_disk(store: RunStore, _: int) -> dict[str, Any]:
 
 
 def _until_full(store: RunStore) -> dict[str, Any]:
-    """Save until it is refused, and try to delete then."""
+    """Save until the store refuses; return the number saved, the runs lost, and the reason."""
     saved: list[str] = []
     why = ""
     while not why:
@@ -127,7 +127,7 @@ def _until_full(store: RunStore) -> dict[str, Any]:
 
 
 def _refused(act: Callable[[], object]) -> str:
-    """Why the store does not do this; empty if it does."""
+    """The reason why the store refuses this action; empty if it succeeds."""
     try:
         act()
     except StoreError as error:
@@ -136,7 +136,7 @@ def _refused(act: Callable[[], object]) -> str:
 
 
 def _lost(store: RunStore, saved: list[str]) -> list[str]:
-    """Which of these runs do not come back whole."""
+    """The ones of these saved runs that are missing or damaged."""
     kept = {run.id for run in store.all()}
     return [one for one in saved if one not in kept or store.load(one)[1] != EVENTS]
 
@@ -151,7 +151,7 @@ def _save_on(store: RunStore, tell: Callable[[str], None]) -> NoReturn:
 
 
 def _writer(store: RunStore, times: int) -> Any:
-    """A process that writes -> the ids of the runs that it leaves there."""
+    """Start a process that writes; yields the ids of the runs that it leaves in the store."""
     return _told(lambda tell: [tell(one) for one in _writing_here(store, times)])
 
 
@@ -171,7 +171,7 @@ def _told(work: Callable[[Callable[[str], None]], object]) -> Iterator[Iterator[
 
 @contextmanager
 def _forked(work: Callable[[Callable[[str], None]], object]) -> Iterator[tuple[int, Iterator[str]]]:
-    """A process that does this work -> its id, and the lines that it tells."""
+    """Fork a process that does this work; yields its id and the lines that it reports."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -186,7 +186,7 @@ def _forked(work: Callable[[Callable[[str], None]], object]) -> Iterator[tuple[i
 
 
 def _mount(store: RunStore, options: str) -> None:
-    """Mount the folder of the store; only what runs in a name space of its own can."""
+    """Mount a disk as the store's folder; this needs a separate mount namespace."""
     folder = str(store.path.parent)
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
 

@@ -1,4 +1,4 @@
-"""A language model whose answers are known: a table over words, some of which say the same."""
+"""A language model whose answers are known: a table over words, some of them equivalent."""
 
 import math
 from collections import defaultdict
@@ -17,7 +17,7 @@ STOP = len(SAYINGS)
 
 
 class SayingModel(TableModel):
-    """A table model whose tokens are words, some of which say the same; the last token ends the
+    """A table model whose tokens are words, some of them the same answer; the last token ends the
     text.
     """
 
@@ -38,7 +38,7 @@ def exact_answers(model: SayingModel, length: int) -> dict[str, float]:
 
 
 def flat_run(texts: Sequence[tuple[str, float, float, bool]], policy: str = "fair") -> RunState:
-    """One fork at step 0; each leaf says (text, weight, probability) and has ended, or not yet."""
+    """A run with one fork at step 0; leaves are given as (text, weight, probability, ended)."""
     config, children = BranchingConfig(policy=policy), tuple(range(1, len(texts) + 1))
     events: list[Event] = [
         RunStarted("p", (0,), ("p",), CARD, config, 1.0),

@@ -1,4 +1,4 @@
-"""Runs that are served beside others: what they ask for, and how their events are compared."""
+"""Requests that are served together, and comparisons of their events with runs served alone."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -47,7 +47,7 @@ REQUESTS = {
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Equal, and numbers up to the rounding of sums in another order."""
+    """Whether two values are equal, up to the rounding of sums in another order."""
     if isinstance(found, float) and isinstance(expected, float):
         return found == pytest.approx(expected, abs=EXACT)
     if type(found) is not type(expected):
@@ -67,7 +67,7 @@ def untimed(events: Sequence[Event]) -> list[Event]:
 
 
 def assert_same_events(found: Sequence[Event], expected: Sequence[Event]) -> None:
-    """The same events; a weight that changed by a rounding only is no event, but an equal weight."""
+    """Check for the same events. Reweighted events may be due to rounding; weights are compared."""
     for one, other in zip(unweighted(found), unweighted(expected), strict=True):
         assert same(one, other), (one, other)
     if any(isinstance(event, RunStarted) for event in found):
@@ -89,14 +89,14 @@ def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
 
 @cache
 def expected_of(twins: Any, family: str) -> list[list[Event]]:
-    """The events of each of the REQUESTS alone."""
+    """The events of each of the REQUESTS when it is served alone."""
     return [alone(twins(family).ours, one, draft_for(one, twins)) for one in REQUESTS.values()]
 
 
 def assert_served_as_alone(
     scheduler: Scheduler, twins: Any, expected: list[list[Event]]
 ) -> list[Handle]:
-    """All REQUESTS at once have the events that each has alone."""
+    """Check that all REQUESTS, served together, have the same events as when served alone."""
     handles = [
         scheduler.submit(request, owner=name, draft=draft_for(request, twins))
         for name, request in REQUESTS.items()

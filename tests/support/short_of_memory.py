@@ -1,4 +1,4 @@
-"""A process whose memory runs out in the middle of a run, and is there again for the next one.
+"""A process that runs out of memory in the middle of a run and has enough again for the next one.
 
 It prints how each run of a worker ended, as JSON.
 """
@@ -24,13 +24,13 @@ SMALL = BranchingConfig(max_new_tokens=8, max_paths=4)
 
 
 def bytes_in_use() -> int:
-    """Bytes of memory that this process has reserved."""
+    """The bytes of virtual memory that this process has reserved."""
     [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if "VmSize" in one]
     return int(line.split()[1]) * 2**10
 
 
 def ending(worker: Worker, prompt: str, config: BranchingConfig) -> tuple[str, str, int]:
-    """How a run ends, why, and after how many steps."""
+    """How a run ends, why, and after how many decode steps."""
     run = worker.start(run_job(prompt, config, "embedded"))
     while run.active:
         run.mark_watched()
@@ -39,7 +39,7 @@ def ending(worker: Worker, prompt: str, config: BranchingConfig) -> tuple[str, s
 
 
 def main() -> None:
-    """Run, run out of memory, and run again."""
+    """Run once, run out of memory, and run again."""
     torch.set_num_threads(1)
     model = load_model("embedded")
     worker = Worker(ModelCache(lambda _: model))

@@ -1,5 +1,5 @@
-"""Families whose layers keep states, or that keep all of their memory in their own way: tiny
-configurations, by name.
+"""Tiny configurations, by name, of families whose layers keep states or that manage all of their
+memory themselves.
 
 tests/models/test_own_cache.py runs them, and scripts/write_models.py names them in docs/models.md.
 """
@@ -44,8 +44,8 @@ JAMBA = HYBRID | {
 ZAMBA = {"layers_block_type": ["mamba", "hybrid"] * 2, "attention_head_dim": 16}
 CONVOLUTIONS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
 DOUBLE, SINGLE = torch.float64, torch.float32
-# By name: the configuration class, what it has beside the usual, and the precise data type that
-# all its kernels have
+# By name: the configuration class, its settings apart from the usual ones, and the most precise
+# dtype that all its kernels support
 FAMILIES = {
     "Mamba": ("MambaConfig", {"state_size": 4}, DOUBLE),
     "Mamba 2": (
@@ -90,7 +90,7 @@ FAMILIES = {
         | {"num_experts_per_tok": 2},
         SINGLE,
     ),
-    "RecurrentGemma": (  # its modules keep the states
+    "RecurrentGemma": (  # its modules keep the states themselves
         "RecurrentGemmaConfig",
         {"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 16, "head_dim": 8},
         DOUBLE,
@@ -112,13 +112,13 @@ FAMILIES = {
     "OLMo hybrid": ("OlmoHybridConfig", {"num_hidden_layers": 4}, SINGLE),
     "falcon with alibi": ("FalconConfig", {"alibi": True}, DOUBLE),
     "gpt": ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4}, DOUBLE),  # no memory
-    # The masks of transformers need an attention layer to ask for the length of a text.
+    # transformers' masks get the length of a text from an attention layer.
     "no attention": ("BambaConfig", MAMBA2 | {"num_hidden_layers": 2}, DOUBLE),
-    # Beyond their limit of a time step, the memory of transformers is not that of a full pass.
+    # With limited time steps, cached states in transformers differ from those of a full pass.
     "limited steps": ("NemotronHConfig", NEMOTRON, DOUBLE),
 }
-WITHOUT = ("gpt", "no attention", "limited steps")  # those that read whole texts
-# Those whose attention layers have rows in the tree
+WITHOUT = ("gpt", "no attention", "limited steps")  # families that read whole texts
+# Families whose attention layers have rows in the tree
 HYBRIDS = (
     *("Bamba", "Falcon H1", "LFM2", "LFM2 MoE", "Granite hybrid", "Nemotron H"),
     *("Qwen3-Next", "Qwen3.5", "OLMo hybrid", "Jamba", "RecurrentGemma", "Kimi Linear"),

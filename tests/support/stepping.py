@@ -1,4 +1,4 @@
-"""A policy alone, on a table of probabilities: no cache, no events, many seeds in little time."""
+"""A policy alone, on a table of probabilities: no cache, no events, so many seeds are quick."""
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ Sample = tuple[Text, Leaf]
 def samples_of(
     model: TableModel, config: BranchingConfig, given: GivenPolicy | None = None
 ) -> tuple[list[Sample], Policy]:
-    """The texts of a run that starts from token 0, with their leaves, and the policy at the end.
-    Its threshold is in nats.
+    """The texts of a run that starts from token 0, with their leaves, and the run's final policy.
+    The threshold of the config is in nats.
     """
     policy = make_policy(config, config.entropy_threshold, given)
     samples: list[Sample] = [((), Leaf(0, ROOT, 1.0, 0.0))]
@@ -47,7 +47,7 @@ def samples_of(
 
 
 def leaves_of(model: TableModel, config: BranchingConfig) -> tuple[dict[Text, Leaf], Policy]:
-    """The leaves of a run whose texts all differ, by their texts, and the policy at the end."""
+    """The leaves of a run by their texts, which must all differ, and the run's final policy."""
     samples, policy = samples_of(model, config)
     leaves = dict(samples)
     assert len(leaves) == len(samples), "every text is one leaf"

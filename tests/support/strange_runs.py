@@ -1,4 +1,4 @@
-"""Run files as a stranger could make them."""
+"""Unusual run files, as an untrusted source could make them."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ LINES: Final = (
 
 
 def changed(kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
-    """The recording with its first event of this kind changed."""
+    """The file of the recording, with its first event of this kind changed."""
     lines = list(LINES)
     place = next(index for index, line in enumerate(lines) if f'"event":"{kind}"' in line)
     event = json.loads(lines[place])
@@ -30,7 +30,7 @@ def changed(kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
 
 
 def chain(steps: int, text: str) -> list[Event]:
-    """One path, each of its tokens with this text."""
+    """A run of one path whose tokens all have this text."""
     started = invented_run(0, 1, 1)[0]
     tokens: list[Event] = []
     for step in range(steps):
@@ -39,7 +39,7 @@ def chain(steps: int, text: str) -> list[Event]:
 
 
 def comb(forks: int) -> list[Event]:
-    """Of the two children at each fork, the first one forks again; the other one is a leaf."""
+    """A run in which the first of two children forks again at each step; the second is a leaf."""
     events, stem = invented_run(0, 1, 1)[:1], 0
     for step in range(forks):
         children = (2 * step + 1, 2 * step + 2)
@@ -53,7 +53,7 @@ def comb(forks: int) -> list[Event]:
 
 
 def bush(children: int) -> list[Event]:
-    """Paths without tokens: 256 children of the prompt, 256 of the first of these, and so on."""
+    """A run of paths without tokens: 256 children of the prompt, 256 of its first child, etc."""
     events, born = invented_run(0, 1, 1)[:1], 1
     while born <= children:
         ids = tuple(range(born, born + 256))
@@ -64,7 +64,7 @@ def bush(children: int) -> list[Event]:
 
 
 def much_text() -> list[Event]:
-    """One long text, written once and used 40,960 times."""
+    """A run with one long text that is stored once and used 40,960 times."""
     seen = PathPrediction(0, 1.0, (Candidate(1, "w" * 1000, 0.5),) * 16)
     return [*invented_run(0, 1, 1)[:1], *([Predicted(0, (seen,) * 256)] * 10)]
 

@@ -1,4 +1,4 @@
-"""A language model that is a table: a Markov chain with known probabilities, over a real tree cache.
+"""A language model that is a table: a Markov chain with known probabilities and a real tree cache.
 
 Its forward pass stores token ids as values in the cache and attends with equal scores. So `seen`
 holds, for each forward pass, the mean of the token ids that each token with kept logits could see.
@@ -21,8 +21,8 @@ Table = NDArray[np.float64]
 
 
 class TableModel:
-    """See eab.models.base.LanguageModel. The prompt "0 2 1" means these token ids; the last one
-    starts the chain.
+    """A LanguageModel (see eab.models.base). The prompt "0 2 1" stands for these token ids, and the
+    last one starts the chain.
     """
 
     def __init__(self, table: Table, stop_ids: Sequence[int] = (), context: int = 4096) -> None:
@@ -71,14 +71,14 @@ class TableModel:
         return token in self.stop_ids
 
     def next(self, last: int, step: int) -> NDArray[np.float64]:
-        """p(token of this step | the token before it)."""
+        """The row p(token of this step | last token)."""
         row: NDArray[np.float64] = (
             self.table[last] if self.table.ndim == 2 else self.table[step, last]
         )
         return row
 
     def all_texts(self, first: int, length: int) -> Iterator[tuple[tuple[int, ...], float]]:
-        """All texts of at most `length` tokens with their exact probabilities, by enumeration."""
+        """All texts of at most `length` tokens, with their exact probabilities."""
         open_texts: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
         for step in range(length):
             grown = [
@@ -95,6 +95,6 @@ class TableModel:
 def random_table(
     seed: int, size: int, concentration: float = 0.6, steps: int | None = None
 ) -> Table:
-    """Table rows drawn from a Dirichlet distribution: some sharp, some flat."""
+    """A table whose rows are drawn from a Dirichlet distribution: some sharp, some flat."""
     shape = (size,) if steps is None else (steps, size)
     return np.random.default_rng(seed).dirichlet(np.full(size, concentration), size=shape)

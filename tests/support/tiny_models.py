@@ -1,4 +1,4 @@
-"""Tiny random models of real families, and their tokenizer, in which token i is the word `w<i>`."""
+"""Tiny random models of real families, and a tokenizer in which token i is the word `w<i>`."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
 
 
 def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
-    """Token i is the word `w<i>`, but token 1 is `<end>`, which ends a text."""
+    """A tokenizer in which token i is the word `w<i>`; only token 1 is `<end>` and ends a text."""
     words = ["w0", "<end>", *(f"w{index}" for index in range(2, size))]
     backend = Tokenizer(
         models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0")
@@ -63,7 +63,7 @@ def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
-# A chat in words: w60, the role, w61, the content, w62; then the assistant's turn begins
+# A message is w60, its role, w61, its content, w62; then comes the start of the assistant's turn
 CHAT_TEMPLATE = (
     "{% set roles = {'system': 'w63', 'user': 'w64', 'assistant': 'w65'} %}"
     "{% for message in messages %}{% if message.role not in roles %}"
@@ -91,7 +91,7 @@ def causal(kind: str, **more: object) -> PreTrainedModel:
 
     Args:
         kind: The name of its config class in transformers.
-        more: What its config has beside or instead of the usual.
+        more: Settings in addition to, or instead of, the usual ones.
     """
     torch.manual_seed(0)
     small = GATED | {"initializer_range": 0.02, "num_key_value_heads": 2}

@@ -1,4 +1,4 @@
-"""Waiting for what a worker makes."""
+"""Functions that wait for the runs of a worker."""
 
 import time
 from collections.abc import Callable
@@ -19,6 +19,6 @@ def finished(run: LiveTask[Any]) -> bool:
 
 
 def ended(run: LiveTask[Any]) -> LiveTask[Any]:
-    """The run, once it has ended."""
+    """Wait until the run has ended, and return it."""
     wait_until(lambda: finished(run))
     return run
