@@ -1,4 +1,4 @@
-"""A real Chromium and a real server for the tests that look at the page as people do."""
+"""Fixtures: a real Chromium and a real server, for tests that use the page as people do."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from eab.run import RunState
 
-expect.set_options(timeout=120_000)  # two cores may serve a model, a server and a browser at once
+expect.set_options(timeout=120_000)  # two cores may run a model, a server and a browser
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -31,8 +31,8 @@ QUIET = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A browser test that fails is tried once more, since two cores serve a model, a page and a
-    browser at once. The summary names it: a test that is there again and again is wrong.
+    """Rerun a failed browser test once, since a model, a page and a browser may share two cores.
+    The summary names such tests; one that appears repeatedly has a real problem.
     """
     for item in items:
         if item.get_closest_marker("browser"):
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def chromium() -> str | None:
-    """Where Debian, Ubuntu, Fedora or macOS put it; EAB_CHROMIUM names another place."""
+    """The path of Chromium on Debian, Ubuntu, Fedora or macOS, or the one in EAB_CHROMIUM."""
     names = (os.environ.get("EAB_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
     return next((path for path in map(shutil.which, filter(None, names)) if path), None)
 
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 
 def tell(page: Page) -> None:
-    """Print what a page shows: pytest shows that where a test fails."""
+    """Print the text of a page; pytest shows it if the test fails."""
     try:
         words = page.locator("body").inner_text(timeout=2_000)
     except PlaywrightError as error:
@@ -67,13 +67,13 @@ def tell(page: Page) -> None:
 
 @pytest.fixture(scope="session")
 def server_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the explorer writes."""
+    """The file with the explorer's output."""
     return tmp_path_factory.mktemp("server") / "log"
 
 
 @pytest.fixture(scope="session")
 def _running(server_log: Path) -> Iterator[tuple[str, int]]:
-    """The explorer, started as users start it: its address and its process id."""
+    """The address and the process id of the explorer, which is started as users start it."""
     port = free_port()
     with (
         server_log.open("wb") as log,
@@ -84,20 +84,20 @@ def _running(server_log: Path) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="session")
 def address(browser: Browser, _running: tuple[str, int]) -> str:
-    """Where the explorer is."""
+    """The address of the explorer."""
     return _running[0]
 
 
 @pytest.fixture(scope="session")
 def server(_running: tuple[str, int]) -> psutil.Process:
-    """The process that serves it."""
+    """The process of the explorer's server."""
     return psutil.Process(_running[1])
 
 
 @pytest.fixture(scope="session")
 def _contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
-    """Browser contexts that have been there, by their options. They keep what the server sent, so
-    that the scripts of the page are read and compiled once, and nothing else.
+    """Reused browser contexts, by their options. They keep only the files that the server sent, so
+    that the scripts of the page are read and compiled once.
     """
     contexts: dict[str, BrowserContext] = {}
     yield contexts
@@ -109,8 +109,8 @@ def _contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
 def open_page(
     browser: Browser, address: str, server_log: Path, _contexts: dict[str, BrowserContext]
 ) -> Iterator[OpenPage]:
-    """open_page(query="", first_visit=False, **options) -> the explorer in a browser context that no
-    other page of this test is in; only a first visit is shown the tour of the board.
+    """A function `open_page(query="", first_visit=False, **options)` that opens the explorer in a
+    browser context of which this test has no other page. Only a first visit gets the board's tour.
     """
     contexts: list[BrowserContext] = []
     problems: list[str] = []
@@ -145,14 +145,14 @@ def open_page(
         if context not in _contexts.values():
             context.close()
     print(f"--- The server's last words:\n{server_log.read_text(errors='replace')[-3000:]}")
-    ours = [one for one in problems if "/static/js/" not in one]  # else it is Streamlit's own
+    ours = [one for one in problems if "/static/js/" not in one]  # the others are Streamlit's
     assert not ours, ours
 
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[OpenPage]:
-    """new_page(width=1280, height=900, **options) -> a page in a context of its own; no script of
-    such a page has failed in the end.
+    """A function `new_page(width=1280, height=900, **options)` that opens a page in a new context.
+    The test fails if a script of such a page does.
     """
     contexts, problems = [], []
 
@@ -171,7 +171,7 @@ def new_page(browser: Browser) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def board(new_page: OpenPage) -> Boards:
-    """A page with nothing but a board."""
+    """A function that opens a page with nothing but a board."""
 
     def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
         return BoardPage(new_page(width, **options), theme)
@@ -181,7 +181,7 @@ def board(new_page: OpenPage) -> Boards:
 
 @pytest.fixture
 def still(board: Boards) -> Boards:
-    """A board without motion that shows this run."""
+    """A function that opens a board without motion that shows a run."""
 
     def make(run: RunState, **options: Any) -> BoardPage:
         shown = board(reduced_motion="reduce")
@@ -193,7 +193,7 @@ def still(board: Boards) -> Boards:
 
 @pytest.fixture
 def screen(browser: Browser, board: Boards) -> Boards:
-    """A board that fills a window of this size."""
+    """A function that opens a board that fills a window of this size."""
 
     def make(width: int, height: int, **options: object) -> BoardPage:
         theme = f"{LIGHT};margin:0;--eab-board-height:{height}px"

@@ -1,4 +1,4 @@
-"""For those who cannot see the picture, use no mouse, or want no motion: axe, keyboard, contrast,
+"""For users who cannot see the picture, use no mouse, or want no motion: axe, keyboard, contrast,
 narrow screens.
 """
 
@@ -17,7 +17,7 @@ from eab.run import fold
 from eab.share.html_page import save_html
 
 pytestmark = pytest.mark.browser
-# Keys, and what they open.
+# Keys, and the elements that they open.
 OPENED = {
     "ArrowDown ArrowDown": ".inspector li",
     "t": ".table-box tbody tr",
@@ -28,12 +28,12 @@ STORY = fold(invented_run(5, 20, 8))
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_axe_finds_nothing_grave_on_the_offline_page(
+def test_axe_finds_no_serious_problem_on_the_offline_page(
     new_page: OpenPage, tmp_path: Path, scheme: str
 ) -> None:
     file = tmp_path / "run.html"
     save_html(bundled_run("bridge"), file)
-    # axe is injected
+    # bypass_csp, because axe is injected
     page = new_page(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
     page.goto(file.as_uri())
     expect(page.locator(".box.path").first).to_be_visible()
@@ -43,7 +43,7 @@ def test_axe_finds_nothing_grave_on_the_offline_page(
     assert grave_findings(page) == []
 
 
-def test_tab_reaches_every_control_in_view_each_shows_its_focus_and_it_leads_out(
+def test_tab_reaches_every_visible_control_shows_the_focus_and_leaves_the_board(
     still: Boards,
 ) -> None:
     shown = still(STORY, offers={"grow": True})
@@ -70,7 +70,7 @@ def test_tab_reaches_every_control_in_view_each_shows_its_focus_and_it_leads_out
     assert len(seen) >= controls
 
 
-def test_every_control_has_a_name_and_the_tree_its_roles(still: Boards) -> None:
+def test_every_control_has_a_name_and_the_tree_has_its_aria_roles(still: Boards) -> None:
     shown = still(STORY, offers={"grow": True})
     for control in shown.find(".eab button, .eab input, .eab select").all():
         name = control.get_attribute("aria-label") or control.text_content() or ""
@@ -83,9 +83,9 @@ def test_every_control_has_a_name_and_the_tree_its_roles(still: Boards) -> None:
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_marks_and_words_stand_out_from_their_ground(board: Boards, theme: str) -> None:
-    """WCAG 2.2: 3:1 for marks that carry meaning, 4.5:1 for small words; colours as the browser
-    computes them.
+def test_marks_and_words_have_enough_contrast(board: Boards, theme: str) -> None:
+    """WCAG 2.2 requires 3:1 for marks that carry meaning and 4.5:1 for small words, in the colours
+    that the browser computes.
     """
     shown = board(theme, reduced_motion="reduce")
     shown.feed(STORY)
@@ -98,7 +98,7 @@ def test_marks_and_words_stand_out_from_their_ground(board: Boards, theme: str) 
 
 
 def _colour(shown: BoardPage, value: str) -> list[float]:
-    """Red, green and blue (0 to 255) of a CSS colour, as drawn on a canvas."""
+    """The red, green and blue (0 to 255) of a CSS colour, as drawn on a canvas."""
     drawn = shown.page.evaluate(
         f"""value => {{ const probe = document.createElement('i'); {BOARD}.append(probe); probe.style.color = value;
         const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = getComputedStyle(probe).color;
@@ -108,7 +108,7 @@ def _colour(shown: BoardPage, value: str) -> list[float]:
     return [float(part) for part in drawn[:3]]
 
 
-def test_what_is_open_is_no_wider_than_the_screen(board: Boards) -> None:
+def test_opened_panels_are_no_wider_than_the_screen(board: Boards) -> None:
     shown = board(width=390, reduced_motion="reduce")
     shown.feed(STORY, offers={"grow": True})
     shown.keys("End")

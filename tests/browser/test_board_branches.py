@@ -1,4 +1,4 @@
-"""Which branches of the tree are drawn, and a text read in full, in a real Chromium."""
+"""Which branches of the tree are drawn, and reading a text in full, in a real Chromium."""
 
 import pytest
 from board_page import Boards
@@ -30,7 +30,7 @@ def test_a_hidden_branch_is_left_out_until_all_are_shown_again(still: Boards) ->
     assert shown.drawn_paths() == everything
 
 
-def test_small_branches_fold_into_a_mark_that_opens_them(still: Boards) -> None:
+def test_small_branches_fold_into_a_mark_and_a_click_unfolds_them(still: Boards) -> None:
     shown = still(REAL)
     pruned = [path for path in REAL.paths if path.status == "pruned"]
     forks = {path.parent for path in pruned}
@@ -49,7 +49,7 @@ def test_small_branches_fold_into_a_mark_that_opens_them(still: Boards) -> None:
     assert shown.drawn_paths() == before
 
 
-def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: Boards) -> None:
+def test_texts_with_the_same_answer_share_a_box_with_their_total_weight(still: Boards) -> None:
     run = bundled_run("market")
     shown = still(run)
     apart = shown.drawn_paths()
@@ -71,7 +71,7 @@ def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(still: 
     assert shown.drawn_paths() == apart
 
 
-def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: Boards) -> None:
+def test_a_box_of_several_texts_is_read_and_navigated_as_its_heaviest_text(still: Boards) -> None:
     run = bundled_run("market")
     shown = still(run)
     shown.keys("a", "End")
@@ -90,7 +90,7 @@ def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(still: B
     assert shown.selected()["path"] == heaviest
 
 
-def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
+def test_search_finds_a_word_that_its_box_does_not_show(still: Boards) -> None:
     run = bundled_run("capital")
     shown = still(run)
     shown.keys("a")
@@ -103,7 +103,7 @@ def test_a_word_that_its_box_does_not_show_is_found(still: Boards) -> None:
 
 
 @pytest.mark.slow
-def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) -> None:
+def test_a_text_can_be_read_in_full_with_its_forks_then_the_next_text(still: Boards) -> None:
     shown = still(REAL)
     shown.keys("End", "ArrowDown")
     read = set()
@@ -127,7 +127,7 @@ def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(still: Boards) 
     assert shown.selected()["token"] == 0
 
 
-def test_percentages_of_candidates_are_in_sight_also_by_step(still: Boards) -> None:
+def test_percentages_of_candidates_are_visible_in_both_layouts(still: Boards) -> None:
     shown = still(REAL)
     shown.keys("End", "ArrowDown")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A tree that is larger than its picture: few elements, and nothing lost."""
+"""A tree larger than its picture is drawn with few elements, and nothing is lost."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ MOST = 4000  # elements
 @pytest.fixture
 def shown(still: Boards) -> BoardPage:
     page = still(LARGE)
-    page.keys("End", "b")  # all branches
+    page.keys("End", "b")  # show all branches
     return page
 
 
@@ -28,7 +28,7 @@ def elements(shown: BoardPage) -> int:
 
 
 def summarised(shown: BoardPage) -> int:
-    """Texts in the boxes that stand for branches."""
+    """The number of texts in the boxes that stand for whole branches."""
     words = shown.find(".box.summary:not(.hidden) .summary-words").all_text_contents()
     of_texts = [re.fullmatch(r"(\d+) texts?, <?[\d.]+%|\d+ pruned", one) for one in words]
     assert all(of_texts), words
@@ -37,12 +37,12 @@ def summarised(shown: BoardPage) -> int:
 
 
 def count_of(summary: Locator) -> int:
-    """The texts that it stands for; none if all are pruned."""
+    """The number of texts that a summary box stands for; 0 if all are pruned."""
     found = re.match(r"(\d+) text", summary.text_content() or "")
     return int(found[1]) if found else 0
 
 
-def test_far_away_small_branches_have_one_box_and_unfold_on_approach(shown: BoardPage) -> None:
+def test_small_branches_have_one_box_from_afar_and_unfold_up_close(shown: BoardPage) -> None:
     assert TEXTS > 200
     leaves = shown.find(".box.path:is(.live, .finished):not(.hidden)")
     assert summarised(shown) > TEXTS / 2
@@ -64,14 +64,14 @@ def test_far_away_small_branches_have_one_box_and_unfold_on_approach(shown: Boar
     assert shown.find(".box.path").count() == before
 
 
-def test_at_every_scale_there_are_few_elements(shown: BoardPage) -> None:
+def test_there_are_few_elements_at_every_scale(shown: BoardPage) -> None:
     for _ in range(16):
         shown.button("Zoom in").click()
         assert elements(shown) < MOST
     assert not shown.find(".box.summary").count()
 
 
-def test_the_keys_reach_every_text_also_in_a_branch_that_is_small(shown: BoardPage) -> None:
+def test_the_keys_reach_every_text_even_in_small_branches(shown: BoardPage) -> None:
     shown.press("ArrowDown")
     seen = set()
     for _ in range(30):
@@ -84,7 +84,7 @@ def test_the_keys_reach_every_text_also_in_a_branch_that_is_small(shown: BoardPa
     assert int(shown.page.evaluate(focused)) == path
 
 
-def test_a_picture_of_it_holds_every_text(shown: BoardPage) -> None:
+def test_the_downloaded_picture_contains_every_text(shown: BoardPage) -> None:
     before = elements(shown)
     with shown.page.expect_download() as waiting:
         shown.button("Download the tree of texts as SVG").click()
@@ -95,15 +95,15 @@ def test_a_picture_of_it_holds_every_text(shown: BoardPage) -> None:
     assert elements(shown) == before
 
 
-def test_boxes_are_named_for_those_who_hear_them(shown: BoardPage) -> None:
+def test_every_box_has_a_name_for_screen_readers(shown: BoardPage) -> None:
     named = shown.find(".box.path:not(.hidden)[aria-label]")
     expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
 
 
-def test_lines_that_are_longer_than_the_presented_picture_are_seen(
+def test_presented_lines_that_do_not_fit_the_picture_are_partly_shown(
     screen: Boards,
 ) -> None:
-    """Where no box is whole, an empty picture would say less than a part of the lines."""
+    """If no box fits as a whole, part of the lines is more useful than an empty picture."""
     words = [" a", " girl", " who", " loved", " to", " play", " outside", " all", " day", " long"]
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(fold(invented_run(5, 300, 64, words)))
@@ -116,7 +116,7 @@ def test_lines_that_are_longer_than_the_presented_picture_are_seen(
 
 
 @pytest.mark.parametrize(("steps", "banded"), [(60, False), (1200, True)])
-def test_with_many_steps_a_band_stands_for_the_lines(
+def test_with_many_steps_a_band_is_drawn_instead_of_the_lines(
     still: Boards, steps: int, banded: bool
 ) -> None:
     run = fold(invented_run(1, steps, 3))

@@ -1,5 +1,5 @@
-"""The board in a real Chromium, on a bare page without Streamlit: the same class that a notebook
-would feed.
+"""The board in a real Chromium, on a bare page without Streamlit. It is the same class that a
+notebook feeds.
 """
 
 import json
@@ -25,7 +25,7 @@ STORY = invented_run(5, 20, 8)
 @pytest.mark.parametrize(
     ("steps", "paths", "every"), [(20, 8, 1), pytest.param(200, 20, 10, marks=pytest.mark.slow)]
 )
-def test_a_live_run_grows_and_nothing_is_replaced(
+def test_a_live_run_grows_without_replacing_elements(
     board: Boards, steps: int, paths: int, every: int
 ) -> None:
     shown = board()
@@ -47,7 +47,7 @@ def test_a_live_run_grows_and_nothing_is_replaced(
     assert shown.page.evaluate("triggers") == []
 
 
-def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boards) -> None:
+def test_after_a_gap_the_board_asks_for_the_rest_and_ignores_old_messages(board: Boards) -> None:
     shown = board()
     half = [isinstance(one, StepTimed) and one.step == 5 for one in STORY].index(True)
     shown.feed(fold(STORY[: half + 1]), mode="live")
@@ -55,7 +55,7 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boa
     shown.feed(fold(STORY), since=15, mode="live")
     assert shown.page.evaluate("triggers") == ["missed"]
     before = shown.data("paths")
-    shown.feed(fold(STORY), since=15, mode="live", name="two")  # nothing of it is known
+    shown.feed(fold(STORY), since=15, mode="live", name="two")  # the board has nothing of it
     assert shown.page.evaluate("triggers") == ["missed"] * 2
     assert shown.page.evaluate("requests") == [{"since": 5}, {"since": 0}]
     assert shown.data("paths") == before > 0
@@ -66,7 +66,7 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Boa
     shown.expect_cursor(19)
 
 
-def test_a_new_box_is_at_its_place_before_the_next_frame(board: Boards) -> None:
+def test_a_new_box_is_placed_before_the_next_frame(board: Boards) -> None:
     shown = board()
     forked = next(index for index, event in enumerate(STORY) if isinstance(event, Forked))
     shown.feed(fold(STORY[:forked]), mode="live")
@@ -79,7 +79,7 @@ def test_a_new_box_is_at_its_place_before_the_next_frame(board: Boards) -> None:
     assert without_place == 0
 
 
-def test_a_message_given_twice_changes_nothing(board: Boards) -> None:
+def test_a_repeated_message_changes_nothing(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.page.evaluate(
@@ -92,7 +92,7 @@ def test_a_message_given_twice_changes_nothing(board: Boards) -> None:
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
-def test_the_cursor_begins_where_it_is_told(board: Boards) -> None:
+def test_the_cursor_starts_at_the_step_in_the_message(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY), cursor=7, autoplay=True)
     shown.expect_cursor(7)
@@ -101,7 +101,7 @@ def test_the_cursor_begins_where_it_is_told(board: Boards) -> None:
     shown.expect_cursor(9)  # only a run that is new to the board moves its cursor
 
 
-def test_another_run_begins_with_nothing_chosen(board: Boards) -> None:
+def test_another_run_starts_with_nothing_selected(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.keys("End", "ArrowDown")
@@ -142,7 +142,7 @@ def test_a_replay_keeps_every_box_where_it_is(still: Boards) -> None:
     assert all(len(found) == 1 for found in places.values())
 
 
-def test_the_keyboard_does_it_all(board: Boards) -> None:
+def test_the_board_can_be_used_by_keyboard_alone(board: Boards) -> None:
     shown = board()
     shown.feed(fold(STORY))
     shown.keys("Home", "ArrowRight", "ArrowRight", "ArrowLeft")
@@ -192,7 +192,7 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> Non
     expect(shown.find(".tooltip")).to_contain_text("nats")
 
 
-def test_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
+def test_laid_out_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
     shown = still(fold(STORY))
     shown.button("Lay the tree out by step").click()
     shown.root.focus()
@@ -238,7 +238,7 @@ def test_boxes_do_not_overlap(still: Boards) -> None:
     ("view", "theme"),
     [("tree of texts", DARK), ("entropy per step", LIGHT), ("kv cache", DARK)],
 )
-def test_a_downloaded_picture_stands_alone(
+def test_a_downloaded_picture_needs_no_other_file(
     board: Boards, tmp_path: Path, view: str, theme: str
 ) -> None:
     shown = board(theme, reduced_motion="reduce")

@@ -1,4 +1,4 @@
-"""The board on a phone: an outline of whole texts in place of the tree, the other pictures under it."""
+"""The board on a phone: an outline of whole texts instead of the tree, the other pictures below."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = [(390, 844), (360, 740), (844, 390)]
 RUNS = {name: bundled_run(name) for name in ("bent", "sum", "bridge", "recipe", "long")}
 CHAT = RUNS["recipe"]
-# Words of the outline that are empty, cut, or not wholly in the box around them.
+# Words of the outline that are empty, cut off, or not entirely inside their box.
 FAULTS = """() => {
   const found = [];
   for (const body of document.getElementById("host").shadowRoot.querySelectorAll(".outline-body")) {
@@ -44,13 +44,13 @@ def phone(
 
 
 def sent(run: RunState) -> list[dict[str, Any]]:
-    """The paths as the board gets them."""
+    """The paths of a run as they are sent to the board."""
     paths: list[dict[str, Any]] = board_message(run)["paths"]
     return paths
 
 
 def items(shown: BoardPage) -> dict[int, str]:
-    """The texts of the outline by path."""
+    """The texts of the outline, by path."""
     texts = shown.find(".outline-item.path").evaluate_all(
         "all => all.map((one) => [Number(one.dataset.path),"
         " [...one.querySelectorAll('.token')].map((token) => token.textContent).join('')])"
@@ -89,7 +89,7 @@ def test_the_tree_is_an_outline_of_whole_texts(
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_controls_are_few_the_scrubber_is_in_sight_and_the_pictures_follow(
+def test_controls_are_few_the_scrubber_is_visible_and_the_pictures_are_below(
     board: Boards, width: int, height: int
 ) -> None:
     shown = phone(board, RUNS["long"], width, height)
@@ -103,7 +103,7 @@ def test_controls_are_few_the_scrubber_is_in_sight_and_the_pictures_follow(
     assert all(part["width"] >= width - 60 for part in parts)
 
 
-def test_deeper_forks_are_indented_and_a_deep_tree_keeps_room_for_its_texts(board: Boards) -> None:
+def test_deeper_forks_are_indented_and_deep_trees_leave_room_for_texts(board: Boards) -> None:
     shown = phone(board, CHAT, 360, 740)
     shown.keys("End")
     left = {
@@ -116,7 +116,7 @@ def test_deeper_forks_are_indented_and_a_deep_tree_keeps_room_for_its_texts(boar
     assert max(left.values()) - min(left.values()) <= 66
 
 
-def test_a_tap_opens_the_token_and_the_text_stays_in_sight(board: Boards) -> None:
+def test_a_tap_opens_the_token_and_the_text_stays_visible(board: Boards) -> None:
     shown = board(width=390, has_touch=True, reduced_motion="reduce")
     shown.page.set_viewport_size({"width": 390, "height": 844})
     shown.feed(CHAT)
@@ -144,9 +144,9 @@ def test_the_arrow_keys_go_from_text_to_text(board: Boards) -> None:
         expect(shown.find(f'.outline-item[data-path="{path}"]')).to_be_focused()
 
 
-def test_it_shows_what_is_there_at_the_cursor_and_pale_what_is_to_come(board: Boards) -> None:
+def test_the_outline_shows_text_up_to_the_cursor_and_fades_later_text(board: Boards) -> None:
     run = RUNS["bridge"]
-    shown = phone(board, run, 390, 844, autoplay=True)  # without motion it rests at its peak
+    shown = phone(board, run, 390, 844, autoplay=True)  # without motion, it rests at the peak
     expect(shown.find(".outline .to-come").first).to_be_visible()
     shown.keys("Home")
     expect(shown.find(".outline .to-come")).to_have_count(0)
@@ -155,7 +155,7 @@ def test_it_shows_what_is_there_at_the_cursor_and_pale_what_is_to_come(board: Bo
     assert all(shown.find(f'[data-path="{path}"] .token').count() == 1 for path in born)
 
 
-def test_small_branches_are_folded_until_they_are_tapped_and_hidden_ones_go(board: Boards) -> None:
+def test_small_branches_unfold_when_tapped_and_hidden_branches_disappear(board: Boards) -> None:
     shown = phone(board, CHAT, 390, 844)
     shown.keys("End")
     before = set(items(shown))
@@ -173,7 +173,7 @@ def test_small_branches_are_folded_until_they_are_tapped_and_hidden_ones_go(boar
 @pytest.mark.parametrize(
     ("width", "height", "full_screen"), [(390, 844, False), (360, 740, True), (844, 390, False)]
 )
-def test_the_presenter_fills_a_phone_with_the_outline_over_the_scrubber(
+def test_the_presenter_fills_a_phone_with_the_outline_above_the_scrubber(
     board: Boards, width: int, height: int, full_screen: bool
 ) -> None:
     shown = phone(board, CHAT, width, height)
@@ -198,14 +198,14 @@ def test_the_presenter_fills_a_phone_with_the_outline_over_the_scrubber(
     expect(alone).to_have_count(0)
 
 
-def test_a_long_prompt_begins_with_its_first_words(board: Boards) -> None:
+def test_a_long_prompt_shows_its_beginning_and_its_end(board: Boards) -> None:
     shown = phone(board, RUNS["long"], 390, 844)
     text = shown.find(".outline-item.prompt").text_content() or ""
     assert RUNS["long"].started.prompt.startswith(text[:40])
     assert RUNS["long"].started.prompt.endswith(text[-40:])
 
 
-def test_by_step_shows_the_tree_and_so_does_a_wider_window(board: Boards) -> None:
+def test_the_layout_by_step_shows_the_tree_and_so_does_a_wider_window(board: Boards) -> None:
     shown = phone(board, CHAT, 390, 844)
     shown.button("By step").click()
     expect(shown.find("svg.tree")).to_be_visible()
@@ -218,7 +218,7 @@ def test_by_step_shows_the_tree_and_so_does_a_wider_window(board: Boards) -> Non
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_axe_finds_nothing_grave(board: Boards, theme: str) -> None:
+def test_axe_finds_no_serious_problem(board: Boards, theme: str) -> None:
     shown = phone(board, fold(invented_run(5, 20, 8)), 390, 844, theme)
     shown.page.evaluate("() => { document.documentElement.lang = 'en'; }")
     shown.keys("End")

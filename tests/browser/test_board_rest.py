@@ -1,4 +1,4 @@
-"""Where the cursor of the board rests by itself, and what is to be read there."""
+"""Where the cursor of the board comes to rest by itself, and what can be read there."""
 
 import pytest
 from board_page import Boards
@@ -15,7 +15,7 @@ BRIDGE = bundled_run("bridge")
 
 
 @pytest.mark.slow
-def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until_touched(
+def test_autoplay_rests_at_the_step_with_most_paths_and_repeats_until_touched(
     board: Boards,
 ) -> None:
     shown = board()
@@ -33,7 +33,7 @@ def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until
     shown.expect_cursor(peak)
 
 
-def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(board: Boards) -> None:
+def test_a_live_run_rests_at_the_step_with_most_paths_unless_touched(board: Boards) -> None:
     for touched in (False, True):
         shown = board()
         shown.page.clock.install()
@@ -47,14 +47,14 @@ def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(board: Boa
         shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step())
 
 
-def test_without_motion_a_recorded_run_opens_where_most_paths_live(board: Boards) -> None:
+def test_without_motion_a_recording_opens_at_the_step_with_most_paths(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
-    for _ in range(2):  # a message that comes again moves nothing
+    for _ in range(2):  # a repeated message moves nothing
         shown.feed(BRIDGE, autoplay=True)
         shown.expect_cursor(BRIDGE.peak_step())
 
 
-def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_moved(
+def test_at_rest_texts_are_shown_to_their_ends_until_the_cursor_moves(
     screen: Boards,
 ) -> None:
     shown = screen(1366, 768, reduced_motion="reduce")

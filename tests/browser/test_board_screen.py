@@ -1,4 +1,4 @@
-"""The board as one screen: all pictures in its height, and nothing that moves them."""
+"""The board on one screen: all pictures fit its height, and nothing moves them."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ LINK = {"query": "example=one.eab", "words": "Opens this run."}
 
 
 def outside(page: Page, width: int, height: int) -> list[str]:
-    """The pictures and the scrubber that are not wholly in the window."""
+    """The pictures, or the scrubber, that are not entirely inside the window."""
     found = []
     for name in ("svg.tree", "svg.entropy", "svg.memory", ".transport input"):
         box = box_of(page.locator(name).last)
@@ -51,7 +51,7 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     assert outside(shown.page, *size) == []
 
 
-# The size of what is read from the last row, as it is on the screen.
+# The font sizes on the screen of the words that the last row of a room must be able to read.
 TEXT_SIZES = """() => {
   const root = document.getElementById("host").shadowRoot;
   const what = ".tree .path:not(.stub) .label, .tree .prompt .label, .share, .weight, .tick-label, " +
@@ -68,7 +68,7 @@ TEXT_SIZES = """() => {
     ("size", "by_step"),
     [((1024, 768), False), ((1366, 768), True), ((1500, 1000), True), ((1920, 1080), False)],
 )
-def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
+def test_the_presenter_shows_all_pictures_in_large_type_without_downloads(
     screen: Boards, size: tuple[int, int], by_step: bool
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")
@@ -94,12 +94,12 @@ def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
 
 
 def cursor_line(shown: BoardPage, step: int) -> FloatRect:
-    """Where the entropy chart has its cursor, once it is at this step."""
+    """Wait until the cursor is at this step; return the box of its line in the entropy chart."""
     shown.expect_cursor(step)
     return box_of(shown.find("svg.entropy line.cursor"))
 
 
-def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(screen: Boards) -> None:
+def test_presented_charts_are_enlarged_and_a_click_still_finds_its_step(screen: Boards) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
     shown.keys("p")
@@ -113,12 +113,12 @@ def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(screen
     shown.expect_cursor(7)
 
 
-def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(screen: Boards) -> None:
+def test_a_remote_control_goes_from_fork_to_fork_whatever_has_the_focus(screen: Boards) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
     forks = sorted({path.born for path in STORY.paths if path.parent >= 0} | {0, 19})
     shown.keys("Home", "PageDown")
-    shown.expect_cursor(0)  # the page's own keys, as long as nothing is presented
+    shown.expect_cursor(0)  # these keys belong to the page until it presents
     shown.press("p")
     shown.find(".transport input").focus()
     for step in forks[1:]:
@@ -132,7 +132,7 @@ def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(screen: Boards) -
         shown.expect_cursor(step)
 
 
-def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards) -> None:
+def test_nothing_moves_while_a_run_grows_ends_and_is_replayed(screen: Boards) -> None:
     shown = screen(1090, 660)
     run, sent = RunState(EVENTS[0]), 0
     shown.feed(run, mode="live")
@@ -152,7 +152,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(screen: Boards
     assert shown.page.evaluate("shifts") == []
 
 
-def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) -> None:
+def test_the_drawer_covers_the_charts_and_escape_closes_it(screen: Boards) -> None:
     shown = screen(1090, 660, reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
@@ -172,7 +172,7 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(screen: Boards) ->
     expect(shown.find(".eab.highlighting")).to_have_count(0)
 
 
-def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
+def test_a_replay_has_a_caption_for_each_fork(board: Boards) -> None:
     shown = board()
     run = RECORDED[0]
     shown.feed(run, autoplay=True)
@@ -186,7 +186,7 @@ def test_each_fork_has_a_caption_while_it_is_played(board: Boards) -> None:
     assert f"{named[0].tokens[0].entropy:.2f}" == found[2]
 
 
-def test_shares_stand_on_the_edges_and_weights_after_the_texts(board: Boards) -> None:
+def test_shares_are_on_the_edges_and_weights_after_the_texts(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     for name, run in enumerate(RECORDED[:6]):
         shown.feed(run, name=f"run {name}")
@@ -202,7 +202,7 @@ def test_shares_stand_on_the_edges_and_weights_after_the_texts(board: Boards) ->
             expect(note).to_be_hidden()
 
 
-def test_why_the_weights_are_no_products_is_a_click_away(still: Boards) -> None:
+def test_a_click_explains_why_weights_are_not_products_of_shares(still: Boards) -> None:
     shown = still(LIMITED)
     shown.button("Why?").click()
     expect(shown.find(".drawer")).to_contain_text("the product of the shares")
@@ -233,7 +233,7 @@ def test_the_link_is_copied_with_the_step(board: Boards) -> None:
     assert shown.page.evaluate("copied") == f"{shown.page.url}?example=one.eab&cursor=2"
 
 
-def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(board: Boards) -> None:
+def test_the_buttons_run_at_and_reset_are_next_to_the_line_of_a_what_if(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     offers = {"what_if": True, "run_at": True, "growth_steps": ["auto", 4, 16]}
     shown.feed(STORY, offers=offers)
@@ -252,7 +252,7 @@ def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(board: Boards) -> N
     assert grown["r"] == "4"
 
 
-def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_boxes(
+def test_a_picture_has_title_step_and_legend_and_its_texts_stay_in_their_boxes(
     still: Boards, tmp_path: Path
 ) -> None:
     shown = still(fold(invented_run(5, 20, 8, [*WORDS, " WWWWWWWW", "iiiiiiiii"])))
@@ -278,7 +278,7 @@ def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_box
     assert too_wide == []
 
 
-# At every step of a run: the boxes whose words are taller than their frames.
+# The boxes, at every step of a run, whose words are taller than their frames.
 OVERFLOWING = """() => {
   const root = document.getElementById("host").shadowRoot;
   const board = root.__board;

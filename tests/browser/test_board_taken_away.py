@@ -1,4 +1,4 @@
-"""A board that its host takes away: no timer, no frame and no observer of it runs on."""
+"""A board that its host removes leaves no timer, animation frame or observer running."""
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
@@ -10,8 +10,7 @@ from eab.run import fold
 
 pytestmark = pytest.mark.browser
 STORY = invented_run(5, 20, 8)
-# Timers and frames that are still to come, observers that still look, and what was drawn after
-# that.
+# Counts pending timers and animation frames, and observers that still observe.
 _COUNT = """() => {
   const pending = window.pending = { timers: new Set(), frames: new Set(), observers: new Set() };
   const count = (begin, end, kind) => {
@@ -33,7 +32,7 @@ _COUNT = """() => {
 
 
 def running(page: Page) -> list[str]:
-    """What is still to come, by kind."""
+    """The kinds of which something is still pending."""
     return list(page.evaluate("() => Object.keys(pending).filter((kind) => pending[kind].size)"))
 
 
@@ -44,7 +43,7 @@ def shown(board: Boards) -> BoardPage:
     return made
 
 
-def test_a_board_that_plays_ends_when_it_is_taken_away(shown: BoardPage) -> None:
+def test_a_playing_board_stops_when_it_is_removed(shown: BoardPage) -> None:
     shown.feed(fold(STORY), autoplay=True)
     shown.keys("t")
     shown.page.wait_for_function(f"() => Number({BOARD}.dataset.cursor) > 0")
@@ -59,7 +58,7 @@ def test_a_board_that_plays_ends_when_it_is_taken_away(shown: BoardPage) -> None
     assert running(shown.page) == []
 
 
-def test_a_board_that_waits_for_news_ends_when_it_is_taken_away(shown: BoardPage) -> None:
+def test_a_board_that_waits_for_messages_stops_when_it_is_removed(shown: BoardPage) -> None:
     shown.feed(fold(STORY[: len(STORY) // 2]), mode="live")
     waits = shown.page.evaluate(
         """() => {
@@ -74,14 +73,14 @@ def test_a_board_that_waits_for_news_ends_when_it_is_taken_away(shown: BoardPage
     assert shown.page.evaluate("triggers") == []
 
 
-def test_a_call_that_was_overtaken_takes_nothing_away(shown: BoardPage) -> None:
+def test_a_cleanup_call_removes_nothing_while_the_board_is_in_the_page(shown: BoardPage) -> None:
     shown.feed(fold(STORY), autoplay=True)
     shown.page.evaluate("leave()")
     expect(shown.root).to_be_visible()
     shown.expect_cursor(19)
 
 
-def test_a_board_is_made_anew_in_the_same_place(shown: BoardPage) -> None:
+def test_a_new_board_can_be_made_in_the_same_place(shown: BoardPage) -> None:
     shown.feed(fold(STORY), autoplay=True)
     shown.page.evaluate(
         "() => { const host = document.getElementById('host'); host.remove(); leave(); document.body.append(host); }"
@@ -93,7 +92,7 @@ def test_a_board_is_made_anew_in_the_same_place(shown: BoardPage) -> None:
 
 
 @pytest.mark.slow
-def test_a_change_of_page_ends_the_board(open_page: OpenPage) -> None:
+def test_a_change_of_page_stops_the_board(open_page: OpenPage) -> None:
     page = open_page()
     page.wait_for_function(f"() => Number({_IN_APP}?.dataset.cursor) > 0")
     page.evaluate(f"() => {{ window.root = {_IN_APP}; }}")

@@ -27,7 +27,7 @@ def kin(run: RunState, path: int) -> set[int]:
     }
 
 
-def test_sentences_and_weights_are_those_of_the_cursor(still: Boards) -> None:
+def test_sentences_and_weights_are_those_at_the_cursor(still: Boards) -> None:
     shown = still(REAL)
     changed = max(REAL.paths, key=lambda path: len(path.weights))
     assert len(changed.weights) > 2, "a path that others' pruning makes heavier"
@@ -45,14 +45,14 @@ def test_sentences_and_weights_are_those_of_the_cursor(still: Boards) -> None:
     assert len(widths) > 1
 
 
-def test_only_the_chosen_path_and_its_kin_stay(still: Boards) -> None:
+def test_focus_shows_only_the_selected_path_with_ancestors_and_descendants(still: Boards) -> None:
     shown = still(STORY)
     shown.root.focus()
     everything = shown.drawn_paths()
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
     chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.view.selection.path")
     assert shown.drawn_paths() == kin(STORY, chosen) & everything < everything
-    shown.press("Escape", "Escape")  # the drawer, then the focus
+    shown.press("Escape", "Escape")  # closes the drawer, then ends the focus
     assert shown.drawn_paths() == everything
 
 
@@ -72,7 +72,7 @@ def test_texts_are_shortened_until_the_tree_fits(still: Boards) -> None:
     assert characters[0] >= characters[1] > characters[2]
 
 
-def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(still: Boards) -> None:
+def test_unsure_tokens_that_did_not_fork_are_marked_and_explained(still: Boards) -> None:
     shown = still(REAL)
     threshold = REAL.started.threshold_nats
     missed = [
@@ -99,7 +99,7 @@ def with_bounds(seen: PathPrediction) -> PathPrediction:
     return seen._replace(whole=EntropyBounds(seen.entropy + 0.3, seen.entropy + 0.7))
 
 
-def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(board: Boards) -> None:
+def test_a_band_shows_the_bounds_of_the_entropy_of_all_tokens(board: Boards) -> None:
     bounded = fold(
         replace(event, predictions=tuple(map(with_bounds, event.predictions)))
         if isinstance(event, Predicted)
@@ -116,7 +116,7 @@ def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(board: Boards
     grown = [path for path in bounded.paths if path.tokens]
     expect(shown.find("svg.entropy polygon.band")).to_have_count(len(grown))
     expect(shown.find(".entropy-panel .sentence")).to_contain_text("nats (the band)")
-    # The band ends at the right of its path's line, above it; its two ends are 0.4 nats apart.
+    # Along its path's line, the band lies above it, from 0.3 to 0.7 nats higher.
     band, line = (
         shown.find(f"svg.entropy {name}").first.evaluate(
             "shape => [...shape.points].map(({ x, y }) => [x, y])"
@@ -132,7 +132,7 @@ def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(board: Boards
         assert (low - high) / (y - low) == pytest.approx(4 / 3, rel=0.05)
 
 
-def test_find_goes_from_place_to_place_also_over_a_fork(still: Boards) -> None:
+def test_find_goes_from_match_to_match_even_across_a_fork(still: Boards) -> None:
     shown = still(STORY)
     shown.root.focus()
     child = next(
@@ -172,14 +172,14 @@ def test_the_tables_say_what_the_pictures_show(still: Boards) -> None:
     assert [[line[0], line[1], line[4].split()[0]] for line in cells] == expected
 
 
-def test_the_chosen_token_goes_with_the_cursor(still: Boards) -> None:
+def test_the_selected_token_moves_with_the_cursor(still: Boards) -> None:
     shown = still(STORY)
     shown.keys("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
     place = shown.selected()
     assert STORY.paths[place["path"]].tokens[place["token"]].step == shown.data("cursor")
 
 
-def test_the_row_of_a_token_is_told_with_those_who_read_it(still: Boards) -> None:
+def test_the_kv_row_of_a_token_is_described_with_the_paths_that_read_it(still: Boards) -> None:
     shown = still(REAL)
     step = len(REAL.steps) - 1
     kv = REAL.steps[step].kv
@@ -194,7 +194,7 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(still: Boards) -> Non
     expect(shown.find(".inspector .why")).to_contain_text("written in the next step")
 
 
-def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(still: Boards) -> None:
+def test_the_kv_chart_names_the_cache_and_the_one_it_is_compared_with(still: Boards) -> None:
     shown = still(REAL)
     expect(shown.find("svg.memory")).to_contain_text("EAB")
     expect(shown.find("svg.memory")).to_contain_text("separate caches")
@@ -203,7 +203,7 @@ def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(still: Boards
     expect(shown.find("svg.memory")).not_to_contain_text("EAB")
 
 
-def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
+def test_growing_is_offered_only_where_runs_can_start_and_names_the_forced_token(
     still: Boards,
 ) -> None:
     shown = still(REAL)
@@ -224,7 +224,7 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     ]
 
 
-def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(board: Boards) -> None:
+def test_a_live_run_without_new_messages_says_so_and_can_be_replayed(board: Boards) -> None:
     shown = board()
     shown.page.clock.install()
     half = fold(invented_run(5, 20, 8)[:60])
@@ -250,7 +250,7 @@ def test_a_ring_marks_the_forks_that_decide_the_answer(still: Boards) -> None:
     expect(rings).to_have_count(0)
     switch.click()
     expect(switch).to_have_attribute("aria-pressed", "true")
-    expect(rings).to_have_count(1)  # the first fork decides all; six others the wording only
+    expect(rings).to_have_count(1)  # the first fork decides all, six others only the wording
     expect(shown.find(".box.wording")).to_have_count(6)
     expect(sentence).to_contain_text("causes 100% of the semantic entropy")
     assert box_of(tree) == place, "the board does not jump"
@@ -259,7 +259,7 @@ def test_a_ring_marks_the_forks_that_decide_the_answer(still: Boards) -> None:
     expect(sentence).to_have_text(said)
 
 
-def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> None:
+def test_a_larger_ring_means_a_larger_contribution_and_the_fork_names_it(still: Boards) -> None:
     shown = still(PET)
     shown.keys("End", "d")
     radii = {
@@ -280,7 +280,7 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(still: Boards) -> N
     expect(shown.find(".inspector .why")).to_contain_text("The fork after it decides")
 
 
-def test_while_a_run_grows_nothing_is_joined_or_called_deciding(board: Boards) -> None:
+def test_during_a_run_no_answers_are_joined_and_no_forks_called_deciding(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     growing = fold(bundled("pet")[:-1])
     shown.feed(growing, mode="live")
@@ -293,7 +293,7 @@ def test_while_a_run_grows_nothing_is_joined_or_called_deciding(board: Boards) -
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_states_have_a_part_of_the_bars_and_nothing_is_called_shared_where_nothing_is(
+def test_states_are_part_of_the_bars_and_shared_appears_only_if_rows_are_shared(
     board: Boards, shares: bool
 ) -> None:
     events = invented_run(seed=3, steps=12, paths=6)

@@ -1,4 +1,4 @@
-"""The board under a finger, as Chromium passes touches on."""
+"""The board on a touch screen, with touches as Chromium delivers them."""
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
@@ -20,7 +20,7 @@ def shown(board: Boards) -> BoardPage:
 
 
 def swipe(shown: BoardPage, start: tuple[float, float], by: tuple[float, float]) -> None:
-    """One finger from a place on the screen, in ten moves."""
+    """Move one finger from a place on the screen by this distance, in ten moves."""
     finger: CDPSession = shown.page.context.new_cdp_session(shown.page)
 
     def touch(kind: str, *points: tuple[float, float]) -> None:
@@ -40,7 +40,7 @@ def middle(shown: BoardPage, name: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("beside", [0, 12])
-def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, beside: int) -> None:
+def test_a_finger_drags_the_threshold_and_not_the_page(shown: BoardPage, beside: int) -> None:
     shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
     shown.find("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
@@ -51,21 +51,21 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
     swipe(shown, (x, y + beside), (0, -60))
     assert shown.page.evaluate("scrollY") == scrolled
     moved = y - middle(shown, "svg.entropy .grip")[1]
-    assert moved == pytest.approx(60 - beside, abs=1.5)  # to where the finger is
+    assert moved == pytest.approx(60 - beside, abs=1.5)  # to the finger's position
     assert (
         shown.page.evaluate("triggers.every((name) => name === 'what_if') && triggers.length") > 0
     )
     assert shown.data("cursor") == cursor
 
 
-def test_a_finger_scrubs_along_the_trace(shown: BoardPage) -> None:
+def test_a_horizontal_swipe_along_the_trace_moves_the_cursor(shown: BoardPage) -> None:
     shown.find("svg.entropy").scroll_into_view_if_needed()
     box = box_of(shown.find("svg.entropy"))
     swipe(shown, (box["x"] + box["width"] * 0.9, box["y"] + 40), (-box["width"] * 0.6, 0))
     assert 0 < shown.data("cursor") < 19
 
 
-def test_a_finger_along_the_trace_scrolls_the_page(shown: BoardPage) -> None:
+def test_a_vertical_swipe_over_the_trace_scrolls_the_page(shown: BoardPage) -> None:
     shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
     shown.find("svg.entropy").scroll_into_view_if_needed()
     before = shown.page.evaluate("scrollY")

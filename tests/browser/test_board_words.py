@@ -1,4 +1,4 @@
-"""The words on the board are whole: sentences and legends beside the pictures, and texts in large letters."""
+"""Words on the board are not cut: sentences and legends next to pictures, texts in large type."""
 
 import pytest
 from board_page import Boards
@@ -7,7 +7,7 @@ from made_runs import bundled_run
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAMES = ("bridge", "ball", "rare", "original", "long", "canberra", "riddle", "recipe")
 RUNS = {name: bundled_run(name) for name in NAMES}
-# At every fourth step: how much of the picture of the KV cache is for its bars.
+# The height, at every fourth step, that the picture of the KV cache leaves for its bars.
 BARS = """async () => {
   const root = document.getElementById("host").shadowRoot;
   const board = root.__board;
@@ -23,7 +23,7 @@ BARS = """async () => {
   }
   return heights;
 }"""
-# At every fourth step: boxes that are cut at an edge of the picture, and lines with a part of a word.
+# Boxes cut at an edge of the picture, and lines with part of a word, at every fourth step.
 BROKEN = """async () => {
   const root = document.getElementById("host").shadowRoot;
   const board = root.__board;
@@ -66,7 +66,7 @@ def test_no_sentence_or_legend_is_cut(screen: Boards, size: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("size", [(1024, 768), (1366, 768)])
-def test_presented_boxes_are_whole_and_so_are_their_words(
+def test_presented_boxes_and_the_words_in_them_are_not_cut(
     screen: Boards, size: tuple[int, int]
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")

@@ -1,4 +1,4 @@
-"""A chat on Explore, in the browser: a reply begins with an empty prompt, and what is open stays so."""
+"""A chat on Explore in the browser: a reply starts with an empty prompt, Advanced stays open."""
 
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +16,7 @@ def run(page: Page, prompt: str) -> None:
     expect(page.get_by_text("Done after").first).to_be_visible()
 
 
-def test_a_reply_empties_the_prompt_and_goes_on_from_the_answer(
+def test_a_reply_empties_the_prompt_and_continues_from_the_answer(
     open_page: OpenPage, smollm2_file: Path
 ) -> None:
     page = open_page(f"/?model={quote(str(smollm2_file))}&max_new_tokens=6&max_paths=2")

@@ -1,5 +1,5 @@
-"""A lecturer and two students in real browsers: following, exploring alone, questions, and what
-happens when the lecturer goes.
+"""A lecturer and two students in real browsers: following, exploring alone, questions, and a
+lecturer who disconnects.
 """
 
 import re
@@ -39,7 +39,7 @@ def answers(page: Page) -> Locator:
 
 
 def way_in(page: Page) -> Locator:
-    """The button in the sidebar that opens Start and Join."""
+    """The button in the sidebar that opens the menu to start or join a class."""
     return page.locator(".st-key-class_menu button")
 
 
@@ -60,12 +60,12 @@ def lecturer(open_page: OpenPage) -> Page:
 
 @pytest.fixture
 def student(open_page: OpenPage, lecturer: Page) -> Student:
-    """student() -> a page that was opened by the link of the class."""
+    """A function that opens a page by the link of the class."""
     link = f"/?class={code_of(lecturer)}"
     return lambda: open_page(link, **OPTIONS)
 
 
-def test_students_follow_let_go_come_back_and_come_late(
+def test_students_can_follow_stop_follow_again_and_join_late(
     open_page: OpenPage, lecturer: Page, student: Student
 ) -> None:
     code, ada = code_of(lecturer), student()
@@ -101,7 +101,7 @@ def test_students_follow_let_go_come_back_and_come_late(
         expect(student.get_by_text("2 of ", exact=False).first).to_be_visible()
 
 
-def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_others(
+def test_a_lesson_shows_the_numbers_of_the_class_until_a_student_chooses_others(
     lecturer: Page, student: Student
 ) -> None:
     lecturer.get_by_role("button", name="Run", exact=True).click()
@@ -179,7 +179,7 @@ def test_the_question_of_a_lesson_is_answered_by_the_class(
     expect(lecturer.get_by_text(f"Right: {highest:.2f} nats.")).to_be_visible()
 
 
-def test_a_lecturer_is_missed_comes_back_and_ends_the_class(
+def test_a_lecturer_disconnects_comes_back_and_ends_the_class(
     lecturer: Page, student: Student
 ) -> None:
     ada = student()

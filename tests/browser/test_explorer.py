@@ -1,5 +1,5 @@
-"""The page Explore in a real Chromium: first visit, live run, Stop, hostile text, themes.
-What the board does by itself is in test_board_page.py.
+"""The Explore page in a real Chromium: first visit, live run, Stop, hostile text, themes.
+The board alone is tested in test_board_page.py.
 """
 
 import re
@@ -47,7 +47,7 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
 
 
-def test_the_first_visit_plays_a_run_in_the_theme_of_the_system(open_page: OpenPage) -> None:
+def test_the_first_visit_plays_a_run_in_the_system_theme(open_page: OpenPage) -> None:
     page = open_page(color_scheme="dark")
     wait_for_board(page)
     expect(board(page)).to_contain_class("dark")
@@ -66,7 +66,7 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
         "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
     )
     seen: set[int] = set()
-    while len(seen) < 4:  # it grows step by step
+    while len(seen) < 4:  # the run grows step by step
         seen.add(number(page, "cursor"))
         page.wait_for_timeout(100)
     page.get_by_role("button", name="Stop").click()
@@ -135,7 +135,7 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     expect(page.get_by_text("continued=(")).to_have_count(0)
 
 
-def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path: Path) -> None:
+def test_hostile_tokens_are_shown_as_plain_text(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page()
     wait_for_board(page)
     title = page.title()
@@ -145,7 +145,7 @@ def test_hostile_tokens_are_text_and_nothing_else(open_page: OpenPage, tmp_path:
     page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
     page.get_by_role("button", name="Last step, and follow").click()
     page.wait_for_timeout(500)
-    board(page).press("t")  # the tables hold all words, the boxes of the tree only some
+    board(page).press("t")  # tables have all words, boxes of the tree only some
     expect(page.locator(".eab .table-box").last).to_be_visible()
     text = board(page).evaluate("root => root.textContent")
     assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
@@ -172,7 +172,7 @@ def _hostile(event: Event) -> Event:
 
 
 @pytest.mark.slow
-def test_a_downloaded_file_holds_the_run(open_page: OpenPage) -> None:
+def test_a_downloaded_file_contains_the_run(open_page: OpenPage) -> None:
     page = open_page()
     wait_for_board(page)
     page.get_by_role("tab", name="Export").click()
@@ -182,7 +182,7 @@ def test_a_downloaded_file_holds_the_run(open_page: OpenPage) -> None:
     assert saved == bundled("bridge")
 
 
-# The board lives in the component's shadow root; page functions have to look there.
+# The board is in the component's shadow root, where functions of the page have to look for it.
 _ROOT = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"
 _CURSOR = f"({_ROOT})?.querySelector('.eab').dataset.cursor"
 _TEXT = f"(({_ROOT})?.querySelector('.eab').textContent ?? '')"

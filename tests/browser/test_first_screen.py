@@ -1,4 +1,4 @@
-"""The first screen of Explore: what is in the window, and that nothing moves during a run."""
+"""The first screen of Explore: what is visible in it, and that nothing moves during a run."""
 
 import re
 from typing import Any
@@ -35,14 +35,14 @@ def expect_controls_uncovered(page: Page) -> None:
         page.get_by_role("textbox", name="Prompt"),
         page.get_by_test_id("stMainMenu"),
     ):
-        control.click(trial=True)  # nothing covers it
+        control.click(trial=True)  # fails if something covers it
 
 
 @pytest.mark.parametrize(
     ("width", "height"),
     [SIZES[0], *(pytest.param(*size, marks=pytest.mark.slow) for size in SIZES[1:])],
 )
-def test_the_header_is_one_line_and_all_pictures_and_the_scrubber_are_in_the_window(
+def test_the_header_is_one_line_and_pictures_and_scrubber_fit_the_window(
     open_page: OpenPage, width: int, height: int
 ) -> None:
     page = opened(open_page, width, height)
@@ -83,7 +83,7 @@ def expect_texts_over_the_scrubber(page: Page, height: int) -> None:
     assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
 
 
-def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
+def test_on_a_phone_the_first_screen_has_the_texts_below_few_controls(
     open_page: OpenPage,
 ) -> None:
     page = on_phone(open_page, 360, 740)
@@ -96,7 +96,7 @@ def test_on_a_phone_the_texts_are_on_the_first_screen_under_few_controls(
     until_attached(token.click, page.locator(".eab .drawer:visible .inspector"))
 
 
-def test_on_a_phone_on_its_side_the_sidebar_leaves_the_width_to_the_texts(
+def test_on_a_phone_in_landscape_the_sidebar_leaves_the_width_to_the_texts(
     open_page: OpenPage,
 ) -> None:
     page = on_phone(open_page, 844, 390)
@@ -111,9 +111,9 @@ def test_on_a_phone_on_its_side_the_sidebar_leaves_the_width_to_the_texts(
 
 
 @pytest.mark.slow
-def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: OpenPage) -> None:
+def test_nothing_moves_while_a_run_starts_continues_and_ends(open_page: OpenPage) -> None:
     page = opened(open_page, query="?example=ball.eab&max_new_tokens=100")
-    page.wait_for_timeout(1000)  # all is drawn
+    page.wait_for_timeout(1000)  # everything is drawn
     top = place(page, ".eab")["y"]
     run_button(page).focus()
     watch_shifts(page)
@@ -137,7 +137,7 @@ def test_a_long_error_does_not_move_the_board(open_page: OpenPage) -> None:
     assert place(page, ".eab")["y"] == top
 
 
-def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(open_page: OpenPage) -> None:
+def test_the_prompt_field_grows_over_the_page_and_enter_starts_the_run(open_page: OpenPage) -> None:
     page = opened(open_page)
     top = place(page, ".eab")["y"]
     prompt = page.get_by_role("textbox", name="Prompt")

@@ -1,5 +1,5 @@
-"""The page Learn in a real browser: every lesson from its first stage to its last, guesses
-answered, a threshold dragged, the keyboard alone, axe, narrow screens.
+"""The Learn page in a real browser: every lesson from its first stage to its last, guesses, a
+threshold, use by keyboard alone, axe, narrow screens.
 """
 
 import re
@@ -54,7 +54,7 @@ def guess_and_read(page: Page) -> None:
     expect(page.locator("[data-testid=stAlert]")).to_be_visible()
 
 
-def test_the_board_goes_where_the_lesson_leads_and_stays_the_same(open_page: OpenPage) -> None:
+def test_a_lesson_moves_the_board_once_per_stage_and_never_replaces_it(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=tokens&stage=1", reduced_motion="reduce")
     answer(page, 1)
     board = page.locator(".eab")
@@ -69,11 +69,11 @@ def test_the_board_goes_where_the_lesson_leads_and_stays_the_same(open_page: Ope
     page.get_by_role("button", name="Open a lesson file").or_(
         page.get_by_text("Open a lesson file")
     ).first.click()
-    expect(board).to_have_attribute("data-cursor", "9")  # led there only once
-    expect(board).to_have_attribute("data-mine", "yes")  # and never made anew
+    expect(board).to_have_attribute("data-cursor", "9")  # the lesson moved it only once
+    expect(board).to_have_attribute("data-mine", "yes")  # and never replaced the board
 
 
-def test_the_keyboard_alone_guesses_moves_the_threshold_and_solves(open_page: OpenPage) -> None:
+def test_a_lesson_can_be_solved_by_keyboard_alone(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=tokens&stage=1", reduced_motion="reduce")
     page.get_by_role("radio").nth(0).focus()
     page.keyboard.press("ArrowDown")
@@ -103,7 +103,7 @@ def test_axe_finds_nothing_on_an_answer(open_page: OpenPage, scheme: str) -> Non
 
 
 @pytest.mark.parametrize("size", [(1024, 768), (1366, 768)])
-def test_the_answer_and_the_three_pictures_are_in_sight_together(
+def test_the_answer_and_all_three_pictures_are_visible_together(
     open_page: OpenPage, size: tuple[int, int]
 ) -> None:
     page = open_page("/learn?lesson=forks&stage=1", reduced_motion="reduce")
@@ -116,10 +116,10 @@ def test_the_answer_and_the_three_pictures_are_in_sight_together(
         expect(page.locator(part)).to_be_in_viewport(ratio=1)
     words, picture = box_of(page.locator(seen[0])), box_of(page.locator(".eab"))
     assert words["x"] + words["width"] <= picture["x"]
-    assert picture["width"] > 640  # the pictures stand beside each other
+    assert picture["width"] > 640  # room for pictures side by side
 
 
-def test_on_a_small_screen_the_sidebar_is_whole_while_it_is_used(open_page: OpenPage) -> None:
+def test_on_a_small_screen_the_sidebar_is_shown_in_full_while_in_use(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=forks")
     page.set_viewport_size({"width": 1024, "height": 768})
     sidebar = page.get_by_test_id("stSidebar")
@@ -129,7 +129,7 @@ def test_on_a_small_screen_the_sidebar_is_whole_while_it_is_used(open_page: Open
     expect(page.get_by_text("Open a lesson file")).to_be_visible()
 
 
-def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(open_page: OpenPage) -> None:
+def test_a_term_is_explained_on_focus_on_hover_and_on_tap(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=tokens", reduced_motion="reduce")
     word, explained = (
         page.get_by_role("link", name="token", exact=True),

@@ -1,9 +1,9 @@
-"""A class on one server: many sessions at once and two real browsers beside them, on localhost.
+"""A class on one server: many simultaneous sessions and two real browsers, on localhost.
 
-Each session runs its own prompt with its own seed and must get its own whole run: what a reload
-shows equals, number for number, what the engine makes of that prompt and seed. The sessions speak
-Streamlit's protocol without drawing anything (raw_session.py); thirty browsers do not fit on two
-cores. Eight sessions are part of every test run, thirty are opt-in (`pytest -m load`).
+Each session runs its own prompt with its own seed and must get its own complete run. What a reload
+shows must equal, number for number, the engine's run of that prompt and seed. The sessions speak
+Streamlit's protocol without drawing (raw_session.py), because two cores cannot run thirty browsers.
+Eight sessions are part of every test run; thirty are opt-in (`pytest -m load`).
 """
 
 import json
@@ -33,7 +33,7 @@ PROMPTS = (
     "He opened the box and",
 )
 SETTINGS = {"max_paths": 8, "max_new_tokens": 10, "min_fork_weight": 0.03}
-# Bytes from each session's first run to its last. A model loaded twice, or kept caches, take more.
+# Bytes from the first runs to the last. A second copy of the model, or leaked caches, take more.
 MAX_GROWTH = 200 * 2**20
 
 
@@ -46,8 +46,8 @@ def query(number: int) -> str:
 
 
 def tree_of(message: dict[str, Any]) -> dict[str, Any]:
-    """The texts, the shape and the KV rows of the run in a message; through JSON, as the browser
-    gets it. Probabilities are left out: beside other runs they differ in their last digits.
+    """The texts, the shape and the KV rows of the run in a message, through JSON as in the browser.
+    Probabilities are left out, since their last digits differ when other runs share the batch.
     """
     shape = ("id", "parent", "status", "finish_reason", "born")
     paths = [
@@ -60,7 +60,7 @@ def tree_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_once(session: RawSession, number: int) -> str:
-    """Press Run and watch it to its end; the run's id."""
+    """Press Run, watch the run until it ends, and return its id."""
     before = session.run_id
     session.press("run_button")
     session.until(lambda: session.run_id != before)
@@ -74,19 +74,19 @@ def run_once(session: RawSession, number: int) -> str:
 
 
 def expected(model: HuggingFaceModel, number: int) -> dict[str, Any]:
-    """What this session must see, made by the engine alone."""
+    """The tree that this session must see, from a run of the engine alone."""
     config = BranchingConfig(seed=number, **SETTINGS)  # type: ignore[arg-type]
     return tree_of(board_message(fold(event_stream(model, Request(prompt(number), config)))))
 
 
 @pytest.mark.parametrize(
-    ("count", "runs_each", "some_wait"),  # the server gives eight runs their turns at once
+    ("count", "runs_each", "some_wait"),  # the server batches eight runs
     [
         pytest.param(8, 2, False, id="8-sessions"),
         pytest.param(30, 4, True, marks=pytest.mark.load, id="30-sessions"),
     ],
 )
-def test_all_sessions_at_once_get_their_own_whole_runs(
+def test_simultaneous_sessions_each_get_their_own_complete_run(
     open_page: OpenPage,
     address: str,
     server: psutil.Process,
@@ -131,7 +131,7 @@ ONE_RUN = urlencode(
 )
 
 
-def test_a_poll_that_was_sent_before_the_browser_had_the_new_page_finds_nothing(
+def test_a_poll_for_a_fragment_of_the_previous_page_is_ignored(
     address: str,
 ) -> None:
     session = RawSession(address, ONE_RUN)
@@ -150,7 +150,7 @@ def test_a_poll_that_was_sent_before_the_browser_had_the_new_page_finds_nothing(
     drawn = session.finished
     for name in session.polled:
         session.poll(name)
-    session.press("stop_button")  # does nothing, but draws the page
+    session.press("stop_button")  # does nothing, but reruns the page
     session.until(lambda: session.finished > drawn)
     session.close()
     assert session.finished == drawn + 1

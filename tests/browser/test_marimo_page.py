@@ -1,5 +1,5 @@
-"""A notebook in a real marimo: its boards grow, answer to the mouse and, through Python, to Stop, and
-are as dark as the page around them.
+"""A notebook in a real marimo: its boards grow, respond to the mouse and, through Python, to Stop,
+and follow the dark or light theme of the page.
 """
 
 import re
@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
-PATHS = "3"  # of the finished run
-LONG = 400  # steps; none of them ends the run, which has to be stopped
+PATHS = "3"  # paths of the finished run
+LONG = 400  # steps; no text ends earlier, so the run has to be stopped
 NOTEBOOK = f"""
 import marimo
 
@@ -68,7 +68,7 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, marimo: str) -> Iterator[Page]:
-    """The notebook on a dark machine, with both boards."""
+    """The notebook in a dark system theme, with both boards."""
     context = browser.new_context(
         viewport={"width": 1500, "height": 1000}, reduced_motion="reduce", color_scheme="dark"
     )
@@ -85,7 +85,7 @@ def notebook(browser: Browser, marimo: str) -> Iterator[Page]:
 
 
 def boards(page: Page) -> tuple[Locator, Locator]:
-    """That of the finished run, and that of the run which grows."""
+    """The board of the finished run, and the board of the live run."""
     return page.locator(".eab").first, page.locator(".eab").last
 
 
@@ -111,11 +111,11 @@ def test_a_click_opens_the_inspector(notebook: Page) -> None:
 
 
 def ink(element: Locator) -> str:
-    """The colour of its text."""
+    """The text colour of an element."""
     return str(element.evaluate("element => getComputedStyle(element).color"))
 
 
-def test_the_boards_are_as_dark_as_the_page(notebook: Page) -> None:
+def test_the_boards_follow_the_theme_of_the_page(notebook: Page) -> None:
     dark, inks = re.compile(r"\bdark\b"), set()
     for board in boards(notebook):
         expect(board).to_have_class(dark)

@@ -1,5 +1,5 @@
-"""The notebook of the project in a real JupyterLab: its boards grow, and answer to the mouse, to keys
-and, through the kernel, to the threshold line. Saved and opened without them, it shows their stills.
+"""The notebook of the project in a real JupyterLab: its boards grow, and respond to the mouse, to
+keys and, through the kernel, to the threshold line. A saved copy shows stills of the boards.
 """
 
 import re
@@ -41,8 +41,8 @@ live
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What JupyterLab shows: a copy of the notebook, and one with a long run."""
-    import nbformat  # here: it takes seconds, and each worker imports all test files
+    """JupyterLab's folder, with a copy of the notebook and a notebook with a long run."""
+    import nbformat  # here: takes seconds, and each worker imports all test files
 
     folder = tmp_path_factory.mktemp("lab")
     shutil.copy(ROOT / "notebooks" / "explore.ipynb", folder)
@@ -95,21 +95,21 @@ SHOWN = ("eab.explore(", "eab.show(run)", "eab.show_lesson(")
 
 
 def outputs_after(page: Page, code: str) -> Locator:
-    """What is visible under the cell that has this code."""
+    """The visible outputs of the cell that has this code."""
     cell = page.locator(".jp-CodeCell", has_text=code)
     cell.scroll_into_view_if_needed()
     return cell.locator(".jp-OutputArea-child").filter(visible=True)
 
 
 def board_after(page: Page, code: str) -> Locator:
-    """The board under the cell that has this code."""
+    """The board of the cell that has this code."""
     board = page.locator(".jp-CodeCell", has_text=code).locator(".eab")
     board.scroll_into_view_if_needed()
     return board
 
 
 def drag(page: Page, board: Locator, dy: int) -> None:
-    """Drag the threshold line of the board."""
+    """Drag the threshold line of the board by `dy` px."""
     board.locator("svg.entropy").scroll_into_view_if_needed()
     line = box_of(board.locator("svg.entropy .grip"))
     x, y = line["x"] + line["width"] / 2, line["y"] + line["height"] / 2
@@ -120,7 +120,7 @@ def drag(page: Page, board: Locator, dy: int) -> None:
 
 
 def save(page: Page, folder: Path) -> None:
-    """Press the keys that save the notebook."""
+    """Press the keys that save the notebook, and wait until its file has changed."""
     file = folder / "explore.ipynb"
     before = file.stat().st_mtime_ns
     page.keyboard.press("Control+s")
@@ -130,7 +130,7 @@ def save(page: Page, folder: Path) -> None:
     assert file.stat().st_mtime_ns != before
 
 
-def test_the_boards_move_and_answer(notebook: Page) -> None:
+def test_the_boards_grow_and_respond_to_the_threshold_line(notebook: Page) -> None:
     page = notebook
     expect(board_after(page, "eab.explore(").locator(".status")).to_have_text("Done after 12 steps")
     for code in ("eab.explore(", "eab.show(run)"):
@@ -145,13 +145,13 @@ def test_the_boards_move_and_answer(notebook: Page) -> None:
         expect(board).to_have_attribute("data-paths", f"{paths}")
 
 
-def test_only_the_boards_are_seen_while_they_live(notebook: Page) -> None:
+def test_stills_are_hidden_while_the_boards_are_live(notebook: Page) -> None:
     for code in SHOWN:
         expect(outputs_after(notebook, code)).to_have_count(1)
         expect(outputs_after(notebook, code).locator("[data-eab-still]")).to_have_count(0)
 
 
-def test_keys_act_on_the_board_and_only_saving_on_the_notebook(
+def test_keys_act_on_the_board_except_those_that_save_the_notebook(
     notebook: Page, folder: Path
 ) -> None:
     page = notebook
@@ -203,7 +203,7 @@ def test_a_saved_notebook_shows_stills_and_no_error(
     page.close()
 
 
-def test_a_page_made_of_the_notebook_shows_stills_offline(
+def test_an_html_export_of_the_notebook_shows_stills_offline(
     browser: Browser, notebook: Page, folder: Path
 ) -> None:
     saved = saved_notebook(notebook, folder)
@@ -225,7 +225,7 @@ def press_on_cell(page: Page, code: str, *keys: str) -> None:
 
 
 def status_in_python(page: Page) -> str:
-    """What Python says, now, in the cell under the board."""
+    """Run the cell with `live.status` again, and return its output."""
     cell = page.locator(".jp-CodeCell", has_text="live.status")
     prompt = cell.locator(".jp-InputPrompt")
     before = prompt.inner_text()
@@ -235,7 +235,7 @@ def status_in_python(page: Page) -> str:
     return cell.locator(".jp-OutputArea-output").inner_text()
 
 
-def test_a_run_stops_when_its_cell_is_deleted_not_when_it_is_moved(
+def test_a_run_stops_when_its_cell_is_deleted_but_not_when_it_is_moved(
     notebook: Page, lab: str
 ) -> None:
     page = notebook.context.new_page()
@@ -245,7 +245,7 @@ def test_a_run_stops_when_its_cell_is_deleted_not_when_it_is_moved(
     expect(status).to_contain_text("Step", timeout=PATIENCE)
     press_on_cell(page, "eab.explore(", "Control+Shift+ArrowDown")
     expect(page.locator(".jp-CodeCell").first).to_contain_text("live.status")
-    page.wait_for_timeout(6000)  # longer than a run without a board goes on
+    page.wait_for_timeout(6000)  # longer than a run continues without a board
     expect(status).to_contain_text("Step")
     press_on_cell(page, "eab.explore(", "d", "d")
     expect(page.locator(".eab")).to_have_count(0)

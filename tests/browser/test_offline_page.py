@@ -1,5 +1,5 @@
-"""The HTML file of a run in a real Chromium, from the disk, without a server: it plays, and it
-calls nobody.
+"""The HTML file of a run in a real Chromium, opened from disk without a server: it plays and makes
+no requests.
 """
 
 import re
@@ -33,7 +33,7 @@ HOSTILE = [
 
 @pytest.fixture
 def open_run(new_page: OpenPage, tmp_path: Path) -> Iterator[OpenPage]:
-    """Saves the events, opens the file, and afterwards finds no word on the console and no request."""
+    """A function that saves events and opens the file; no console message or request may follow."""
     file, said, asked = tmp_path / "run.html", [], set()
 
     def open_run(events: list[Event], **options: Any) -> Page:
@@ -53,11 +53,11 @@ def cursor_is(page: Page, step: int) -> None:
     expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
-def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) -> None:
+def test_the_page_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) -> None:
     page = open_run(STORY)
     page.wait_for_function(
         "() => Number(document.querySelector('.eab').dataset.cursor) % 19 > 0"
-    )  # on its way
+    )  # in the middle
     cursor_is(page, 19)
     assert page.title() == "Once upon a time"
 
@@ -68,7 +68,7 @@ def test_the_board_has_the_focus_from_the_start(open_run: OpenPage) -> None:
     cursor_is(page, 0)
 
 
-def test_hostile_text_stays_text(open_run: OpenPage) -> None:
+def test_hostile_text_is_shown_as_plain_text(open_run: OpenPage) -> None:
     events = invented_run(3, 12, 4, WORDS + HOSTILE)
     page = open_run(events, reduced_motion="reduce")
     page.keyboard.press("End")
@@ -81,7 +81,7 @@ def test_hostile_text_stays_text(open_run: OpenPage) -> None:
     assert "\u202e" not in text
 
 
-def test_its_table_its_pictures_its_width_and_its_theme(open_run: OpenPage) -> None:
+def test_the_page_has_a_table_downloads_a_fitting_width_and_both_themes(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce", color_scheme="light")
     expect(page.locator("#texts tbody tr")).to_have_count(len(fold(STORY).leaves()))
     for kind in ("SVG", "PNG"):
@@ -111,12 +111,12 @@ def test_all_of_many_texts_can_be_read(open_run: OpenPage) -> None:
     expect(page.get_by_role("button", name="Show all", exact=False)).to_have_count(1)  # the board's
 
 
-def test_where_scripts_are_off_it_says_so(open_run: OpenPage) -> None:
+def test_without_javascript_the_page_says_that_it_needs_it(open_run: OpenPage) -> None:
     page = open_run(STORY, java_script_enabled=False)
     expect(page.get_by_text("needs JavaScript, but no network")).to_be_visible()
 
 
-# What the boxes of the tree say, by path.
+# The lines in the boxes of the tree, by path.
 LABELS = """() => Object.fromEntries(
   [...document.querySelectorAll("svg.tree .box.path:not(.hidden)")].map((box) => [
     box.dataset.path, [...box.querySelectorAll(".label tspan")].map((line) => line.textContent),
@@ -125,13 +125,13 @@ LABELS = """() => Object.fromEntries(
 
 
 def words_of(text: str) -> list[str]:
-    """A line may end at a space, and after a line break."""
+    """The words of a text; lines are broken at spaces and after line breaks."""
     return re.split(r"\s+|(?<=↵)(?=[^↵\s])", text.strip())
 
 
 @pytest.mark.parametrize("name", ["bridge", "pet", "recipe"])
 def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str) -> None:
-    """They show 90 % of their characters, also those of 48 tokens; no word is cut."""
+    """At least 90 % of their characters are shown, even with 48 tokens, and no word is cut."""
     events = bundled(name)
     run = fold(events)
     page = open_run(events, reduced_motion="reduce")
@@ -156,6 +156,6 @@ def test_the_presenter_opens_on_a_small_projector(open_run: OpenPage) -> None:
     page = open_run(STORY)
     for width, height in ((1024, 768), (800, 600), (640, 400)):
         page.set_viewport_size({"width": width, "height": height})
-        for _ in range(2):  # opened and closed
+        for _ in range(2):  # open and close
             page.keyboard.press("p")
-            page.wait_for_timeout(300)  # problems are looked at in the end
+            page.wait_for_timeout(300)  # the fixture fails on any error

@@ -1,6 +1,6 @@
-"""Every page in a real Chromium, in both themes and at all sizes: axe, contrast, no word that is
-cut, and no emoji glyphs; then what single pages do with the pointer and with their layout. What
-they compute is tested without a browser, in tests/app/pages.
+"""Every page in a real Chromium, in both themes and at all sizes: axe, contrast, no cut words, no
+emoji glyphs. Then the pointer and the layout on single pages. What the pages compute is tested
+without a browser, in tests/app/pages.
 """
 
 import csv
@@ -20,12 +20,12 @@ from eab.labs.bmc.results import EXPERIMENTS
 from eab.lessons import bundled_runs
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-SECONDS = 1000  # Playwright counts milliseconds
+SECONDS = 1000  # in Playwright's milliseconds
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 SIZES = [(1366, 768), (1024, 768), (390, 844), (360, 740)]
 PICTURES = ".js-plotly-plot .nsewdrag, .eab svg.tree, .chips .text"
 TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
-# Pages, and what is on them once they are drawn.
+# Pages, with an element that is on them once they are drawn.
 PAGES = {
     "compare": ".eab .box.path",
     "memory": TICKS,
@@ -41,7 +41,7 @@ PAGES = {
     "learn?lesson=forks&stage=2": ".st-key-lesson_picture .eab .box.path",
     "learn?lesson=batching&stage=2": f".st-key-lesson_picture {TICKS}",
 }
-# Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text.
+# Emoji, whose colours and sizes vary between systems. `#`, `*` and digits count as text.
 EMOJI = """() => {
   const all = (root) => [...root.querySelectorAll("*")].flatMap(
     (node) => node.shadowRoot ? [node, ...all(node.shadowRoot)] : [node]);
@@ -60,7 +60,7 @@ def settled(page: Page) -> None:
 def opened(
     open_page: OpenPage, query: str, width: int = 1366, height: int = 768, scheme: str = "light"
 ) -> Page:
-    """A page without motion, once it is drawn."""
+    """Open a page without motion, and wait until it is drawn."""
     page = open_page(f"/{query}", color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": height})
     drawn = PAGES.get(query, TICKS)
@@ -78,7 +78,7 @@ def expect_no_faint_words_or_marks(page: Page) -> None:
 
 @SCHEMES
 @pytest.mark.parametrize("query", PAGES)
-def test_a_page_is_readable_by_all_and_fits_its_screen(
+def test_a_page_is_accessible_and_fits_the_screen(
     open_page: OpenPage, query: str, scheme: str
 ) -> None:
     page = opened(open_page, query, scheme=scheme)
@@ -90,12 +90,12 @@ def test_a_page_is_readable_by_all_and_fits_its_screen(
     expect_no_faint_words_or_marks(page)
     assert contrast.marks(page) or "js-plotly" not in PAGES[query]
     assert page.evaluate(EMOJI) == []
-    if scheme == "light":  # colours move nothing
+    if scheme == "light":  # the theme does not affect the layout
         expect_to_fit_all_sizes(page)
 
 
 def expect_to_fit_all_sizes(page: Page) -> None:
-    """The first picture is on the first screen, and at no size a word is cut or a box empty."""
+    """Expect the first picture on the first screen, and at no size a cut word or an empty box."""
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         settled(page)
@@ -108,7 +108,7 @@ def expect_to_fit_all_sizes(page: Page) -> None:
 
 
 @SCHEMES
-def test_explore_is_readable_by_all(open_page: OpenPage, scheme: str) -> None:
+def test_explore_is_accessible(open_page: OpenPage, scheme: str) -> None:
     page = open_page(color_scheme=scheme, reduced_motion="reduce")
     board = page.locator(".eab")
     expect(page.locator(".eab .box.path").first).to_be_visible()
@@ -148,7 +148,7 @@ def bottom(drawn: Locator) -> float:
 # Batching
 
 
-def test_the_first_screen_of_batching_and_one_cursor_through_its_picture(
+def test_batching_fits_its_first_screen_and_one_cursor_spans_its_chart(
     open_page: OpenPage,
 ) -> None:
     page = opened(open_page, "batching")
@@ -171,17 +171,17 @@ def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_pa
         page.get_by_role("option", name=option, exact=True).click()
     page.get_by_text("Edit requests").click()
     table = page.get_by_test_id("stDataFrame")
-    page.wait_for_timeout(1 * SECONDS)  # it opens, and that of the set before goes
+    page.wait_for_timeout(1 * SECONDS)  # it replaces the table of the previous set
     settled(page)
     expect(table).to_have_count(1)
     page.get_by_role("slider", name="Repeats per way").press("Home")
     settled(page)
     grid = box_of(table)
-    table.click(position={"x": grid["width"] - 60, "y": 52})  # the first row's number
+    table.click(position={"x": grid["width"] - 60, "y": 52})  # the number in the first row
     page.keyboard.type("4")
     page.wait_for_timeout(1 * SECONDS)  # the cell opens
     page.keyboard.press("Enter")
-    page.wait_for_timeout(1 * SECONDS)  # an edit is sent after a moment
+    page.wait_for_timeout(1 * SECONDS)  # the edit is sent after a delay
     page.get_by_role("button", name="Measure", exact=True).click()
     expect(page.get_by_text("8 requests in 8 slots: continuous batching took 32")).to_be_visible()
     with page.expect_download() as download:
@@ -194,7 +194,7 @@ def test_edited_requests_are_measured_and_downloaded(open_page: OpenPage, tmp_pa
 # BMC
 
 
-def test_the_numbers_of_an_axis_do_not_overlap_and_no_line_leaves_it(open_page: OpenPage) -> None:
+def test_axis_labels_do_not_overlap_and_no_point_lies_outside_the_axes(open_page: OpenPage) -> None:
     page = open_page("/bmc")
     for name in EXPERIMENTS:
         page.goto(re.sub("/bmc.*", f"/bmc?experiment={name}", page.url))
@@ -216,7 +216,7 @@ points => points.filter(point => {
 """
 
 
-def test_a_result_stands_below_its_button_and_the_formula_is_rendered(
+def test_a_result_appears_below_its_button_and_the_formula_is_rendered(
     open_page: OpenPage,
 ) -> None:
     page = opened(open_page, "bmc?experiment=memory")
@@ -234,7 +234,7 @@ def test_a_result_stands_below_its_button_and_the_formula_is_rendered(
 # Memory
 
 
-def test_charts_are_white_for_print_and_are_downloaded(open_page: OpenPage) -> None:
+def test_charts_can_be_white_for_print_and_downloaded(open_page: OpenPage) -> None:
     page = opened(open_page, "memory", scheme="dark")
     page.get_by_text("White background, for print").click()
     page.wait_for_function(
@@ -251,7 +251,7 @@ def test_charts_are_white_for_print_and_are_downloaded(open_page: OpenPage) -> N
 # Speculative decoding
 
 
-def test_chips_follow_the_draft_length_are_text_and_have_a_sign_besides_their_colour(
+def test_chips_follow_the_draft_length_escape_text_and_have_signs_besides_colour(
     open_page: OpenPage,
 ) -> None:
     page = opened(open_page, "speculative")
@@ -286,7 +286,7 @@ def test_chips_follow_the_draft_length_are_text_and_have_a_sign_besides_their_co
 # Tune
 
 
-def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> None:
+def test_tune_fits_its_first_screen_and_a_click_selects_a_tile(open_page: OpenPage) -> None:
     page = opened(open_page, "tune")
     for name in ("settings. At equal", "Error of the answer distribution is best at"):
         assert bottom(page.get_by_text(name).first) < 400
@@ -296,7 +296,7 @@ def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> 
     thresholds = [one.entropy_threshold for one in configs]
     limits = [one.max_paths for one in configs]
     setting = page.get_by_role("combobox", name="Setting (or click it in a chart)")
-    # The first tile is chosen already: a click that changes nothing could still be under way.
+    # The last tile first: the first is already selected, and a click on it cannot be waited for.
     for choose, tile in ((max, "last"), (min, "first")):
         page.locator("[data-test-script-state=notRunning]").wait_for()
         place = box_of(getattr(page.locator(".js-plotly-plot").first.locator(".point"), tile))
@@ -305,7 +305,7 @@ def test_the_first_screen_of_tune_and_a_click_on_a_tile(open_page: OpenPage) -> 
         expect(setting).to_have_value(re.compile(named))
 
 
-def test_what_is_chosen_on_tune_can_be_read_whole(open_page: OpenPage) -> None:
+def test_the_selected_options_on_tune_can_be_read_in_full(open_page: OpenPage) -> None:
     page = opened(open_page, "tune", width=1024)
     expect(page.get_by_text("This cell (")).to_be_visible()
     boxes = page.locator(".stMain .stSelectbox input")

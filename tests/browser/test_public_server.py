@@ -1,4 +1,4 @@
-"""A server for strangers: `eab app --public`, as a browser and as curl see it."""
+"""A public server (`eab app --public`), as a browser and as curl see it."""
 
 import base64
 import os
@@ -32,7 +32,7 @@ PAGES = ("", "learn", "compare", "tune", "memory", "bmc", "speculative", "batchi
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the public server writes."""
+    """The file with the output of the public server."""
     return tmp_path_factory.mktemp("log") / "server.log"
 
 
@@ -59,7 +59,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def answer(address: str, key: str = "", host: str = "") -> tuple[int, str, dict[str, str]]:
-    """Status, text and headers of a GET request."""
+    """The status, text and headers of the response to a GET request."""
     sent = {"Authorization": f"Bearer {key}"} | ({"Host": host} if host else {})
     asked = urllib.request.Request(address, headers=sent)
     try:
@@ -71,7 +71,7 @@ def answer(address: str, key: str = "", host: str = "") -> tuple[int, str, dict[
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/no/such/page", "/_stcore/health"])
-def test_every_response_has_the_headers_and_goes_to_its_own_names_alone(
+def test_every_response_has_security_headers_and_other_host_names_are_refused(
     public: str, path: str
 ) -> None:
     refused = answer(public + path, host="evil.example")
@@ -84,7 +84,7 @@ def test_every_response_has_the_headers_and_goes_to_its_own_names_alone(
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_health_is_for_everybody_and_metrics_are_for_the_key(public: str) -> None:
+def test_health_is_public_and_metrics_require_the_key(public: str) -> None:
     assert answer(f"{public}/healthz")[:2] == (200, "ok\n")
     for wrong in ("", "x", KEY[:-1], "é"):
         assert answer(f"{public}/metrics", wrong)[0] == 404
@@ -95,7 +95,7 @@ def test_health_is_for_everybody_and_metrics_are_for_the_key(public: str) -> Non
 
 
 def websocket(address: str, host: str, origin: str = "") -> ClientConnection:
-    """A WebSocket of the page that came by this name."""
+    """A WebSocket to the server under this host name, from a page of this origin."""
     port = urlsplit(address).port
     return connect(
         f"ws://{host}:{port}/_stcore/stream",
@@ -114,7 +114,7 @@ def websocket(address: str, host: str, origin: str = "") -> ClientConnection:
         ("evil.example", "http://evil.example:{port}", 421),
     ],
 )
-def test_a_websocket_has_to_come_by_such_a_name_and_from_such_a_page(
+def test_a_websocket_needs_a_known_host_name_and_a_matching_origin(
     public: str, host: str, origin: str, status: int
 ) -> None:
     try:
@@ -126,23 +126,23 @@ def test_a_websocket_has_to_come_by_such_a_name_and_from_such_a_page(
 
 
 @pytest.mark.parametrize("message", [b"\xff" * 50, "some text"], ids=["bytes", "text"])
-def test_what_is_no_message_of_a_page_ends_the_connection_without_a_traceback(
+def test_an_invalid_message_ends_the_connection_without_a_traceback(
     public: str, log: Path, message: str | bytes
 ) -> None:
     with websocket(public, NAME, f"http://{NAME}:{{port}}") as opened:
         opened.send(message)
         with suppress(ConnectionClosed):
-            list(opened)  # until it is closed
+            list(opened)  # until the server closes it
     assert answer(f"{public}/healthz")[0] == 200
     assert "Traceback" not in log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_wants_anything_that_the_policy_forbids(public: str, page: Page, name: str) -> None:
+def test_no_page_loads_anything_that_the_policy_forbids(public: str, page: Page, name: str) -> None:
     wrong: list[str] = []
 
     def note(said: ConsoleMessage) -> None:
-        # Streamlit first looks for its server below the path of the page.
+        # Streamlit first looks for its server under the path of the page.
         if said.type == "error" and not (
             "404" in said.text and "/_stcore/" in said.location["url"]
         ):
@@ -157,7 +157,7 @@ def test_no_page_wants_anything_that_the_policy_forbids(public: str, page: Page,
     assert wrong == []
 
 
-def test_a_run_asks_nobody_but_the_server_and_is_counted(public: str, page: Page) -> None:
+def test_a_run_sends_requests_only_to_the_server_and_is_counted(public: str, page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{public}/?prompt=A%20secret%20word&max_new_tokens=8&seed=1")
@@ -171,7 +171,7 @@ def test_a_run_asks_nobody_but_the_server_and_is_counted(public: str, page: Page
     assert "secret" not in counted
 
 
-def test_limits_stand_in_the_controls_and_no_link_goes_beyond_them(public: str, page: Page) -> None:
+def test_the_controls_show_the_limits_and_links_cannot_exceed_them(public: str, page: Page) -> None:
     page.goto(public)
     slider = page.get_by_role("slider", name="Max paths")
     expect(slider).to_have_attribute("max", "20")
@@ -185,7 +185,7 @@ def test_limits_stand_in_the_controls_and_no_link_goes_beyond_them(public: str, 
     expect(page.get_by_text("/root/.ssh")).to_have_count(0)
 
 
-def test_the_page_of_the_server_opens_with_the_key_only(public: str, page: Page) -> None:
+def test_the_server_page_opens_only_with_the_key(public: str, page: Page) -> None:
     page.goto(f"{public}/server")
     box = page.get_by_role("textbox", name="Key")
     box.fill("wrong")

@@ -1,4 +1,4 @@
-"""A run of the page on a real llama.cpp server, which the operator has named."""
+"""A run of the Explore page on a real llama.cpp server that the operator has configured."""
 
 import os
 import re
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 @pytest.fixture
 def explorer(tmp_path: Path) -> Iterator[str]:
-    """The address of an explorer whose operator has named a llama.cpp server."""
+    """The address of an explorer whose operator has configured a llama.cpp server."""
     write_gguf(tmp_path / "embedded.gguf")
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
@@ -43,7 +43,7 @@ def choose_server(page: Page) -> None:
     name.press("Enter")
 
 
-def test_a_run_on_a_server_is_shown_and_pages_that_measure_this_machine_refuse_its_model(
+def test_a_run_on_a_server_is_shown_and_pages_that_measure_here_refuse_its_model(
     browser: Browser, explorer: str
 ) -> None:
     context = browser.new_context(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")

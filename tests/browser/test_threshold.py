@@ -1,4 +1,4 @@
-"""The threshold before anything was run: a greedy probe of the prompt, and its slider."""
+"""The threshold slider before any run, and the greedy probe of the prompt that it rests on."""
 
 import re
 
@@ -12,7 +12,7 @@ SLIDER = ".st-key-set_threshold_nats input"
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
-    """Explore with a prompt of one's own, once that has been probed."""
+    """The Explore page with a typed prompt, once that has been probed."""
     page = open_page()
     prompt = page.get_by_role("textbox", name="Prompt")
     prompt.fill("My best friend is")
@@ -26,13 +26,13 @@ def sentence(page: Page) -> Locator:
 
 
 def tokens(page: Page) -> tuple[int, int]:
-    """How many of how many tokens reach the threshold, as the sentence says."""
+    """The number of tokens at or above the threshold, and of all tokens, from the sentence."""
     found = re.search(r"(\d+) of (\d+) tokens", sentence(page).inner_text())
     return int(found[1]), int(found[2])
 
 
 @pytest.mark.slow
-def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to(
+def test_a_typed_prompt_is_probed_and_the_slider_shows_the_threshold_of_the_preset(
     page: Page,
 ) -> None:
     above, of = tokens(page)

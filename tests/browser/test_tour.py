@@ -1,4 +1,4 @@
-"""The tour of the board: on the first visit, by the keyboard, and again only when asked for."""
+"""The tour of the board: shown on the first visit, usable by keyboard, repeated only on request."""
 
 import pytest
 from axe import grave_findings
@@ -10,7 +10,7 @@ STOPS = 6
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1280])
-def test_the_first_visit_is_shown_six_stops_that_cover_nothing_and_the_second_none(
+def test_a_first_visit_gets_six_stops_that_cover_no_part_and_a_second_gets_none(
     open_page: OpenPage, width: int
 ) -> None:
     page = open_page(first_visit=True, reduced_motion="reduce")
@@ -37,13 +37,13 @@ def test_the_first_visit_is_shown_six_stops_that_cover_nothing_and_the_second_no
     expect(tour).to_be_hidden()
 
 
-def test_who_follows_a_link_to_a_run_is_not_shown_the_tour(open_page: OpenPage) -> None:
+def test_a_visit_by_a_link_to_a_run_gets_no_tour(open_page: OpenPage) -> None:
     page = open_page("?example=bridge", first_visit=True, reduced_motion="reduce")
     expect(page.locator(".eab .box.path").first).to_be_visible()
     expect(page.get_by_role("region", name="Tour")).to_be_hidden()
 
 
-def test_it_can_be_skipped_and_taken_again_from_help(open_page: OpenPage) -> None:
+def test_the_tour_can_be_skipped_and_restarted_from_help(open_page: OpenPage) -> None:
     page = open_page(first_visit=True, reduced_motion="reduce")
     tour = page.get_by_role("region", name="Tour")
     tour.get_by_role("button", name="end the tour").click()

@@ -1,4 +1,4 @@
-"""In a real Chromium: a threshold dragged over a finished run, and two runs in one tree."""
+"""A finished run at a dragged threshold, and two runs in one tree, in a real Chromium."""
 
 import re
 import time
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
-    """A run at its end; its entropies go far above its threshold."""
+    """A run at its last step; its entropies reach far above its threshold."""
     found = open_page("?example=ball.eab")
     expect(found.locator(".eab .box.path").first).to_be_visible()
     found.locator(".eab").press("End")
@@ -31,7 +31,7 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
-def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(page: Page) -> None:
+def test_the_tree_follows_the_threshold_line_while_it_is_dragged(page: Page) -> None:
     before = forks(page)
     line = page.locator(".eab svg.entropy .threshold")
     line.scroll_into_view_if_needed()
@@ -52,7 +52,7 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(page: Page) 
     assert page.locator(".eab").get_attribute("data-playing") == "false"
 
 
-def test_a_lower_threshold_marks_the_places_that_need_a_run(page: Page) -> None:
+def test_a_lower_threshold_marks_the_tokens_where_only_a_run_can_tell(page: Page) -> None:
     expect(page.locator(".eab .unknown")).to_have_count(0)
     slider = page.get_by_role("slider", name="What if? Threshold (nats)")
     slider.focus()
@@ -68,7 +68,7 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(page: Page) -> None:
     expect(page.locator(".eab .what-if button").first).to_be_hidden()
 
 
-def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: OpenPage) -> None:
+def test_two_runs_share_a_tree_in_two_colours_and_two_line_styles(open_page: OpenPage) -> None:
     page = open_page("/compare?a=ball.eab&b=original.eab")
     for side in ("both", "a", "b"):
         expect(page.locator(f".eab .box.side-{side}").first).to_be_visible()
@@ -91,7 +91,7 @@ def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: Ope
 
 
 @pytest.mark.parametrize(("a", "b"), [("coins", "independent"), ("ball", "original")])
-def test_a_comparison_is_on_the_first_screen_with_its_prompt_and_the_weights_of_both(
+def test_a_comparison_fits_the_first_screen_with_its_prompt_and_both_weights(
     open_page: OpenPage, a: str, b: str
 ) -> None:
     file = b if b == "independent" else f"{b}.eab"

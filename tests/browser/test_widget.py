@@ -1,5 +1,5 @@
-"""The notebook's widget in a real Chromium: its module in a bare page, with a model as anywidget
-gives it.
+"""The notebook widget in a real Chromium: its module in a bare page, with a model like
+anywidget's.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ _HOST = """async ([code, css, values]) => {
 
 @pytest.fixture
 def cell(new_page: OpenPage) -> OpenPage:
-    """An output cell with a widget of these values."""
+    """A function that opens a page with an output cell whose widget has these values."""
 
     def cell(
         run: RunState,
@@ -70,7 +70,7 @@ def cursor_is(page: Page, step: int) -> None:
     expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
-def test_the_notebook_hears_only_the_key_that_saves_it(cell: OpenPage) -> None:
+def test_the_notebook_receives_only_the_key_that_saves_it(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.evaluate(
         """() => {
@@ -86,7 +86,7 @@ def test_the_notebook_hears_only_the_key_that_saves_it(cell: OpenPage) -> None:
     assert page.evaluate("heard.filter((key) => key.length === 1)") == ["s", "S"]
 
 
-def test_the_keys_work_on_after_a_branch_is_hidden(cell: OpenPage) -> None:
+def test_the_keys_still_work_after_a_branch_is_hidden(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.locator(".eab").focus()
     for _ in range(3):
@@ -94,13 +94,13 @@ def test_the_keys_work_on_after_a_branch_is_hidden(cell: OpenPage) -> None:
     page.keyboard.press("x")
     expect(page.locator(".eab")).to_be_focused()
     page.keyboard.press("ArrowDown")
-    page.keyboard.press("Home")  # the box of the selection is not there yet
+    page.keyboard.press("Home")  # where the selected box does not exist yet
     cursor_is(page, 0)
     page.keyboard.press("ArrowRight")
     cursor_is(page, 1)
 
 
-def test_each_board_has_a_hatch_of_its_own(cell: OpenPage) -> None:
+def test_each_board_has_its_own_hatch_pattern(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.evaluate(
         """async () => {
@@ -119,7 +119,7 @@ def test_each_board_has_a_hatch_of_its_own(cell: OpenPage) -> None:
 
 
 @pytest.mark.parametrize(("width", "outlined"), [(1060, False), (500, True)])
-def test_a_board_that_is_laid_out_late_opens_as_its_width_wants(
+def test_a_board_that_becomes_visible_late_opens_in_the_form_for_its_width(
     cell: OpenPage, width: int, outlined: bool
 ) -> None:
     page = cell(fold(STORY))
@@ -142,7 +142,7 @@ def test_a_board_that_is_laid_out_late_opens_as_its_width_wants(
     expect(page.locator(f"#late .eab {other}").first).not_to_be_visible()
 
 
-def test_the_threshold_moves_where_python_answers_and_help_says_so(cell: OpenPage) -> None:
+def test_the_threshold_can_be_moved_only_if_python_answers_and_help_says_so(cell: OpenPage) -> None:
     page = cell(fold(STORY), offers={"what_if": True, "growth_steps": ["auto", 1]})
     slider = page.get_by_role("slider", name="What if? Threshold")
     page.locator(".eab").focus()
@@ -161,7 +161,7 @@ def test_the_threshold_moves_where_python_answers_and_help_says_so(cell: OpenPag
     page.wait_for_timeout(300)
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(300)
-    _hello, asked = page.evaluate("sent")  # the others wait for the answer
+    _hello, asked = page.evaluate("sent")  # later requests wait for the answer
     assert asked["request"] == "what_if"
     page.evaluate("tell({ answers: true })")
     page.wait_for_function("sent.length === 3")
@@ -206,7 +206,7 @@ _NOTEBOOK = """() => {
 }"""
 
 
-def test_a_run_whose_last_board_is_closed_stops(cell: OpenPage) -> None:
+def test_a_run_stops_when_its_last_board_is_closed(cell: OpenPage) -> None:
     page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
     page.clock.install()
     page.evaluate(_NOTEBOOK)
@@ -221,7 +221,7 @@ def test_a_run_whose_last_board_is_closed_stops(cell: OpenPage) -> None:
     assert page.evaluate("stops()") == 1
 
 
-def test_a_run_that_has_ended_and_one_without_a_kernel_are_left_alone(cell: OpenPage) -> None:
+def test_closing_a_board_of_an_ended_run_or_a_dead_kernel_does_nothing(cell: OpenPage) -> None:
     page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
     page.clock.install()
     page.evaluate(_NOTEBOOK)
@@ -237,11 +237,11 @@ def test_a_run_that_has_ended_and_one_without_a_kernel_are_left_alone(cell: Open
           close();
         }"""
     )
-    page.clock.run_for(10_000)  # the fixture asks for no error
+    page.clock.run_for(10_000)  # the fixture fails on any error
 
 
-def test_where_a_tab_may_close_a_board_its_run_goes_on(cell: OpenPage) -> None:
-    """marimo renders by itself, not through `initialize`."""
+def test_in_marimo_a_run_continues_when_its_board_is_closed(cell: OpenPage) -> None:
+    """In marimo, which calls `render` directly instead of `initialize`, boards may be closed."""
     page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
     page.clock.install()
     page.evaluate("leave()")
@@ -266,7 +266,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     ],
     ids=["jupyter", "marimo"],
 )
-def test_it_takes_the_colours_of_the_notebook(cell: OpenPage, style: str) -> None:
+def test_the_board_takes_the_colours_of_the_notebook(cell: OpenPage, style: str) -> None:
     page = cell(fold(STORY), style=style)
     expect(page.locator("svg.memory rect.shared").first).to_have_css("fill", "rgb(86, 180, 233)")
     expect(page.locator(".tree-panel")).to_have_css("background-color", "rgb(66, 66, 66)")
