@@ -1,5 +1,5 @@
-"""The modules of the board as one script: what is imported comes first, and what cannot be joined
-is explained.
+"""The modules of the board joined into one script: imports come first, and modules that cannot be
+joined are explained.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ HOSTS: tuple[bundle.Host, ...] = ("streamlit", "widget", "page")
 
 
 def joined(folder: Path, **modules: str) -> str:
-    """The script of these modules; `page` is the host."""
+    """The script that joins these modules; the module `page` is the host."""
     for name, source in modules.items():
         (folder / f"{name}.js").write_text(source, encoding="utf-8")
     return bundle.javascript("page", folder)
@@ -25,8 +25,8 @@ def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
     source = bundle.javascript(host)
     assert "import " not in source
     assert source.count("export ") == source.count("export default") == exports
-    assert "</script" not in source.lower()  # or it could not stand in a page
-    assert source.endswith(f"\n//# sourceURL=eab-board/{host}.js\n")  # which errors name
+    assert "</script" not in source.lower()  # it would end a script element
+    assert source.endswith(f"\n//# sourceURL=eab-board/{host}.js\n")  # the name in error messages
 
 
 def test_every_module_and_style_is_used() -> None:
@@ -38,7 +38,7 @@ def test_every_module_and_style_is_used() -> None:
         assert file.stem == "page" or file.read_text(encoding="utf-8") in styles, file.name
 
 
-def test_what_is_imported_comes_first(tmp_path: Path) -> None:
+def test_imported_modules_come_first(tmp_path: Path) -> None:
     script = joined(
         tmp_path,
         page='import { a } from "./one.js";\na();\n',
@@ -50,17 +50,17 @@ def test_what_is_imported_comes_first(tmp_path: Path) -> None:
     assert "comment" not in script
 
 
-def test_two_modules_may_use_the_same_name(tmp_path: Path) -> None:
+def test_two_modules_can_use_the_same_name(tmp_path: Path) -> None:
     script = joined(
         tmp_path,
         page='import { a } from "./one.js";\nimport { b } from "./two.js";\na + b;\n',
         one="const SIZE = 1;\nexport const a = SIZE;\n",
         two="const SIZE = 2;\nexport const b = SIZE;\n",
     )
-    assert script.count("(() => {") == 2  # each in a function of its own
+    assert script.count("(() => {") == 2  # each module in its own function
 
 
-def test_a_line_of_a_template_literal_is_no_comment(tmp_path: Path) -> None:
+def test_a_line_of_a_template_literal_is_not_taken_for_a_comment(tmp_path: Path) -> None:
     template = "`\n// one\n${a ? `\n// two ${{}}\n` : '`'}\n  // three \\`\n/** four */\n`"
     before = 'const quote = /[`"/]/; // a `\nconst other = "`";\n'
     script = joined(
@@ -92,7 +92,7 @@ def test_a_line_of_a_template_literal_is_no_comment(tmp_path: Path) -> None:
         ({"page": "const a = 1;\nexport { a };\n"}, "page.js: 'export .* cannot be joined"),
     ],
 )
-def test_what_cannot_be_joined_is_said_in_words(
+def test_modules_that_cannot_be_joined_are_explained(
     tmp_path: Path, modules: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

@@ -1,4 +1,4 @@
-"""What the board is told about the forks of a finished run."""
+"""The board's message about the deciding forks of a finished run."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from eab.run import RunState, fold
 
 
 def found_in(name: str) -> tuple[RunState, dict[str, Any]]:
-    """A bundled run, and what is said about its forks."""
+    """A bundled run, and the message about its deciding forks."""
     run = fold(bundled(name))
     found = deciding_forks(run)
     assert found is not None
@@ -22,7 +22,7 @@ def found_in(name: str) -> tuple[RunState, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["pet", "ball", "rare"])
-def test_the_shares_add_up_to_the_whole_and_the_first_is_named(name: str) -> None:
+def test_the_shares_add_up_to_one_and_the_sentence_names_the_largest(name: str) -> None:
     run, found = found_in(name)
     shares = [share for _, share, _ in found["forks"]]
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
@@ -33,7 +33,7 @@ def test_the_shares_add_up_to_the_whole_and_the_first_is_named(name: str) -> Non
         assert ("wording" in words) == (share < 0.0005 / entropy)
 
 
-def test_a_fork_after_the_answer_decides_the_wording_only() -> None:
+def test_a_fork_after_the_answer_decides_only_the_wording() -> None:
     _, found = found_in("bridge")
     first, *others = found["forks"]
     assert first[:2] == [0, 1.0]
@@ -48,23 +48,23 @@ def test_one_answer_in_two_wordings_leaves_nothing_to_decide() -> None:
     assert found["sentence"].startswith("All texts give one answer")
 
 
-def test_the_answers_of_several_texts_name_their_paths() -> None:
+def test_answers_that_several_texts_give_are_sent_with_their_paths() -> None:
     run, found = found_in("market")
     assert found["answers"] == [
         [answer.text, list(answer.leaves)]
         for answer in group_answers(run, "sentence").ranked
-        if answer.text != "flour."  # only one text gives it
+        if answer.text != "flour."  # has a single text
     ]
 
 
-def test_nothing_is_said_before_the_end_or_without_a_fork() -> None:
+def test_there_are_no_deciding_forks_before_the_end_or_without_a_fork() -> None:
     events = bundled("pet")
     assert isinstance(events[-1], RunEnded)
     assert deciding_forks(fold(events[:-1])) is None
     assert deciding_forks(fold(bundled("bent"))) is None, "it has no fork"
 
 
-def test_the_message_has_it_at_the_end_and_two_runs_in_one_tree_do_not() -> None:
+def test_only_a_finished_run_has_deciding_forks_and_a_merged_tree_has_none() -> None:
     events, feed = bundled("pet"), Feed()
     live = feed.message(fold(events[: len(events) // 2]), "one", "live")
     assert live["deciding"] is None

@@ -1,5 +1,5 @@
-"""Where the boxes stand: no overlap, children to the right, parents in the middle, quick for large
-trees; and the small picture of a tree.
+"""The layout of the boxes: no overlap, children to the right, parents centred, and quick for large
+trees; and the thumbnail of a tree.
 """
 
 from xml.etree import ElementTree as Xml
@@ -31,7 +31,7 @@ def token(text: str, step: int = 0) -> Token:
 
 
 def tree(shape: list[tuple[int, int]]) -> RunState:
-    """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
+    """A run with a path for each (parent, number of tokens); the parent of path i must be < i."""
     run = fold(invented_run(1, 1, 1)[:1])
     run.paths.clear()
     for index, (parent, length) in enumerate(shape):
@@ -56,7 +56,7 @@ INVENTED = st.builds(invented_run, st.integers(0, 10_000), st.integers(1, 30), s
 
 
 @given(st.one_of(trees(), INVENTED.map(fold)))
-def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(run: RunState) -> None:
+def test_no_two_boxes_overlap_including_stubs_and_the_prompt(run: RunState) -> None:
     layout = tidy(run)
     boxes = [(0.0, layout.prompt_width, layout.y[0], BOX_HEIGHT)]
     for path, x, width, y in zip(run.paths, layout.x, layout.box_widths, layout.y, strict=True):
@@ -75,7 +75,7 @@ def test_a_pruned_leaf_takes_less_height() -> None:
 
 
 @given(trees())
-def test_children_stand_to_the_right_and_parents_in_the_middle(run: RunState) -> None:
+def test_children_are_to_the_right_and_parents_are_centred(run: RunState) -> None:
     layout = tidy(run)
     for path in run.paths:
         for child in path.children:
@@ -88,7 +88,7 @@ def test_children_stand_to_the_right_and_parents_in_the_middle(run: RunState) ->
 
 
 @given(trees())
-def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: RunState) -> None:
+def test_everything_lies_inside_and_every_leaf_has_its_own_row(run: RunState) -> None:
     layout = tidy(run)
     leaves = [layout.y[path.id] for path in run.paths if not path.children]
     assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
@@ -115,14 +115,14 @@ def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:
         ([b"line\n", b"\t"], ["line↵", "⇥"]),
     ],
 )
-def test_a_character_split_over_tokens_belongs_to_its_last_one(
+def test_a_character_split_over_tokens_belongs_to_the_last_of_them(
     raw: list[bytes], expected: list[str]
 ) -> None:
     path = Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(from_bytes(part)) for part in raw])
     assert pieces(path) == expected
 
 
-def test_control_tokens_are_no_part_of_the_text() -> None:
+def test_control_tokens_are_not_part_of_the_text() -> None:
     end = Token(1, 0, "<|endoftext|>", True, -0.5, 0.4, ())
     assert pieces(Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(" word"), end])) == [" word", ""]
     alone = Path(0, -1, [(0, 1.0)], True, 0, tokens=[end])

@@ -1,4 +1,4 @@
-"""What the browser is sent: JSON, idempotent, complete; and the sentences under the pictures."""
+"""The messages to the browser: JSON, idempotent, complete; and the sentences below the pictures."""
 
 import json
 import math
@@ -25,7 +25,7 @@ STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
 
 
 def with_texts(token: list[Any], texts: list[str]) -> list[Any]:
-    """A token record with its texts in the place of their numbers."""
+    """A token record with the texts themselves instead of their indices."""
     piece, entropy, flat, taken, *bounds = token
     candidates = [(texts[place], share) for place, share in zip(flat[::2], flat[1::2], strict=True)]
     chosen = taken if isinstance(taken, int) else (texts[taken[0]], taken[1])
@@ -33,7 +33,7 @@ def with_texts(token: list[Any], texts: list[str]) -> list[Any]:
 
 
 def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Paths and steps after these messages, as the board keeps them."""
+    """The paths and steps that the board has after these messages."""
     paths: dict[int, Any] = {}
     steps: dict[int, Any] = {}
     for message in messages:
@@ -62,7 +62,7 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
     return paths, steps
 
 
-def test_every_beginning_of_a_run_gives_a_json_message() -> None:
+def test_every_prefix_of_a_run_gives_a_json_message() -> None:
     run = RunState(STORY[0])
     for index, event in enumerate(STORY[1:]):
         run.apply(event)
@@ -72,7 +72,7 @@ def test_every_beginning_of_a_run_gives_a_json_message() -> None:
             json.dumps(message, allow_nan=False)
 
 
-def test_bounds_follow_a_token_only_where_they_are_known() -> None:
+def test_a_token_has_entropy_bounds_only_if_they_are_known() -> None:
     run = RunState(STORY[0])
     for event in STORY[1:]:
         known = isinstance(event, Predicted) and event.step == 1
@@ -87,7 +87,7 @@ def test_bounds_follow_a_token_only_where_they_are_known() -> None:
 
 
 @given(st.integers(0, 500), st.integers(1, 25), st.lists(st.booleans(), min_size=25, max_size=25))
-def test_a_board_that_asks_for_what_it_missed_has_the_whole_run(
+def test_a_board_that_asks_for_missed_steps_gets_the_whole_run(
     seed: int, steps: int, lost: list[bool]
 ) -> None:
     started, *events = invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"])
@@ -111,7 +111,7 @@ def test_a_board_that_asks_for_what_it_missed_has_the_whole_run(
     assert as_browser(arrived) == as_browser([board_message(run)])
 
 
-def test_a_message_begins_with_the_last_step_of_the_one_before() -> None:
+def test_a_message_starts_with_the_last_step_of_the_previous_one() -> None:
     run, feed = fold(invented_run(2, 40, 8)), Feed()
     feed.resend(10)
     begins = []
@@ -119,21 +119,21 @@ def test_a_message_begins_with_the_last_step_of_the_one_before() -> None:
         del run.steps[steps:]
         run.steps += [Step(step) for step in range(len(run.steps), steps)]
         begins.append(feed.message(run, "run", "live")["since_step"])
-    assert begins == [0, 19, 24, 30]  # another run is sent whole
+    assert begins == [0, 19, 24, 30]  # another run is sent in full
 
 
 @given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
-def test_hostile_tokens_leave_as_plain_text(
+def test_hostile_tokens_are_sent_as_plain_text(
     seed: int, steps: int, paths: int, until: float
 ) -> None:
     events = invented_run(seed, steps, paths, WORDS + HOSTILE)
     message = board_message(fold(events[: max(1, int(until * len(events)))]))
     assert json.loads(json.dumps(message, allow_nan=False)) == message
-    assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no half characters are left
+    assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no surrogates are left
 
 
 def assert_add_up(events: list[Event], back: int) -> None:
-    """Messages from some steps back, a late one, and that of the last step are the whole run."""
+    """Check that overlapping messages, then a late one and the last one, give the whole run."""
     run, messages = RunState(events[0]), []
     for event in events[1:]:
         run.apply(event)
@@ -144,7 +144,7 @@ def assert_add_up(events: list[Event], back: int) -> None:
 
 
 @given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
-def test_messages_add_up_to_the_whole(seed: int, steps: int, back: int) -> None:
+def test_messages_add_up_to_the_whole_run(seed: int, steps: int, back: int) -> None:
     assert_add_up(invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"]), back)
 
 
@@ -162,14 +162,14 @@ def test_a_message_about_the_last_steps_is_small() -> None:
     assert last < whole / 3
 
 
-def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
+def test_the_kv_parts_add_up_to_the_bytes_held() -> None:
     run = fold(STORY)
     for told, step in zip(board_message(run)["steps"], run.steps, strict=True):
         assert told["shared"] + told["private"] + told["spare"] == step.kv.bytes_held
         assert sum(own for _, _, own in told["paths"]) == told["private"]
 
 
-def test_a_state_is_a_part_of_what_is_private_unless_all_memory_is_the_models_own() -> None:
+def test_states_are_sent_apart_unless_the_model_keeps_all_memory_itself() -> None:
     for shares in (True, False):
         card = replace(STORY[0].model, own_memory="It is its own.", shares_rows=shares)
         events = [
@@ -184,7 +184,7 @@ def test_a_state_is_a_part_of_what_is_private_unless_all_memory_is_the_models_ow
                 assert private >= 7
 
 
-def test_token_records_say_what_the_model_saw() -> None:
+def test_token_records_have_the_entropies_and_candidates_of_the_run() -> None:
     run = fold(STORY)
     message = board_message(run)
     texts = message["texts"]
@@ -205,7 +205,7 @@ def test_token_records_say_what_the_model_saw() -> None:
                 assert taken[1] / SHARES == pytest.approx(math.exp(token.log_prob), abs=1e-5)
 
 
-def test_the_sentences_hold_the_numbers_of_the_run() -> None:
+def test_the_sentences_contain_the_numbers_of_the_run() -> None:
     run = fold(STORY)
     assert f"{len(run.leaves())} path" in tree_sentence(run)
     highest = max(token.entropy for path in run.paths for token in path.tokens)
@@ -215,7 +215,7 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
     assert f"{saving:.1f}× less memory" in memory_sentence(run)
 
 
-def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
+def test_the_sentences_of_a_step_equal_those_of_a_run_that_ends_there() -> None:
     growing, whole = RunState(STORY[0]), fold(STORY)
     told = [step["sentences"] for step in board_message(whole)["steps"]]
     assert len({said["tree"] for said in told}) > 5
@@ -228,18 +228,18 @@ def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
             assert said["memory"] == sentences_at(growing, [event.step])[0]["memory"]
 
 
-def test_before_anything_happened_the_sentences_say_so() -> None:
+def test_the_sentences_of_an_empty_run_say_that_nothing_happened_yet() -> None:
     for sentence in (tree_sentence, entropy_sentence, memory_sentence):
         assert "yet" in sentence(fold(STORY[:1]))
 
 
-def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
+def test_the_message_before_a_run_starts_has_all_fields_of_a_keyframe() -> None:
     waiting, started = (Feed().message(run, "one", "live") for run in (None, fold(STORY[:1])))
     assert waiting.keys() == started.keys()
     assert waiting["since_step"] == 0
 
 
-def test_of_a_long_prompt_beginning_and_end_are_sent_in_whole_words() -> None:
+def test_the_start_and_the_end_of_a_long_prompt_are_sent_in_whole_words() -> None:
     words = [f"word{number}" for number in range(200)]
     text = " ".join(words)
     run = RunState(RunStarted(text, (1,), (text,), CARD, BranchingConfig(), 1.0))
@@ -257,7 +257,7 @@ def test_of_a_long_prompt_beginning_and_end_are_sent_in_whole_words() -> None:
         ([], "A troll sat near the t", None),
     ],
 )
-def test_a_run_from_a_forced_token_shows_the_word_that_this_begins_as_a_whole(
+def test_a_run_from_a_forced_token_shows_the_word_of_that_token_in_full(
     after: list[str], prompt: str, first: str | None
 ) -> None:
     texts = ("A troll", " sat", " near", " the", " t")

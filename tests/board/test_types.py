@@ -1,4 +1,4 @@
-"""What the browser is sent has the names and types that eab/board/static/types.d.ts says."""
+"""Messages to the browser have the names and types declared in eab/board/static/types.d.ts."""
 
 from typing import Any
 
@@ -75,5 +75,5 @@ def test_every_declared_field_is_sent() -> None:
     ("field", "value"),
     [("version", "3"), ("deciding", {}), ("paths", [{"id": 0}]), ("mode", "x"), ("surprise", 1)],
 )
-def test_another_type_or_name_is_noticed(field: str, value: Any) -> None:
+def test_a_wrong_type_or_name_is_detected(field: str, value: Any) -> None:
     assert not fits(sent() | {field: value}, "Message")
