@@ -1,5 +1,5 @@
-"""What is taken home says what the run says: the program makes the run again, the tables come back
-with their types.
+"""Exports agree with the run: the exported program reproduces it, and the tables keep their types
+in a round trip.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize(("config", "prompt"), list(zip(CONFIGS, PROMPTS, strict=True)))
-def test_the_program_makes_the_very_run(
+def test_the_exported_program_reproduces_the_run(
     embedded: HuggingFaceModel, config: BranchingConfig, prompt: str
 ) -> None:
     short = replace(config, max_new_tokens=12)
@@ -54,7 +54,7 @@ def test_the_program_makes_the_very_run(
     assert _without_times(scope["explorer"].stream(prompt)) == _without_times(events)
 
 
-def test_the_program_loads_the_same_weights() -> None:
+def test_the_exported_program_loads_the_same_weight_format() -> None:
     eab = EntropyAdaptiveBranching("embedded", device="cpu", weights="int8", max_new_tokens=6)
     events = list(eab.stream("Once upon a time"))
     started = next(event for event in events if isinstance(event, RunStarted))
@@ -72,7 +72,7 @@ def _without_times(events: Any) -> list[Event]:
 
 @pytest.mark.parametrize("table", [tokens_table, steps_table])
 @pytest.mark.parametrize("file", [one.file for one in bundled_runs.recordings()[:4]])
-def test_tables_come_back_from_parquet_and_csv(table: Any, file: str) -> None:
+def test_tables_survive_a_round_trip_through_parquet_and_csv(table: Any, file: str) -> None:
     whole = table(fold(bundled_runs.events_of(bundled_runs.named(file))))
     assert len(whole)
     pd.testing.assert_frame_equal(pd.read_parquet(BytesIO(whole.to_parquet(index=False))), whole)

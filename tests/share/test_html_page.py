@@ -1,5 +1,5 @@
-"""The HTML file of a run: one file, complete, and hostile text cannot break out of its data
-block.
+"""The HTML file of a run: a single, complete file whose data block no hostile text can break out
+of.
 """
 
 import json
@@ -33,7 +33,7 @@ STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
 
 
 class Reader(HTMLParser):
-    """Which elements the page has, and what its scripts hold."""
+    """The elements of a page, and the contents of its scripts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Reader(HTMLParser):
 CALM = Reader(to_html(STORY)).elements
 
 
-def test_the_page_holds_the_whole_run() -> None:
+def test_the_page_contains_the_whole_run() -> None:
     data = json.loads(Reader(to_html(STORY)).scripts[0])
     run = fold(STORY)
     assert data["message"].items() >= json.loads(json.dumps(board_message(run))).items()
@@ -61,18 +61,18 @@ def test_the_page_holds_the_whole_run() -> None:
     assert to_html(run) == to_html(STORY)
 
 
-def test_what_texts_have_in_common_is_held_once() -> None:
+def test_the_common_parts_of_texts_are_stored_once() -> None:
     run = fold(invented_run(5, 60, 64))
     texts = json.loads(Reader(to_html(run)).scripts[0])["texts"]["texts"]
     assert len(run.samples) > 50
     assert sum(len(rest) for _, _, rest in texts) < sum(len(one.text) for one in run.samples) / 2
 
 
-def test_the_page_names_no_other_place() -> None:
+def test_the_page_refers_to_no_other_address() -> None:
     page = to_html(STORY)
     assert set(re.findall(r"https?://[^\s\"'`]+", page)) == {
         "http://www.w3.org/2000/svg"
-    }  # a name, not an address
+    }  # a name, not a link
     assert "src=" not in page
     assert "default-src 'none'" in page
 
@@ -89,7 +89,7 @@ def test_hostile_tokens_stay_in_the_data_block(
     assert not set("<>&") & set(data)
 
 
-def test_a_run_that_has_not_started_is_refused_in_words() -> None:
+def test_a_run_that_has_not_started_is_refused_with_an_explanation() -> None:
     with pytest.raises(RecordError, match="has not started"):
         to_html([])
 

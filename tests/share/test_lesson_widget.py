@@ -1,4 +1,4 @@
-"""Lessons in a notebook, without a browser: the buttons are pressed in Python."""
+"""Lessons in a notebook, without a browser: Python presses the buttons."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ ALL = {one.id: one for one in lessons()}
 
 
 def found(root: Any, kind: type) -> list[Any]:
-    """All widgets of this kind that are shown, in order."""
+    """All visible widgets of this kind, in order."""
     if getattr(root.layout, "display", None) == "none":
         return []
     below = [one for child in getattr(root, "children", ()) for one in found(child, kind)]
@@ -36,7 +36,7 @@ def html(shown: LessonWidget) -> str:
 
 
 @pytest.mark.parametrize("lesson", lessons(), ids=list(ALL))
-def test_every_lesson_is_walked_and_its_answer_is_that_of_the_recording(lesson: Lesson) -> None:
+def test_every_lesson_can_be_completed_and_gives_the_recorded_answer(lesson: Lesson) -> None:
     shown = eab.show_lesson(lesson.id)
     assert lesson.title in html(shown)
     for section in lesson.sections:
@@ -57,7 +57,7 @@ def test_every_lesson_is_walked_and_its_answer_is_that_of_the_recording(lesson: 
     assert found(shown, widgets.Button)[-1].disabled
 
 
-def test_the_board_goes_where_the_steps_lead_and_stays_the_same() -> None:
+def test_the_steps_move_the_board_and_never_replace_it() -> None:
     shown = eab.show_lesson("forks")
     for _ in range(2):
         press(shown, "Next")
@@ -74,10 +74,10 @@ def test_the_board_goes_where_the_steps_lead_and_stays_the_same() -> None:
     assert len(board.message["paths"]) == recorded
 
 
-def test_a_wrong_guess_is_told_and_an_exercise_points_to_the_app() -> None:
+def test_a_wrong_guess_is_corrected_and_an_exercise_points_to_the_app() -> None:
     shown = eab.show_lesson("forks")
     press(shown, "Next")
-    press(shown, "Show me")  # without a choice nothing is revealed
+    press(shown, "Show me")  # reveals nothing without a choice
     assert "It is" not in shown.words()
     found(shown, widgets.RadioButtons)[0].index = 3
     press(shown, "Show me")
@@ -87,7 +87,7 @@ def test_a_wrong_guess_is_told_and_an_exercise_points_to_the_app() -> None:
     assert IN_THE_APP in shown.words()
 
 
-def test_a_lesson_file_and_an_own_run(tmp_path: Path) -> None:
+def test_a_lesson_file_can_be_shown_with_the_users_own_run(tmp_path: Path) -> None:
     file = tmp_path / "small.md"
     file.write_text(SMALL.replace("little", "<b>little</b>".replace("<", "&lt;")))
     events = example_events(ALL["answers"])
@@ -100,14 +100,14 @@ def test_a_lesson_file_and_an_own_run(tmp_path: Path) -> None:
     assert f"{forks} forks." in shown.words()
 
 
-def test_an_unknown_lesson_is_told_with_what_there_is(tmp_path: Path) -> None:
+def test_an_unknown_lesson_is_explained_with_the_available_ones(tmp_path: Path) -> None:
     with pytest.raises(LessonError, match=r"no lesson .*fork.*choose one of: tokens, forks"):
         eab.show_lesson("fork")
     with pytest.raises(LessonError, match=r"missing\.md cannot be read"):
         eab.show_lesson(tmp_path / "missing.md")
 
 
-def test_where_there_are_no_widgets_the_words_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_widgets_the_text_of_the_lesson_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     displayed: list[Any] = []
     monkeypatch.setattr("eab.share.with_still.display", lambda data, **_: displayed.append(data))
     lesson = eab.show_lesson("tokens")

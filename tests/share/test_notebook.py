@@ -1,5 +1,5 @@
-"""The widget of notebooks without a browser, the still picture, and the notebook itself,
-executed.
+"""The notebook widget without a browser, the still picture, and an execution of the notebook
+itself.
 """
 
 import base64
@@ -39,7 +39,7 @@ HOSTILE = ["<script>alert(1)</script>", "]]>", "&amp;", "\x00", "\uffff", "\udce
 
 
 class PatientModel(TableModel):
-    """Waits before each step until it may go on."""
+    """A table model whose forward passes each wait until the test lets them continue."""
 
     def __init__(self) -> None:
         super().__init__(random_table(3, 5))
@@ -56,7 +56,7 @@ def decisions(events: Sequence[Event]) -> list[Any]:
 
 @pytest.fixture
 def displayed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was displayed: the arguments, with the data."""
+    """The arguments and the data of each call that displays something."""
     found: list[Any] = []
     monkeypatch.setattr(
         with_still, "display", lambda data, **more: found.append({"data": data, **more})
@@ -64,7 +64,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_show_tells_the_whole_run_and_has_a_still_picture(displayed: list[Any]) -> None:
+def test_show_sends_the_whole_run_and_displays_a_still_picture(displayed: list[Any]) -> None:
     widget = eab.show(STORY)
     assert widget.message.items() >= board_message(fold(STORY)).items()
     widget._ipython_display_()
@@ -74,12 +74,12 @@ def test_show_tells_the_whole_run_and_has_a_still_picture(displayed: list[Any]) 
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "forks in 20 steps" in still["data"]["text/plain"]
     assert f'="{still["display_id"]}"' in widget.hides_still
-    widget._ipython_display_()  # also in another cell
+    widget._ipython_display_()  # as in another cell
     assert displayed[2] == still | {"update": False}
     assert eab.show(fold(STORY)).message == widget.message
 
 
-def test_the_still_of_a_live_run_becomes_that_of_its_end(
+def test_the_still_of_a_live_run_is_replaced_by_one_of_its_end(
     displayed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(with_still, "get_ipython", lambda: SimpleNamespace(kernel=None))
@@ -103,7 +103,7 @@ def test_the_boards_of_a_notebook_share_their_code() -> None:
     assert eab.show(STORY).code.comm is not None
 
 
-def test_explore_makes_the_run_that_generate_makes() -> None:
+def test_explore_makes_the_same_run_as_the_engine() -> None:
     model = TableModel(random_table(3, 5))
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
@@ -111,19 +111,19 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     assert decisions(live.events) == decisions(plain)
     assert live.status == "Done after 6 steps"
     assert not live.running
-    assert live.message.items() >= board_message(run).items()  # whole: a saved notebook keeps it
+    assert live.message.items() >= board_message(run).items()  # in full, for saved notebooks
 
 
 @pytest.mark.parametrize(
     "stop",
     [
-        lambda live: live._handle_custom_msg({"request": "stop"}, []),  # the button
-        lambda live: live.comm.close(),  # as marimo does with a cell that is deleted
+        lambda live: live._handle_custom_msg({"request": "stop"}, []),  # Stop button
+        lambda live: live.comm.close(),  # as marimo does when a cell is deleted
         lambda live: live.close(),
     ],
     ids=["button", "connection", "widget"],
 )
-def test_a_run_that_is_stopped_ends_at_its_next_step(stop: Callable[[Any], None]) -> None:
+def test_a_stopped_run_ends_at_its_next_step(stop: Callable[[Any], None]) -> None:
     model = PatientModel()
     live = eab.explore(model, "0", max_new_tokens=50)
     model.may_go_on.release(3)
@@ -135,7 +135,7 @@ def test_a_run_that_is_stopped_ends_at_its_next_step(stop: Callable[[Any], None]
     assert live.status == f"Stopped after {counted(len(run.steps), 'step')}"
 
 
-def test_a_board_that_missed_something_is_told_everything() -> None:
+def test_a_board_that_missed_a_message_is_sent_the_whole_run() -> None:
     live = eab.explore(TableModel(random_table(3, 5)), "0", max_new_tokens=4)
     run = live.wait()
     live.message = {}
@@ -143,7 +143,7 @@ def test_a_board_that_missed_something_is_told_everything() -> None:
     assert live.message.items() >= board_message(run).items()
 
 
-def test_the_board_moves_the_threshold_of_a_finished_run_and_back() -> None:
+def test_the_board_can_change_and_reset_the_threshold_of_a_finished_run() -> None:
     run = bundled_run("market")
     widget = eab.show(run)
     recorded = widget.message
@@ -157,7 +157,7 @@ def test_the_board_moves_the_threshold_of_a_finished_run_and_back() -> None:
     assert widget.message == recorded | {"autoplay": False}
 
 
-def test_only_a_finished_run_is_recomputed() -> None:
+def test_only_a_finished_run_can_be_recomputed() -> None:
     model = PatientModel()
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=4)
     assert "offers" not in live.message
@@ -170,14 +170,14 @@ def test_only_a_finished_run_is_recomputed() -> None:
     assert len(live.message["paths"]) == 1
 
 
-def test_python_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_answers_the_greeting_of_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
     widget, said = eab.show(STORY), list[Any]()
     monkeypatch.setattr(widget, "send", said.append)
     widget._handle_custom_msg({"request": "hello"}, [])
     assert said == [{"answers": True}]
 
 
-def test_a_cell_that_is_run_again_stops_the_runs_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_a_cell_again_stops_the_runs_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     model, executing = PatientModel(), [("cell", "first")]
     monkeypatch.setattr("eab.share.widget._executing", lambda: executing[-1])
     both = [eab.explore(model, "0", max_new_tokens=50) for _ in range(2)]
@@ -190,7 +190,7 @@ def test_a_cell_that_is_run_again_stops_the_runs_it_began(monkeypatch: pytest.Mo
     assert ended == ["stopped", "stopped", "finished", "finished"]
 
 
-def test_a_bad_prompt_is_told_at_once_and_a_broken_run_by_wait() -> None:
+def test_a_bad_prompt_fails_immediately_and_a_failed_run_raises_in_wait() -> None:
     model = TableModel(random_table(3, 5))
     with pytest.raises(PromptError):
         eab.explore(model, " ")
@@ -206,7 +206,7 @@ def _break(passes: Sequence[ForwardBatch]) -> Iterator[Any]:
     raise ZeroDivisionError("the model is broken")
 
 
-def test_without_anywidget_both_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_anywidget_both_functions_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(NotebookError, match=r'pip install "eab-explorer\[notebook\]"'):
         eab.show(STORY)
@@ -215,7 +215,7 @@ def test_without_anywidget_both_say_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 @given(st.integers(0, 500), st.integers(0, 15), st.integers(1, 10), st.floats(0, 1))
-def test_the_still_picture_is_well_formed_for_every_beginning(
+def test_the_still_picture_of_every_prefix_of_a_run_is_well_formed(
     seed: int, steps: int, paths: int, until: float
 ) -> None:
     events = invented_run(seed, steps, paths, WORDS + HOSTILE)
@@ -225,7 +225,7 @@ def test_the_still_picture_is_well_formed_for_every_beginning(
     assert not picture.findall(".//{*}script")
 
 
-def test_the_still_picture_of_nothing_says_so() -> None:
+def test_the_still_picture_of_an_empty_run_says_that_it_is_empty() -> None:
     assert "Nothing generated yet" in tree_svg(fold(STORY[:1]))
 
 
@@ -244,7 +244,7 @@ def test_the_notebook_runs_and_shows_the_board(
         notebook,
         timeout=240,
         resources={"metadata": {"path": str(tmp_path)}},
-        # The run ends between two cells, when nobody listens.
+        # Let the run end between two cells, when the client receives nothing.
         on_cell_executed=lambda **_: time.sleep(1),
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -260,11 +260,11 @@ def test_the_notebook_runs_and_shows_the_board(
     told = [state["state"]["message"] for state in states if "message" in state["state"]]
     assert (
         len({len(message["paths"]) for message in told}) == 1
-    )  # the live board ended with what the replay shows
+    )  # the live board ended like the replay
     assert (tmp_path / "job.html").is_file()
 
 
-def test_the_notebook_in_the_repository_holds_stills_and_no_widget() -> None:
+def test_the_notebook_in_the_repository_contains_stills_and_no_widget() -> None:
     notebook = read_notebook()
     live, replay, _lesson = stills(notebook)
     assert live["text/plain"] == replay["text/plain"]
@@ -272,7 +272,7 @@ def test_the_notebook_in_the_repository_holds_stills_and_no_widget() -> None:
 
 
 def read_notebook() -> Any:
-    import nbformat  # seconds of grammars, which the other tests of this worker do not need
+    import nbformat  # takes seconds, which the other tests do not need
 
     return nbformat.read(NOTEBOOK, as_version=4)
 
