@@ -1,4 +1,4 @@
-"""The words on the tiles of the icicle and of the heat map stand out from their colours."""
+"""Words on the tiles of the icicle and the heat map have enough contrast with their colours."""
 
 import contrast
 import plotly.colors
@@ -13,7 +13,7 @@ from eab.run import fold
 
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)
-def test_words_stand_out_from_their_tile(recording: bundled_runs.Recording) -> None:
+def test_words_have_enough_contrast_with_their_tile(recording: bundled_runs.Recording) -> None:
     [icicle] = mass_figure(fold(bundled_runs.events_of(recording))).data
     scale = [list(one) for one in icicle.marker.colorscale]
     inks = {"black": (0, 0, 0), "white": (255, 255, 255)}
@@ -25,7 +25,7 @@ def test_words_stand_out_from_their_tile(recording: bundled_runs.Recording) -> N
         assert contrast.contrast(inks[ink], ground) >= 4.5, entropy
 
 
-def test_words_stand_out_from_every_colour_of_the_heat_map() -> None:
+def test_words_have_enough_contrast_with_every_colour_of_the_heat_map() -> None:
     gain = GAINS["distinct_answers"]
     points = setting_points(bundled_runs.tuning().cells, gain, gain)
     heat, markers = heat_figure(points, gain, "entropy_threshold", "max_paths").data

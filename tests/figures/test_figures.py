@@ -1,4 +1,4 @@
-"""Tables, graph and icicle of a run: same content as the run, also for half-made runs."""
+"""The tables, graph and icicle of a run have the content of the run, even if it is unfinished."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: RunStat
     assert table["weight"].is_monotonic_decreasing
 
 
-def test_a_weight_is_the_product_of_its_shares_or_the_limit_sentence_says_why_not(
+def test_weights_are_products_of_shares_unless_the_limit_sentence_says_why_not(
     run: RunState,
 ) -> None:
     forks = [path for path in run.paths if path.status == "forked"]
@@ -114,7 +114,7 @@ def test_steps_table_adds_up(run: RunState) -> None:
     assert (table["milliseconds"] > 0).all()
 
 
-def test_the_graph_is_a_tree_with_every_path_and_comes_back_from_graphml(
+def test_the_graph_is_a_tree_of_all_paths_and_survives_a_round_trip_as_graphml(
     run: RunState, tmp_path: Path
 ) -> None:
     graph = tree_graph(run)
@@ -126,13 +126,13 @@ def test_the_graph_is_a_tree_with_every_path_and_comes_back_from_graphml(
     assert set(again.edges) == set(graph.edges)
 
 
-def test_the_icicle_s_leaves_carry_the_weights(run: RunState) -> None:
+def test_the_leaves_of_the_icicle_have_the_weights(run: RunState) -> None:
     icicle = mass_figure(run).data[0]
     assert math.fsum(icicle.values) == pytest.approx(1)
     assert set(icicle.parents) <= {"", *icicle.ids}
 
 
-def test_the_icicle_shows_hostile_text_as_text() -> None:
+def test_the_icicle_escapes_hostile_text() -> None:
     events = [
         with_each(event, text="<script>alert(1)</script>")
         if isinstance(event, TokensAppended)
@@ -145,10 +145,10 @@ def test_the_icicle_shows_hostile_text_as_text() -> None:
     assert not any("<" in label for label in labels)
 
 
-def test_every_figure_draws_every_beginning_of_a_run() -> None:
+def test_every_figure_can_draw_every_prefix_of_a_run() -> None:
     events = bundled("bridge")
     steps = [index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)]
-    for end in (1, *steps[:11]):  # first the header alone
+    for end in (1, *steps[:11]):  # the first one has only the header
         run = fold(events[:end])
         assert len(samples_table(run)) == len(run.leaves())
         tokens_table(run), steps_table(run), tree_graph(run)
@@ -159,8 +159,8 @@ def test_every_figure_draws_every_beginning_of_a_run() -> None:
         assert answers_sentence(answers, "fair")
 
 
-def test_numpy_and_pandas_are_whole_before_plotly_may_find_them() -> None:
-    """Else a page that is drawn while the server loads its model meets half of them."""
+def test_numpy_and_pandas_are_imported_before_plotly_looks_for_them() -> None:
+    """Otherwise, a page drawn while the server loads its model could find them half imported."""
     program = "import sys, eab.figures.charts; assert {'numpy', 'pandas'} <= {*sys.modules}"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
@@ -178,7 +178,7 @@ def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_fir
     assert f"dropped branches from step {first} to" in limit_sentence(run)
 
 
-def test_a_threshold_just_above_the_entropy_is_told_from_it() -> None:
+def test_a_threshold_just_above_the_entropy_is_shown_as_larger() -> None:
     started, *events = invented_run(6, 12, 1)
     highest = max(token.entropy for path in fold([started, *events]).paths for token in path.tokens)
     above = replace(started, threshold_nats=highest + 0.001)
@@ -189,14 +189,14 @@ def test_a_threshold_just_above_the_entropy_is_told_from_it() -> None:
     assert entropy < threshold
 
 
-def test_what_prevented_a_fork_above_the_threshold_is_told() -> None:
+def test_the_sentence_says_what_prevented_a_fork_above_the_threshold() -> None:
     started, *events = invented_run(6, 12, 1)
     words = tree_sentence(fold([replace(started, threshold_nats=0.1), *events]))
     assert words.startswith("No fork, although the entropy reached 0.96 nats (threshold 0.10): ")
     assert "the limit of 1 path " in words
 
 
-def test_the_text_of_a_grown_run_begins_with_what_it_kept() -> None:
+def test_the_text_of_a_grown_run_starts_with_the_tokens_that_it_kept() -> None:
     started, *events = invented_run(5, 12, 4)
     run = fold([replace(started, continued=2), *events])
     kept = "".join(started.prompt_texts[-2:])
@@ -219,7 +219,7 @@ def test_the_sentence_of_each_step_counts_the_forks_and_the_leaves_there(seed: i
     assert with_forks
 
 
-def test_the_memory_of_a_step_that_forks_is_that_before_the_fork(run: RunState) -> None:
+def test_at_a_fork_the_memory_sentence_describes_the_time_before_the_fork(run: RunState) -> None:
     forked = {path.born for path in run.paths if path.parent >= 0}
     steps = [step for step, each in enumerate(run.steps) if each.kv and each.kv.bytes_held]
     for step, said in zip(steps, sentences_at(run, steps), strict=True):

@@ -1,4 +1,4 @@
-"""KV allocation in a chart, in words and in tables: the numbers of the fold, and nothing else."""
+"""KV allocation in a chart, in words and in tables shows exactly the numbers of the fold."""
 
 import pytest
 from made_runs import bundled, run_of
@@ -29,7 +29,7 @@ def found() -> KvAllocation:
     return kv_allocation([bundled_runs.caches().runs[0], small(0.5)])
 
 
-def test_the_chart_stacks_what_each_scheme_reserves_on_one_scale(found: KvAllocation) -> None:
+def test_the_chart_stacks_the_bytes_of_each_scheme_on_one_scale(found: KvAllocation) -> None:
     figure = allocation_figure(found)
     assert len({axis.range for axis in figure.select_yaxes()}) == 1
     notes = ["slabs (computed)", "blocks of 16 (computed)", "tree, r = 16 and 4 (measured)"]
@@ -45,7 +45,7 @@ def test_the_chart_stacks_what_each_scheme_reserves_on_one_scale(found: KvAlloca
     assert sum(bool(trace.showlegend) for trace in figure.data) == 3
 
 
-def test_the_sentence_begins_with_the_scheme_that_reserves_least(found: KvAllocation) -> None:
+def test_the_sentence_starts_with_the_scheme_that_reserves_least(found: KvAllocation) -> None:
     words = allocation_sentence(found)
     peaks = {scheme: human_bytes(found.peak(scheme)) for scheme in SCHEMES}
     assert words.startswith(f"At the peak, the tree (r = 16 and 4) reserves {peaks['tree']}; ")
@@ -55,7 +55,7 @@ def test_the_sentence_begins_with_the_scheme_that_reserves_least(found: KvAlloca
         assert f"{name} {found.wasted_share(scheme):.0%}" in words
 
 
-def test_where_large_blocks_waste_more_than_slabs_the_sentence_says_so() -> None:
+def test_the_sentence_says_so_if_large_blocks_reserve_more_than_slabs() -> None:
     short = kv_allocation([small(0.5)], block_size=128)
     assert short.peak("blocks") > short.peak("slab")
     words = allocation_sentence(short)
@@ -86,7 +86,7 @@ def test_the_download_has_every_step_of_every_scheme(found: KvAllocation) -> Non
     }
 
 
-def test_a_what_if_run_has_measured_nothing() -> None:
+def test_with_a_what_if_run_nothing_counts_as_measured() -> None:
     run = small(0.5)
     what_if = fold(resimulate(bundled("bridge"), r=8).events)
     both = kv_allocation([run, what_if])
@@ -94,7 +94,7 @@ def test_a_what_if_run_has_measured_nothing() -> None:
     assert set(allocation_table(both).loc["source"]) == {"computed"}
 
 
-def test_nothing_is_said_about_no_run() -> None:
+def test_without_runs_there_is_nothing_to_show() -> None:
     nothing = kv_allocation([])
     assert allocation_sentence(nothing) == NOTHING_YET
     assert allocation_figure(nothing).data[0].x is not None

@@ -1,4 +1,4 @@
-"""The tables of the page: the columns of the files, with headings in words and bytes in KiB."""
+"""The tables on the page have the columns of the files, with readable headings and KiB."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def tables(run: RunState) -> list[pd.DataFrame]:
     return [samples_table(run), tokens_table(run), steps_table(run), answers]
 
 
-def test_every_heading_is_in_words_and_no_column_or_row_is_lost() -> None:
+def test_every_heading_is_readable_and_no_column_or_row_is_lost() -> None:
     for table in tables(bundled_run("bridge")):
         shown = readable(table)
         assert shown.shape == table.shape
@@ -25,19 +25,19 @@ def test_every_heading_is_in_words_and_no_column_or_row_is_lost() -> None:
         assert len(set(shown.columns)) == len(shown.columns)
 
 
-def test_bytes_are_kib() -> None:
+def test_bytes_are_shown_in_kib() -> None:
     table = steps_table(bundled_run("bridge"))
     assert list(readable(table)["held (KiB)"]) == pytest.approx(list(table["held_bytes"] / 1024))
     assert "held_bytes" in table.columns, "the table of the files is as it was"
 
 
-def test_a_what_if_run_has_no_column_of_times() -> None:
+def test_a_what_if_run_has_no_column_with_times() -> None:
     run = bundled_run("coin")
     run.started = replace(run.started, what_if="exact")
     assert "time (ms)" not in readable(steps_table(run)).columns
 
 
-def test_the_tabs_show_headings_in_words() -> None:
+def test_the_tabs_show_readable_headings() -> None:
     page = opened()
     for tab, count in {"Texts": 1, "Answers": 3, "Tokens": 1, "Performance": 1}.items():
         page.remember(results=tab)

@@ -1,4 +1,4 @@
-"""Sentences and tables of uncertainty: they say what the numbers say, for every bundled run."""
+"""The sentences and tables of uncertainty agree with the numbers for every bundled run."""
 
 import math
 
@@ -28,14 +28,14 @@ def test_the_first_purchase_decides_the_first_sentence_and_half_of_the_text() ->
     assert "bought some” causes 52%" in said(market, "text")
 
 
-def test_the_rule_decides_what_is_wording() -> None:
-    """ "Rome." and "The capital of Italy is Rome." are two answers or one."""
+def test_the_rule_decides_what_counts_as_wording() -> None:
+    """Depending on the rule, "Rome." and "The capital of Italy is Rome." are two answers or one."""
     wording = bundled_run("wording")
     assert "decides the answer" in said(wording, "sentence")
     assert said(wording, "sentence", "content").startswith("All texts give one answer")
 
 
-def test_a_run_that_never_forked() -> None:
+def test_a_run_that_never_forked_has_no_deciding_fork() -> None:
     assert said(bundled_run("bent"), "sentence") == "No fork leads to two answers."
 
 
