@@ -1,4 +1,4 @@
-"""The glossary: terms become links once per page, and nothing else in a text changes."""
+"""The glossary turns the first use of a term on a page into a link and changes nothing else."""
 
 import re
 
@@ -36,7 +36,7 @@ def test_the_first_occurrence_is_linked(text: str, shown: str) -> None:
     assert linked(text, set()) == shown
 
 
-def test_a_term_that_stands_on_the_page_already_is_left_alone() -> None:
+def test_a_term_that_is_already_linked_on_the_page_is_left_alone() -> None:
     seen: set[str] = set()
     assert linked("entropy", seen) != "entropy"
     assert seen == {"entropy"}
@@ -44,11 +44,11 @@ def test_a_term_that_stands_on_the_page_already_is_left_alone() -> None:
 
 
 @given(st.text(alphabet="aekny fork`$[]()#\n", max_size=60))
-def test_without_the_links_the_text_is_as_before(text: str) -> None:
+def test_without_its_links_the_text_is_unchanged(text: str) -> None:
     assert LINK.sub(r"\1", linked(text, set())) == text
 
 
-def test_the_lessons_explain_their_words() -> None:
+def test_the_lessons_use_terms_of_the_glossary() -> None:
     seen: set[str] = set()
     for lesson in lessons():
         linked(" ".join([lesson.introduction, *(one.text for one in lesson.sections)]), seen)

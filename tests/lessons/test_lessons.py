@@ -1,5 +1,5 @@
-"""Every lesson of the project on its recordings: the answer to its question computed in another
-way, its numbers, its script, and an exercise that is open at first and can be solved.
+"""Every lesson of the project on its recordings: the answer to its question computed independently,
+its numbers, its script, and an exercise that is unsolved at first and can be solved.
 """
 
 import itertools
@@ -25,20 +25,20 @@ each_lesson = pytest.mark.parametrize("lesson", lessons(), ids=list(BY_ID))
 
 
 @each_lesson
-def test_the_answer_is_that_of_the_recording(lesson: Lesson) -> None:
+def test_the_answer_agrees_with_the_recording(lesson: Lesson) -> None:
     value = lesson.question.quantity.value(example_sources(lesson))
     assert value == pytest.approx(ANSWERS[lesson.id](example_events(lesson)), abs=1e-5)
 
 
 @each_lesson
 def test_the_answer_is_far_from_the_bounds(lesson: Lesson) -> None:
-    """A guess should not be wrong by a hair."""
+    """Otherwise, a guess could be wrong by a hair."""
     value = lesson.question.quantity.value(example_sources(lesson))
     assert all(abs(value - bound) > 0.04 * bound for bound in lesson.question.bounds)
 
 
 @each_lesson
-def test_every_number_of_the_text_exists(lesson: Lesson) -> None:
+def test_every_number_named_in_the_text_exists(lesson: Lesson) -> None:
     sources = example_sources(lesson)
     texts = [lesson.introduction, *(section.text for section in lesson.sections)]
     texts += [lesson.question.explanation, lesson.exercise.explanation]
@@ -47,7 +47,7 @@ def test_every_number_of_the_text_exists(lesson: Lesson) -> None:
 
 
 @each_lesson
-def test_the_board_is_led_to_what_the_run_has(lesson: Lesson) -> None:
+def test_the_board_is_led_only_to_steps_and_tokens_of_the_run(lesson: Lesson) -> None:
     run = fold(example_events(lesson))
     for number, section in enumerate(lesson.sections):
         if isinstance(section, ReadingSection) or section.script.picture:
@@ -61,7 +61,7 @@ def test_the_board_is_led_to_what_the_run_has(lesson: Lesson) -> None:
 
 
 @each_lesson
-def test_the_exercise_is_open_at_first_and_can_be_solved(lesson: Lesson) -> None:
+def test_the_exercise_is_unsolved_at_first_and_can_be_solved(lesson: Lesson) -> None:
     exercise, sources = lesson.exercise, example_sources(lesson)
     if exercise.calculator:
         calculator = CALCULATORS[exercise.calculator]
@@ -100,7 +100,7 @@ def on_board(lesson: Lesson, shown: RunState, recorded: RunState) -> bool:
     return all(found)
 
 
-def test_half_of_seven_forks_are_three_and_half_of_a_share_stays_a_share() -> None:
+def test_relative_goals_round_counts_to_whole_numbers_but_not_shares() -> None:
     half = Goal("forks", at_least=0.5, at_most=0.5, relative=True)
     assert half.limits(7) == (4, 3)
     assert half.limits(0.5) == (0.25, 0.25)
@@ -127,7 +127,7 @@ def test_the_last_section_names_code_that_exists(lesson: Lesson) -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_what_a_lesson_draws_on() -> None:
+def test_the_sources_of_a_lesson_are_listed() -> None:
     assert sources_of(BY_ID["tokens"]) == {"run"}
     assert sources_of(BY_ID["kv-cache"]) == {"run", "caches"}
     assert "batching" in sources_of(BY_ID["batching"])
@@ -138,7 +138,7 @@ OF_RUNS = {name: measure for name, measure in MEASURES.items() if measure.kind i
 
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)
-def test_every_measure_is_a_number_or_nothing_of_every_bundled_run(
+def test_every_measure_of_every_bundled_run_is_a_valid_number_or_none(
     recording: bundled_runs.Recording,
 ) -> None:
     run = fold(bundled_runs.events_of(recording))
@@ -149,7 +149,7 @@ def test_every_measure_is_a_number_or_nothing_of_every_bundled_run(
     assert found["bytes per token by the formula"] == found["bytes per token"]
 
 
-def test_a_run_that_never_got_a_token_has_no_numbers() -> None:
+def test_the_measures_of_a_run_without_tokens_are_finite_or_none() -> None:
     run = fold(bundled_runs.events_of(bundled_runs.recordings()[0])[:1])
     for name, measure in OF_RUNS.items():
         value = measure.compute(run)

@@ -1,4 +1,4 @@
-"""Lesson files: what is read, and that everything else is refused with an explanation."""
+"""Lesson files: valid ones are read, and all others are refused with an explanation."""
 
 import re
 import string
@@ -51,7 +51,7 @@ def test_a_bound_belongs_to_the_range_above_it() -> None:
     assert [question.range_of(value) for value in (0, 0.99, 1, 2, 3, 100)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_all_lessons_of_the_project_are_listed_and_begin_with_the_question_or_a_step() -> None:
+def test_all_ten_lessons_of_the_project_are_listed_in_order() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == set(ORDER)
     assert [one.id for one in lessons()] == list(ORDER)
     assert len(lessons()) == 10
@@ -102,7 +102,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("words", CHANGES)
-def test_what_breaks_a_rule_is_named(words: str) -> None:
+def test_a_broken_rule_is_explained(words: str) -> None:
     before, after = CHANGES[words]
     assert before in SMALL
     with pytest.raises(LessonError) as refused:
@@ -127,7 +127,7 @@ def test_a_lesson_has_one_question_one_exercise_and_two_to_five_steps() -> None:
             read(text)
 
 
-def test_a_file_is_limited_and_must_be_text() -> None:
+def test_a_file_must_be_small_and_text() -> None:
     for data, words in (
         (b"x" * (MAX_BYTES + 1), "bytes; it can have at most"),
         (b"\xff\xfe\x00", "not UTF-8 text"),
@@ -140,7 +140,7 @@ def test_a_file_is_limited_and_must_be_text() -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_refused_in_a_short_message(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused_with_a_short_message(data: bytes) -> None:
     with pytest.raises(LessonError) as refused:
         loads(data, "small")
     assert len(str(refused.value)) <= MAX_MESSAGE
@@ -154,7 +154,7 @@ CHANGED_LINES = st.tuples(st.integers(0, len(LINES) - 1), OTHER_LINES)
 
 
 @given(st.lists(CHANGED_LINES, min_size=1, max_size=4))
-def test_a_damaged_lesson_is_read_or_refused_in_words(changes: list[tuple[int, str]]) -> None:
+def test_a_damaged_lesson_is_read_or_refused_with_a_reason(changes: list[tuple[int, str]]) -> None:
     lines = [*LINES]
     for number, line in changes:
         lines[number] = line
@@ -165,16 +165,16 @@ def test_a_damaged_lesson_is_read_or_refused_in_words(changes: list[tuple[int, s
 
 
 @given(st.text(max_size=40).filter(lambda text: "{{" not in text and "}}" not in text))
-def test_numbers_stand_in_their_places_and_nothing_else_changes(text: str) -> None:
+def test_numbers_replace_their_names_and_nothing_else_changes(text: str) -> None:
     shown = with_numbers(f"{text}{{{{forks}}}}{text}", {"forks": r"\1 7"})
     assert shown == f"{text}\\1 7{text}"
 
 
-def test_the_lesson_on_the_page_breaks_no_rule() -> None:
+def test_the_example_lesson_in_the_documentation_is_valid() -> None:
     page = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^`{5}markdown\n(.*?)^`{5}", page, flags=re.DOTALL | re.MULTILINE)
     assert loads(example.encode(), "example").title == "A coin"
 
 
-def test_the_lists_on_the_page_are_current() -> None:
+def test_the_lists_in_the_documentation_are_current() -> None:
     assert is_current(), "run python scripts/write_lessons.py"
