@@ -1,4 +1,4 @@
-"""What of a text is its answer; a pattern that is wrong or takes too long is refused with an explanation."""
+"""The part of a text that is its answer. A bad or slow pattern is refused with an explanation."""
 
 import re
 import time
@@ -27,7 +27,7 @@ from eab.run import RunState
         ("Hm.</think>", ""),
     ],
 )
-def test_the_answer_follows_the_last_end_of_thinking(text: str, answer: str) -> None:
+def test_the_answer_follows_the_last_end_of_thinking_tag(text: str, answer: str) -> None:
     assert reader("after-thinking")(text) == answer
 
 
@@ -39,12 +39,12 @@ def test_the_answer_follows_the_last_end_of_thinking(text: str, answer: str) -> 
         (r"a(b*)", "a", ""),
     ],
 )
-def test_a_pattern_gives_its_group_where_it_first_matches(pattern, text, answer) -> None:
+def test_a_pattern_gives_the_group_of_its_first_match(pattern, text, answer) -> None:
     assert reader(f"regex:{pattern}")(text) == answer
 
 
 @given(st.text("ab1 "), st.sampled_from([r"(\d)", r"a(b+)", r"^(\w+) ", r"(?:a|b)(1?)"]))
-def test_a_pattern_finds_what_the_module_re_finds(text: str, pattern: str) -> None:
+def test_a_pattern_matches_as_in_the_module_re(text: str, pattern: str) -> None:
     found = re.search(pattern, text)
     assert reader(f"regex:{pattern}")(text) == (found[1] if found else None)
 
@@ -61,7 +61,7 @@ def test_a_pattern_finds_what_the_module_re_finds(text: str, pattern: str) -> No
     ],
     ids=lambda value: value[:20],
 )
-def test_a_part_that_no_text_has_is_refused_in_words(part: str, why: str) -> None:
+def test_an_invalid_part_is_refused_with_an_explanation(part: str, why: str) -> None:
     with pytest.raises(ConfigError) as error:
         check_part(part)
     assert why in str(error.value)
@@ -79,14 +79,14 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, re.IGNORECASE, re.IGNORECASE | re.VERBOSE])
-def test_a_compiled_pattern_is_a_part_with_its_flags(run: RunState, flags: int) -> None:
+def test_a_compiled_pattern_keeps_its_flags(run: RunState, flags: int) -> None:
     letters = {0: "", re.IGNORECASE: "(?i)", re.IGNORECASE | re.VERBOSE: "(?ix)"}[flags]
     given = group_answers(run, re.compile(r"IT IS (\w+)", flags))
     assert given == group_answers(run, check_part(rf"regex:{letters}IT IS (\w+)"))
     assert len({answer.text for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
 
 
-def test_another_part_of_a_run_is_refused(run: RunState) -> None:
+def test_an_unknown_part_is_refused(run: RunState) -> None:
     with pytest.raises(ConfigError, match=r"answers are grouped by re\.compile"):
         group_answers(run, re.compile(b"(x)"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'paragraph'; it must be one of: text, sentence"):
@@ -106,7 +106,7 @@ def run() -> RunState:
     )
 
 
-def test_texts_without_a_match_are_an_answer_of_their_own(run: RunState) -> None:
+def test_texts_without_a_match_form_a_separate_answer(run: RunState) -> None:
     answers = group_answers(run, r"regex:is (\(no answer\)|\w+)")
     found = {(one.text, one.matched): (one.weight, one.low, one.high) for one in answers.ranked}
     assert found == {
@@ -122,6 +122,6 @@ def test_texts_without_a_match_are_an_answer_of_their_own(run: RunState) -> None
     assert whole.value == pytest.approx(answers.entropy)
 
 
-def test_a_pattern_of_the_whole_text_groups_as_the_text_does(run: RunState) -> None:
+def test_a_pattern_for_the_whole_text_groups_like_the_whole_text(run: RunState) -> None:
     assert group_answers(run, "regex:(?s)(.*)") == group_answers(run, "text")
     assert group_answers(run, "after-thinking") == group_answers(run, "text")

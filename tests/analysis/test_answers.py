@@ -1,5 +1,5 @@
-"""Answers: what counts as the same, groups that partition the leaves, bounds that hold, estimates
-that are unbiased.
+"""Answers: what counts as the same answer, groups that partition the leaves, valid bounds, and
+unbiased estimates.
 """
 
 import math
@@ -20,18 +20,18 @@ from eab.config import BranchingConfig
 from eab.events import Event, PathFinished, RunStarted
 from eab.run import RunState, fold
 
-SLACK = 1e-9  # sums of float64 logarithms
+SLACK = 1e-9  # for sums of float64 logarithms
 TREES = 400
-ROUNDING = 3e-5  # weights come from probabilities of six decimals
+ROUNDING = 3e-5  # weights come from probabilities with six decimals
 NOISE = 4.5  # standard errors: ten comparisons by chance alone pass with probability 0.9999
 
 
-def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:
+def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> None:
     texts = [("Rome", 0.2, 0.1, True), ("Paris", 0.3, 0.4, True)]
     texts += [(" paris.", 0.4, 0.3, True), ("Par", 0.1, 0.1, False)]
     answers = group_answers(flat_run(texts))
     first, second = answers.ranked
-    assert (first.text, second.text) == ("paris.", "Rome")  # the heaviest leaf speaks for its group
+    assert (first.text, second.text) == ("paris.", "Rome")  # the heaviest leaf names its group
     assert first.leaves == (3, 2)
     assert (first.weight, first.low, first.high) == pytest.approx((0.7, 0.7, 0.9))
     assert (second.weight, second.low, second.high) == pytest.approx((0.2, 0.1, 0.3))
@@ -51,7 +51,7 @@ def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:
         ([0.45, 0.25], [0.2], False),
     ],
 )
-def test_a_winner_must_beat_the_unseen_too(
+def test_a_winner_must_beat_the_unseen_probability_too(
     probabilities: list[float], open_ones: list[float], wins: bool
 ) -> None:
     seen = [*((one, True) for one in probabilities), *((one, False) for one in open_ones)]
@@ -59,7 +59,7 @@ def test_a_winner_must_beat_the_unseen_too(
     assert (group_answers(flat_run(texts)).winner is not None) == wins
 
 
-def test_entropy_in_nats_and_its_bounds() -> None:
+def test_the_entropy_and_its_bounds_are_in_nats() -> None:
     answers = group_answers(flat_run([("x", 0.5, 0.5, True), ("y", 0.5, 0.25, True)]))
     assert answers.entropy == pytest.approx(math.log(2))
     low, high = answers.entropy_bounds
@@ -78,7 +78,7 @@ def test_a_run_without_leaves_has_no_answer() -> None:
 
 
 def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
-    """One path that says these tokens, each with probability one half."""
+    """A run of one path with these tokens, each with probability one half."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, piece in enumerate(pieces):
         events += [
@@ -93,14 +93,14 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
     [
         ([" heads", ".", " Then", " we"], "heads.", 2),
         ([" It", " is", " 3", ".", "5", " m", "."], "It is 3.5 m.", 7),
-        ([" 42", ".", " So"], "42.", 3),  # only the space tells that the point is a full stop
+        ([" 42", ".", " So"], "42.", 3),  # the space shows that the point is a full stop
         (["\n", " yes", "\n", "no"], "yes", 3),
         ([" go", '!"', " He"], "go!", 2),
-        (["1", ".", " Red", "\n", "2", "."], "1. Red", 4),  # a list, not the number one
+        (["1", ".", " Red", "\n", "2", "."], "1. Red", 4),  # a list item, not the answer 1
         (["1", ".", "\n", "2"], "1.", 3),
     ],
 )
-def test_a_sentence_is_decided_by_the_tokens_that_say_it(
+def test_a_sentence_is_decided_once_its_last_token_is_there(
     pieces: list[str], sentence: str, tokens: int
 ) -> None:
     [answer] = group_answers(chain_run(pieces), "sentence").ranked
@@ -109,7 +109,7 @@ def test_a_sentence_is_decided_by_the_tokens_that_say_it(
 
 
 @pytest.mark.parametrize("pieces", [[" heads"], [" 42", "."]])
-def test_without_an_end_the_sentence_is_undecided_until_the_text_is_over(pieces: list[str]) -> None:
+def test_an_unfinished_sentence_is_undecided_until_the_text_has_ended(pieces: list[str]) -> None:
     assert group_answers(chain_run(pieces), "sentence").undecided == (0,)
     [answer] = group_answers(chain_run(pieces, ended=True), "sentence").ranked
     assert answer.text == "".join(pieces).strip()
@@ -150,7 +150,7 @@ def test_groups_partition_the_leaves(
         seed=st.integers(0, 2**31),
     ),
 )
-def test_the_truth_lies_within_the_bounds_for_every_policy(
+def test_the_exact_values_lie_within_the_bounds_for_every_policy(
     chain: int, concentration: float, config: BranchingConfig
 ) -> None:
     model = saying_model(chain, concentration)
@@ -161,7 +161,7 @@ def test_the_truth_lies_within_the_bounds_for_every_policy(
     if answers.winner is not None:
         assert exact[normalised(answers.winner.text)] >= max(exact.values()) - SLACK
     low, high = answers.entropy_bounds
-    # The exact entropy over the answers that were seen, and all others as one.
+    # The exact entropy over the answers that were seen, with all others combined into one.
     seen = [exact[normalised(answer.text)] for answer in answers.ranked]
     masses = [mass for mass in (*seen, 1.0 - math.fsum(seen)) if mass > 0]
     assert low - 1e-6 <= -math.fsum(mass * math.log(mass) for mass in masses) <= high + 1e-6
@@ -169,7 +169,7 @@ def test_the_truth_lies_within_the_bounds_for_every_policy(
 
 @pytest.mark.parametrize("max_paths", [3, 20])
 def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
-    """Mean over seeds against enumeration: within NOISE standard errors, each below 0.02."""
+    """Means over seeds are within NOISE standard errors, each < 0.02, of the enumerated values."""
     model, length = saying_model(11, 0.8), 3
     exact = exact_answers(model, length)
     wanted = sorted(exact, key=lambda answer: -exact[answer])[:5]

@@ -1,4 +1,4 @@
-"""Two runs as one tree, independent sampling as a policy, and what "the same budget" comes to."""
+"""Two runs as one tree, independent sampling as a policy, and the meaning of "the same budget"."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def prefixes(run: RunState) -> set[tuple[int, ...]]:
     seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)),
     max_paths=st.integers(1, 9),
 )
-def test_the_merged_tree_holds_every_token_once_and_says_whose_it_is(
+def test_the_merged_tree_has_every_token_once_with_its_side(
     chain, thresholds, policies, seeds, max_paths
 ):
     model = TableModel(random_table(chain, 4), stop_ids=[3])
@@ -80,7 +80,7 @@ def test_the_merged_tree_holds_every_token_once_and_says_whose_it_is(
     json.dumps(diff_message(a, b, "key"), allow_nan=False)
 
 
-def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
+def test_a_run_compared_with_itself_is_all_in_both_and_costs_the_same() -> None:
     run = fold(bundled("market"))
     both = merge(run, run)
     assert set(both.sides) == {"both"}
@@ -91,7 +91,7 @@ def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
     assert {row.difference for row in diff_rows(run, run)} == {"the same"}
 
 
-def test_differences_are_words_and_there_is_no_ratio_to_nothing() -> None:
+def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
     tree, samples = fold(bundled("coins")), bundled_runs.samples().run
     forks, back = (
         next(row.difference for row in diff_rows(a, b) if row.measure == "forks")
@@ -103,7 +103,7 @@ def test_differences_are_words_and_there_is_no_ratio_to_nothing() -> None:
     assert not any("(0×)" in words or words[0] in "+−±" for words in differences)
 
 
-def test_a_path_of_both_has_a_weight_in_each() -> None:
+def test_a_path_in_both_runs_has_a_weight_in_each() -> None:
     a, b = fold(bundled("coins")), bundled_runs.samples().run
     both = merge(a, b)
     message = diff_message(a, b, "key")
@@ -118,7 +118,7 @@ def test_a_path_of_both_has_a_weight_in_each() -> None:
     assert math.fsum(in_b) == pytest.approx(1, abs=1e-5)
 
 
-def test_equal_texts_of_independent_samples_are_one_path_with_their_weights() -> None:
+def test_equal_independent_texts_are_one_path_with_their_total_weight() -> None:
     run = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200, seed=1)
     counts = Counter(texts_of(run))
     both = merge(run, run)
@@ -129,8 +129,8 @@ def test_equal_texts_of_independent_samples_are_one_path_with_their_weights() ->
         assert math.isclose(leaf.weight, counts[text] / 200)
 
 
-def test_independent_texts_fork_once_and_more_of_them_change_none() -> None:
-    """The first of them is the run that never forks."""
+def test_independent_texts_fork_once_and_do_not_depend_on_their_number() -> None:
+    """The first of these texts is that of a run that never forks."""
     model = TableModel(random_table(3, 5), stop_ids=[4])
     few, many = (
         events_of(model, "0", CONFIG, policy="independent", max_paths=count) for count in (3, 8)
@@ -142,7 +142,7 @@ def test_independent_texts_fork_once_and_more_of_them_change_none() -> None:
     assert {leaf.weight for leaf in fold(many).leaves()} == {1 / 8}
 
 
-def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> None:
+def test_a_budget_is_the_number_of_texts_or_of_tokens_through_the_model() -> None:
     model = TableModel(random_table(5, 6), stop_ids=[5])
     tree = grown(model, entropy_threshold=1.0, max_paths=64)
     assert independent_config(tree, "texts").max_paths == len(tree.leaves())
@@ -156,13 +156,13 @@ def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> N
     assert 0.9 < sum(spent) / sum(paid) < 1.1
 
 
-def test_a_text_sends_all_but_its_last_token() -> None:
+def test_all_tokens_of_a_text_but_the_last_go_through_the_model() -> None:
     run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
     assert mean_tokens_per_text(run) == LENGTH - 1
     assert run.tokens_through_model() == 2 + mean_tokens_per_text(run)
 
 
-def test_the_average_of_independent_samples_is_what_many_seeds_see() -> None:
+def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() -> None:
     model = TableModel(random_table(5, 3), stop_ids=[2])
     tree = grown(model, entropy_threshold=0.0, max_paths=256, branch_factor=3)
     assert measures_of(tree).explored > 0.9
@@ -177,11 +177,11 @@ def test_the_average_of_independent_samples_is_what_many_seeds_see() -> None:
     assert low - error - 0.001 < statistics.mean(seen) < high + error + 0.001
 
 
-def test_a_run_that_saw_little_does_not_say_what_samples_would_see() -> None:
+def test_a_run_that_explored_little_gives_no_average_of_samples() -> None:
     assert average_sentence(fold(bundled("ball")), 12) == ""
 
 
-def test_other_prompts_share_nothing_and_it_is_said() -> None:
+def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
     a, b = fold(bundled("market")), fold(bundled("coin"))
     assert not same_prompt(a, b)
     assert "different prompts" in takeaway_sentence(a, b)
@@ -199,7 +199,7 @@ def test_a_what_if_run_has_no_seconds_to_compare() -> None:
     assert (seconds.b, seconds.difference) == ("–", "–")
 
 
-def test_the_table_for_download_has_the_numbers_of_both() -> None:
+def test_the_downloaded_table_has_the_numbers_of_both_runs() -> None:
     a, b = fold(bundled("ball")), fold(bundled("long"))
     table = diff_table(a, b).set_index("measure")
     assert table.loc["tokens", "a"] == a.tokens_through_model()

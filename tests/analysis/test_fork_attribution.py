@@ -1,4 +1,4 @@
-"""Fork attribution: a worked example, and parts that add up to the whole on any tree."""
+"""Fork attribution: a worked example, and contributions that add up to the whole on any tree."""
 
 import math
 
@@ -15,7 +15,7 @@ from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold
 
-# path: its parent, its weight, its token
+# path: its parent, its weight, the text of its token
 TREE = {
     1: (0, 0.6, " I think it is"),
     2: (0, 0.4, " It is"),
@@ -27,7 +27,7 @@ TREE = {
 
 
 def two_level_run() -> RunState:
-    """The first fork leads to Paris or to the others, one fork below words Paris, one decides."""
+    """The first fork separates Paris from the rest. Below it, one fork words Paris, one decides."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, parents in enumerate([(0,), (1, 2)]):
         for parent in parents:
@@ -42,7 +42,7 @@ def two_level_run() -> RunState:
 
 
 def test_a_worked_example() -> None:
-    """Paris is worded in two ways by one branch of the first fork only."""
+    """One branch of the first fork leads only to two wordings of Paris."""
     run = two_level_run()
     last_word = group_answers(
         run, "text", lambda _, one, other: RULES["exact"]("", one.split()[-1], other.split()[-1])
@@ -59,13 +59,13 @@ def test_a_worked_example() -> None:
     assert wording.decisiveness == pytest.approx(0.0)
 
 
-def test_a_branch_without_an_answer_counts_for_nothing() -> None:
+def test_a_branch_without_an_answer_is_ignored() -> None:
     run = flat_run([("a", 0.5, 0.5, True), ("b", 0.5, 0.4, False)])
     assert attribute_to_forks(run, group_answers(run)) == ()
 
 
 @given(st.integers(0, 500), st.integers(0, 20), st.integers(1, 12), st.floats(0, 1))
-def test_the_parts_add_up_in_any_run_also_after_pruning(
+def test_the_contributions_add_up_in_any_run_even_after_pruning(
     seed: int, steps: int, paths: int, until: float
 ) -> None:
     events = invented_run(seed, steps, paths)

@@ -1,5 +1,5 @@
-"""A grown run in the tree of its source: every text of both is in it, ids stay, and bad pairs are
-refused.
+"""A grown run in the tree of its source: the tree has all texts of both, ids do not change, and
+bad pairs are refused.
 """
 
 import json
@@ -35,14 +35,14 @@ Grow = Callable[[tuple[int, ...]], list[Event]]
 
 @pytest.fixture(scope="module")
 def grow(embedded: HuggingFaceModel, source: RunState) -> Grow:
-    """grow(continued) -> the events of a run of the same prompt that goes on after these tokens."""
+    """A function `grow(continued)` that runs the same prompt, continued by these tokens."""
     prompt = source.started.prompt
     return lambda continued: list(event_stream(embedded, Request(prompt, CONFIG, continued)))
 
 
 @pytest.fixture(scope="module")
 def forced(source: RunState) -> tuple[int, ...]:
-    """The tokens up to the first one of a path that has several."""
+    """The tokens up to, and including, the first one of a path that has several."""
     return source.continuation(next(one.id for one in source.paths if len(one.tokens) > 1), 0)
 
 
@@ -51,7 +51,7 @@ def texts(run: RunState) -> set[tuple[int, ...]]:
 
 
 @given(data=st.data())
-def test_the_tree_holds_the_texts_of_both(
+def test_the_tree_has_the_texts_of_both_runs(
     data: st.DataObject, source: RunState, grow: Grow
 ) -> None:
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
@@ -60,7 +60,7 @@ def test_the_tree_holds_the_texts_of_both(
     grown = fold(grow(source.continuation(path.id, index, candidate)))
     both = graft(source, grown)
     continued = grown.started.continued_tokens
-    old = {text for text in texts(source) if text != continued}  # a text that the grown continues
+    old = {text for text in texts(source) if text != continued}  # continued by the grown run
     assert texts(both.run) == old | {continued + text for text in texts(grown)}
     for number, one in enumerate(both.run.paths):
         assert one.id == number
@@ -74,7 +74,7 @@ def test_the_tree_holds_the_texts_of_both(
     assert grown_ids == set(range(len(both.run.paths) - len(grown.paths), len(both.run.paths)))
 
 
-def test_paths_keep_their_ids_while_the_run_grows_and_the_source_stays_as_it_is(
+def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchanged(
     source: RunState, grow: Grow, forced: tuple[int, ...]
 ) -> None:
     events, before = grow(forced), deepcopy(source.paths)
@@ -90,7 +90,7 @@ def test_paths_keep_their_ids_while_the_run_grows_and_the_source_stays_as_it_is(
     assert before == source.paths
 
 
-def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: RunState) -> None:
+def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
     assert not is_new(source, source.continuation(child.id, 0))

@@ -1,4 +1,4 @@
-"""KV allocation: a small run by hand, and real runs, where blocks of one row are the tree's rows."""
+"""KV allocation: a run counted by hand, and real runs, where blocks of one row equal the tree."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def in_rows(found: KvAllocation, run: RunState) -> dict[str, list[tuple[int, int
 
 
 def test_three_tosses_counted_by_hand() -> None:
-    """1 path with the 5 tokens of the prompt, then 2 with one more each, then 4 with two more."""
+    """1 path with the 5 prompt tokens, then 2 paths with one more each, then 4 with two more."""
     run = tossed()
     assert [len(step.kv.paths) for step in run.steps if step.kv] == [1, 2, 4]
     assert in_rows(kv_allocation([run], block_size=4), run) == {
@@ -49,7 +49,7 @@ def test_three_tosses_counted_by_hand() -> None:
     }
 
 
-def test_runs_add_up_from_the_step_at_which_each_begins() -> None:
+def test_runs_add_up_from_the_step_at_which_each_one_starts() -> None:
     runs = [tossed(), tossed("1 0 1")]
     alone = [kv_allocation([run], 4) for run in runs]
     both = kv_allocation(runs, 4, begins=[0, 2])
@@ -67,7 +67,7 @@ def test_nothing_is_reserved_without_runs() -> None:
     assert nothing.wasted_share("slab") == 0
 
 
-def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
+def test_the_waste_counts_empty_and_duplicated_rows_over_all_steps() -> None:
     found = kv_allocation([tossed()], 4)
     assert found.peak("slab") == 32 * 16
     assert found.sum("slab") == Reserved(23 * 16, 22 * 16, 11 * 16)
@@ -81,7 +81,7 @@ def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
     [run for run in RECORDED if run.started.config.cache == "tree"],
     ids=lambda run: run.started.prompt[:20],
 )
-def test_blocks_of_one_row_are_those_of_the_tree_and_parts_add_up_to_what_is_held(
+def test_blocks_of_one_row_equal_the_tree_and_parts_add_up_to_the_bytes_held(
     run: RunState,
 ) -> None:
     for _, tree, blocks in block_usages(run, 1):
@@ -116,7 +116,7 @@ def test_blocks_of_one_row_are_those_of_the_tree_and_parts_add_up_to_what_is_hel
         seed=st.integers(0, 10_000),
     ),
 )
-def test_any_run_of_the_engine_is_followed(
+def test_the_allocation_of_any_run_of_the_engine_can_be_computed(
     size: int, block_size: int, config: BranchingConfig
 ) -> None:
     model = TableModel(random_table(config.seed, size, 0.3), stop_ids=[size - 1])
@@ -136,8 +136,8 @@ def test_a_run_of_another_cache_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rows", [PathRows(0, 0, 9), PathRows(3, 0, 5)])
-def test_a_measurement_that_the_tree_does_not_allow_is_refused(rows: PathRows) -> None:
-    """Path 0 with more rows than its text may have, and path 3 before it is born."""
+def test_a_measurement_that_is_impossible_in_the_tree_is_refused(rows: PathRows) -> None:
+    """Path 0 has more rows than its text can have; path 3 has rows before it exists."""
     run = tossed()
     damaged = fold([run.started])
     damaged.paths = run.paths

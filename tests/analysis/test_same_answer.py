@@ -1,4 +1,4 @@
-"""What counts as the same answer: a table of pairs judged by hand, for each rule."""
+"""What counts as the same answer under each rule, for a table of pairs judged by hand."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ CAPITAL = "What is the capital of France?"
 LEGS = "How many legs does a spider have?"
 TALLER = "Who is taller, Tom or Ann?"
 
-# question, two texts, whether they mean the same, the rules that say so
+# The question, two texts, whether they mean the same, and the rules by which they do
 PAIRS = [
     (CAPITAL, "Paris", " paris. ", True, "exact spelling content"),
     (CAPITAL, "Paris", "Lyon", False, ""),
@@ -41,14 +41,14 @@ PAIRS = [
     ("Can it be?", "It is possible.", "It is impossible.", False, ""),
     ("How much?", "8 millions", "8 billions", False, ""),
     ("Which flight?", "flight12345", "flight12346", False, ""),
-    # The same meaning in other words: no rule sees it, and the answers stay apart.
+    # The same meaning in other words: no rule detects it, so the answers stay separate.
     ("What did the dog do?", "The dog ran away.", "The hound escaped.", True, ""),
     ("What did he do?", "He went home and slept.", "He slept at home.", True, ""),
 ]
 
 
 @pytest.mark.parametrize(("question", "one", "other", "alike", "rules"), PAIRS)
-def test_the_pairs_judged_by_hand(
+def test_the_rules_decide_pairs_judged_by_hand_as_listed(
     question: str, one: str, other: str, alike: bool, rules: str
 ) -> None:
     found = [name for name, same in RULES.items() if same(question, one, other)]
@@ -57,7 +57,7 @@ def test_the_pairs_judged_by_hand(
     assert alike or not found, "no rule takes different answers for the same"
 
 
-def test_the_known_weakness_of_the_rule_spelling() -> None:
+def test_the_rule_spelling_confuses_similar_long_words() -> None:
     assert RULES["spelling"]("Which word?", "stationary", "stationery")
 
 
@@ -82,12 +82,12 @@ def test_the_known_weakness_of_the_rule_spelling() -> None:
         ("42.", "42", True),
     ],
 )
-def test_what_the_rule_exact_takes_for_the_same(one: str, other: str, same: bool) -> None:
+def test_texts_that_are_the_same_under_the_rule_exact(one: str, other: str, same: bool) -> None:
     assert exact("", one, other) is same
 
 
 @given(st.text())
-def test_a_normalised_text_is_calm(text: str) -> None:
+def test_a_normalised_text_has_single_spaces_and_is_empty_only_for_blank_text(text: str) -> None:
     once = normalised(text)
     assert once == " ".join(once.split())
     assert bool(once) == bool(text.strip())

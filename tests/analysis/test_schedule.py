@@ -1,4 +1,4 @@
-"""Schedules written by hand, the records of passes from events, and what must hold for all."""
+"""Schedules written by hand, records of passes from events, and properties of all schedules."""
 
 import itertools
 
@@ -28,12 +28,12 @@ def decode(run: int, slot: int) -> RunInPass:
 
 
 def of_seconds(slots: int, *passes: tuple[RunInPass, ...]) -> Schedule:
-    """Passes of a second each."""
+    """A schedule whose passes take one second each."""
     return Schedule(slots, tuple(ScheduledPass(1.0, 0, served) for served in passes))
 
 
-# Three runs in two slots. Run 0 writes two tokens, run 1 four; run 2 waits for the slot of run 0,
-# and its prompt takes two passes.
+# Three runs in two slots. Run 0 writes two tokens and run 1 four. Run 2 waits for the slot of
+# run 0, and its prompt takes two passes.
 PASSES = (
     ScheduledPass(1.0, 100, (prefill(0, 0, 5), prefill(1, 1, 3))),
     ScheduledPass(0.5, 110, (decode(0, 0), decode(1, 1))),
@@ -44,7 +44,7 @@ PASSES = (
 SCHEDULE = Schedule(2, PASSES)
 
 
-def test_seconds_and_ends_add_up() -> None:
+def test_the_seconds_of_the_passes_add_up() -> None:
     assert SCHEDULE.ends == [1.0, 1.5, 3.5, 5.0, 5.5]
     assert SCHEDULE.seconds == 5.5
     assert SCHEDULE.start(2) == 1.5
@@ -53,7 +53,7 @@ def test_seconds_and_ends_add_up() -> None:
     assert SCHEDULE.new_tokens == 2 + 4 + 2
 
 
-def test_the_time_to_first_token_counts_the_waiting() -> None:
+def test_the_time_to_first_token_includes_the_wait() -> None:
     assert SCHEDULE.first_token_passes() == {0: 0, 1: 0, 2: 3}
     assert SCHEDULE.first_token_seconds() == {0: 1.0, 1: 1.0, 2: 5.0}
 
@@ -89,7 +89,7 @@ def test_a_run_that_misses_a_pass_has_two_segments_and_its_slot_is_idle() -> Non
     assert schedule.idle() == [Idle(0, 1, 1, False)]
 
 
-def test_an_empty_schedule_has_no_numbers() -> None:
+def test_the_numbers_of_an_empty_schedule_are_zero() -> None:
     empty = Schedule(4, ())
     assert (empty.seconds, empty.idle_share, empty.awaited_idle_share) == (0, 0, 0)
     assert empty.segments() == empty.idle() == []
@@ -102,7 +102,7 @@ def test_percentiles_are_interpolated() -> None:
     assert percentile([7.0], 0.95) == 7.0
 
 
-def test_the_record_of_a_pass_says_what_its_events_say(embedded) -> None:
+def test_the_record_of_a_pass_agrees_with_its_events(embedded) -> None:
     settings = {"max_paths": 1, "entropy_threshold": 20.0, "max_new_tokens": 3}
     events = events_of(embedded, "Once upon a time", **settings)
     ends = [number for number, event in enumerate(events, 1) if isinstance(event, StepTimed)]
@@ -136,7 +136,7 @@ def test_a_slot_is_free_for_the_next_run_once_its_run_ended() -> None:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """Runs of random lengths that begin in turn, each in the first free slot."""
+    """Runs of random lengths that start in order, each in the first free slot."""
     slots = draw(st.integers(1, 4))
     lengths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
     left: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What separate caches would hold: counted by hand, and compared with real caches of one path."""
+"""The bytes that separate caches would hold: counted by hand, and compared with real caches."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def started(prompt: int, cache: CacheName = "tree", **settings: object) -> RunSt
 
 
 def usage(*lengths: int) -> KVUsage:
-    """Paths of these lengths that share nothing."""
+    """The usage of paths of these lengths that share no rows."""
     paths = tuple(PathRows(path, 0, length) for path, length in enumerate(lengths))
     return KVUsage(0, 0, sum(lengths), 0, sum(lengths), paths)
 
@@ -47,19 +47,19 @@ def test_one_cache_counted_by_hand() -> None:
     assert rows(run, 11, 12, 16) == held[1] + held[2] + held[6], "each path has its own"
 
 
-def test_caches_that_reserve_nothing_are_compared_with_caches_that_reserve_nothing() -> None:
+def test_a_cache_without_reserved_rows_is_compared_with_caches_without_them() -> None:
     for cache in ("deep-copy", "concat-cow", "recompute"):
         assert rows(started(10, cache, r=4, max_new_tokens=7), 11, 12) == 23  # type: ignore[arg-type]
 
 
-def test_without_rows_the_paths_are_taken_to_be_equally_long() -> None:
+def test_paths_without_rows_are_assumed_to_be_equally_long() -> None:
     nothing = tuple(PathRows(path, 0, 0) for path in range(3))
     assert path_lengths(KVUsage(0, 0, 0, 0, 38, nothing)) == [13, 13, 12]
     assert path_lengths(KVUsage(0, 0, 0, 0, 0, ())) == []
 
 
-def test_lengths_that_no_run_has_are_counted_as_they_are() -> None:
-    """A run file is untrusted."""
+def test_impossible_lengths_are_counted_as_given() -> None:
+    """Run files are untrusted, so these lengths must not fail."""
     assert rows(started(10, max_new_tokens=7), 3, 5000) == 5003
 
 
@@ -92,13 +92,13 @@ def test_in_layers_with_a_window_a_separate_cache_keeps_only_the_last_rows() -> 
 
 
 @pytest.mark.parametrize("name", ["Gemma3TextConfig", "MistralConfig"])
-def test_the_caches_of_transformers_hold_as_much(name: str) -> None:
+def test_the_caches_of_transformers_hold_the_same_number_of_bytes(name: str) -> None:
     more = {"layer_types": ["sliding_attention", "full_attention"]} if "Gemma" in name else {}
     plain, length = tiny(name, sliding_window=6, **more), 21
     model = wrap_model(tiny(name, sliding_window=6, **more), word_tokenizer())
     cache = plain(torch.arange(length)[None], use_cache=True).past_key_values
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    # transformers drops a row as soon as the next token no longer reads it
+    # transformers drops a row as soon as the next token does not read it
     left_out = sum(row_bytes for _, row_bytes in model.card.window_rows)
     assert bytes_of_texts(model.card, [length]) - left_out == held
 

@@ -18,11 +18,11 @@ from eab.events import RunStarted
 from eab.run import RunState, fold
 
 LN2, LN3 = math.log(2), math.log(3)
-DRAWS = 200  # of the test of the standard error
+DRAWS = 200  # in the test of the standard error
 
 
 def test_the_estimators_on_a_worked_example() -> None:
-    """Paris (two texts) and Rome: weights 3/4 and 1/4, texts 2 and 1, probability seen 1/4, 1/4."""
+    """Paris has two texts, weight 3/4 and seen probability 1/4; Rome has one text, 1/4 and 1/4."""
     run = flat_run(
         [("Paris", 0.5, 0.125, True), (" paris.", 0.25, 0.125, True), ("Rome", 0.25, 0.25, True)]
     )
@@ -35,7 +35,7 @@ def test_the_estimators_on_a_worked_example() -> None:
     assert scores.explored == pytest.approx(0.5)
     assert scores.standard_error is None
     low, high = scores.semantic_bounds
-    assert low == pytest.approx(2 * LN2 - 0.75 * LN3)  # 3/4 and 1/4
+    assert low == pytest.approx(2 * LN2 - 0.75 * LN3)  # for 3/4 and 1/4
     assert high == pytest.approx(LN3)  # the unseen half makes all three equal
 
 
@@ -54,8 +54,8 @@ def test_without_answers_all_scores_are_zero() -> None:
 
 
 def test_independent_texts_have_a_standard_error() -> None:
-    """Leave one out of a, a, b, b: always two of one, one of the other, so there is no spread; out
-    of a, a, a, b: three times (2, 1), once (3, 0).
+    """Leaving one out of a, a, b, b always gives counts (2, 1), so there is no spread. Leaving one
+    out of a, a, a, b gives (2, 1) three times and (3, 0) once.
     """
     even = [(text, 0.25, 0.5, True) for text in "aabb"]
     run = flat_run(even, "independent")
@@ -66,22 +66,22 @@ def test_independent_texts_have_a_standard_error() -> None:
     assert uncertainty(uneven, group_answers(uneven)).standard_error == pytest.approx(expected)
 
 
-def test_runs_are_pooled_and_grouped_together() -> None:
-    """Two runs of different size count the same; "Paris" of one is "paris." of the other."""
+def test_runs_are_pooled_before_they_are_grouped() -> None:
+    """Two runs of different size count equally; "Paris" of one equals "paris." of the other."""
     one = flat_run([("Paris", 1.0, 0.5, True)])
     other = flat_run(
         [(" paris.", 0.4, 0.3, True), ("Rome", 0.4, 0.3, True), ("x", 0.2, 0.1, False)]
     )
     estimate = semantic_entropy_of_runs([one, other])
     assert estimate.value == pytest.approx(entropy([0.75, 0.25]))
-    assert estimate.standard_error == pytest.approx(LN2 / 2)  # 0 and ln 2, one of two left out
+    assert estimate.standard_error == pytest.approx(LN2 / 2)  # leaving out one run gives 0 or ln 2
     assert semantic_entropy_of_runs([other]).standard_error is None
     assert semantic_entropy_of_runs([]).value == 0.0
     assert semantic_entropy_of_runs([one, other], "text", RULES["content"]).value > 0
 
 
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
-    """Of 40 draws from (0.7, 0.2, 0.1); the mean of the errors is within a quarter of the spread."""
+    """For 40 draws from (0.7, 0.2, 0.1), the mean error is within 25 % of the spread."""
     draws = np.random.default_rng(5).choice(3, size=(DRAWS, 40), p=[0.7, 0.2, 0.1])
     found = [jackknife([{int(answer): 1.0} for answer in row]) for row in draws]
     spread = float(np.std([one.value for one in found], ddof=1))
@@ -92,7 +92,7 @@ def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
 
 @settings(max_examples=30)
 @given(chain=st.integers(0, 10**6), length=st.integers(1, 2))
-def test_on_a_tree_that_is_explored_fully_all_estimates_are_the_truth(
+def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(
     chain: int, length: int
 ) -> None:
     model = saying_model(chain)
