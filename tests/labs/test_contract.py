@@ -1,5 +1,5 @@
-"""What every laboratory does alike: it begins, says how far it is, ends, stops where it is told to,
-says so when it breaks, and has a file that is read as it was written or refused with the reason.
+"""The contract of all laboratories: each one starts, reports its progress, ends, stops on request,
+raises its errors, and has a file that is read as it was written or refused with the reason.
 """
 
 import gzip
@@ -48,10 +48,10 @@ WORKLOAD = batching_results.Workload(
 
 @dataclass(frozen=True)
 class Lab:
-    """A laboratory."""
+    """A laboratory, as these tests use it."""
 
     measure: Callable[[HuggingFaceModel], Iterator[Any]]  # its shortest measurement
-    report: Callable[[], Any]  # an empty one
+    report: Callable[[], Any]  # an empty report
     begins: type  # its first event
     file: str  # a recorded report
     results: Any  # the module that reads and writes such files
@@ -110,7 +110,7 @@ LABS = {
 
 
 def applied(report: Any, events: Iterable[Any]) -> list[Any]:
-    """The events, after the report got them."""
+    """Apply the events to the report, and return them as a list."""
     seen = []
     for event in events:
         report.apply(event)
@@ -125,20 +125,20 @@ def no_calibration(calibrator: object) -> Generator[Progressed, None, Calibratio
 
 @pytest.fixture(params=list(LABS))
 def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """Each laboratory, with as little to measure as possible."""
+    """Each laboratory in turn, with as little to measure as possible."""
     fables = held_out.texts()[:1]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(held_out, "known_entropies", dict)
     monkeypatch.setattr(quantization, "ROWS", (1,))
     monkeypatch.setattr(quantization, "WEIGHT_FORMATS", ("as-loaded", "int8"))
     monkeypatch.setattr("eab.labs.bmc.rounds.calibrate", no_calibration)
-    for module in (batching, rejection):  # a quick machine would end without a pause
+    for module in (batching, rejection):  # a fast machine would not pause at all
         monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**16, 64, 1))
     return LABS[request.param]
 
 
-def test_it_begins_says_how_far_it_is_and_ends(lab: Lab, embedded: HuggingFaceModel) -> None:
+def test_a_laboratory_starts_shows_progress_and_ends(lab: Lab, embedded: HuggingFaceModel) -> None:
     report = lab.report()
     events = applied(report, lab.measure(embedded))
     assert isinstance(events[0], lab.begins)
@@ -149,7 +149,7 @@ def test_it_begins_says_how_far_it_is_and_ends(lab: Lab, embedded: HuggingFaceMo
     assert report.complete
 
 
-def test_it_stops_where_it_is_told_to_and_keeps_what_it_has(
+def test_a_laboratory_stops_on_request_and_keeps_its_results(
     lab: Lab, embedded: HuggingFaceModel
 ) -> None:
     report = lab.report()
@@ -160,7 +160,7 @@ def test_it_stops_where_it_is_told_to_and_keeps_what_it_has(
     assert isinstance(events[0], lab.begins)
 
 
-def test_a_forward_pass_that_breaks_is_told(
+def test_the_error_of_a_failed_forward_pass_is_raised(
     lab: Lab, embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(*_: object, **__: object) -> None:
@@ -176,7 +176,7 @@ def test_a_forward_pass_that_breaks_is_told(
 
 @pytest.fixture
 def content(lab: Lab) -> dict[str, Any]:
-    """A recorded file with fewer points."""
+    """The content of a recorded file, with fewer points."""
     data = (ASSETS / lab.file).read_bytes()
     whole = json.loads(gzip.decompress(data) if lab.file.endswith("gz") else data)
     points = whole[lab.points]
@@ -227,15 +227,15 @@ def test_a_changed_file_is_refused(
     ],
     ids=["empty", "no text", "deep", "a list", "no gzip"],
 )
-def test_another_file_is_refused(lab: Lab, data: bytes, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(lab: Lab, data: bytes, tmp_path: Path) -> None:
     refused(lab, tmp_path, data)
 
 
-def test_half_a_file_is_refused(lab: Lab, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(lab: Lab, tmp_path: Path) -> None:
     refused(lab, tmp_path, (ASSETS / lab.file).read_bytes()[:-20])
 
 
-def test_a_file_that_is_not_there_is_explained(lab: Lab, tmp_path: Path) -> None:
+def test_a_missing_file_is_explained(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be read"):
         lab.results.load(tmp_path / "none.json")
 

@@ -1,4 +1,4 @@
-"""The three ways to serve, on the engine: the same tokens, and the slots that each way uses."""
+"""The three ways to serve, with the engine: the same tokens, and the slots that each way uses."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def found(model: HuggingFaceModel) -> BatchingComparison:
     return compared(model, WORKLOAD)
 
 
-def test_every_way_writes_what_a_request_writes_alone(
+def test_every_way_gives_each_request_the_tokens_that_it_gets_alone(
     model: HuggingFaceModel, found: BatchingComparison
 ) -> None:
     assert found.complete
@@ -47,7 +47,7 @@ def test_every_way_writes_what_a_request_writes_alone(
     assert {one.new_tokens for one in found.shown().values()} == {written}
 
 
-def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
+def test_static_batches_wait_for_the_longest_request_and_continuous_do_not(
     found: BatchingComparison,
 ) -> None:
     assert len(found.shown()["one by one"].passes) == sum(LENGTHS)
@@ -64,7 +64,7 @@ def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
     assert len(continuous.passes) == 15 + 20
 
 
-def test_what_is_held_is_what_the_runs_measured(found: BatchingComparison) -> None:
+def test_the_kv_bytes_of_passes_are_those_that_runs_measured(found: BatchingComparison) -> None:
     single = found.shown()["one by one"]
     for run, parts in single.by_run.items():
         measured = [step.kv.bytes_held for step in found.runs[run].steps if step.kv is not None]

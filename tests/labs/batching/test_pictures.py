@@ -1,4 +1,4 @@
-"""The sentences, the table and the figures of Batching and of Now, from schedules written by hand."""
+"""The sentences, table and figures of Batching and its Now tab, from schedules written by hand."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from eab.labs.batching.sentences import (
 from eab.timing import NOTHING_YET
 
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
-# Run 0 writes one token, run 1 three, run 2 one. Two slots.
+# Two slots. Run 0 writes one token, run 1 writes three, and run 2 one.
 CONTINUOUS: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0), (2, 0, 4)], [(1, 1, 0)]]
 STATIC: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0)], [(1, 1, 0)], [(2, 0, 4)]]
 SINGLE: list[Parts] = [[(0, 0, 4)], [(1, 0, 4)], [(1, 0, 0)], [(1, 0, 0)], [(2, 0, 4)]]
@@ -80,7 +80,7 @@ def test_the_headline_says_how_long_each_way_took() -> None:
     assert "medians of 7 repeats, measured" in words
 
 
-def test_medians_inside_the_spread_are_no_difference() -> None:
+def test_medians_within_the_spread_count_as_no_difference() -> None:
     noisy = compared({"continuous": [1.0, 2.0] * 4, "static batches": [1.0, 1.2] * 4})
     assert "4.40 s (no difference measured)" in headline(noisy)
     assert noise_sentence(noisy).startswith(
@@ -97,7 +97,7 @@ def test_few_repeats_are_shown_but_not_compared() -> None:
     assert noise_sentence(few).startswith("Fewer than 7 repeats")
 
 
-def test_nothing_is_said_of_what_was_not_measured() -> None:
+def test_ways_that_were_not_measured_are_not_mentioned() -> None:
     empty = BatchingComparison()
     assert headline(empty) == agreement_sentence(empty) == NOTHING_YET
     only = compared({"continuous": [1.0]}, differing=1)
@@ -107,7 +107,7 @@ def test_nothing_is_said_of_what_was_not_measured() -> None:
     assert agreement_sentence(STEADY).startswith("All ways wrote the same texts")
 
 
-def test_every_way_says_what_its_slots_show() -> None:
+def test_each_way_has_a_sentence_about_its_slots() -> None:
     found = way_sentences(STEADY)
     assert "0% of the slot-steps were idle" in found["continuous"]
     assert "and 17% after the last request" in found["continuous"]
@@ -115,7 +115,7 @@ def test_every_way_says_what_its_slots_show() -> None:
     assert "1 slot of 2 stays empty" in found["one by one"]
 
 
-def test_where_there_is_nothing_to_lose_or_to_batch_the_sentence_says_so() -> None:
+def test_the_sentence_says_if_no_time_is_lost_or_nothing_can_be_batched() -> None:
     equal = {"continuous": CONTINUOUS[:1], "static batches": CONTINUOUS[:1]}
     found = compared({"continuous": [1.0] * 7, "static batches": [1.0] * 7}, equal)  # type: ignore[arg-type]
     assert "no time is lost" in way_sentences(found)["static batches"]
@@ -165,12 +165,12 @@ def test_the_figure_draws_all_ways_on_one_axis(across: str) -> None:
 
 
 def timed(*ends: float) -> list[TimedPass]:
-    """Passes of half a second that ended at these moments, of run 3 in slot 0 and run 4 in 1."""
+    """Half-second passes that ended at these times, with run 3 in slot 0 and run 4 in slot 1."""
     record = ScheduledPass(0.5, 2048, (RunInPass(3, 0, 0, 2, 1, 2), RunInPass(4, 1, 0, 1, 1, 1)))
     return [TimedPass(end, record) for end in ends]
 
 
-def test_now_says_who_is_served_and_how_fast() -> None:
+def test_now_says_how_many_runs_are_served_and_how_fast() -> None:
     found = timed(-8.0, -1.5, -1.0)
     assert rate(found) == pytest.approx((3 + 3) / 5.0)
     assert now_sentence(found, 2, 1) == (
@@ -179,7 +179,7 @@ def test_now_says_who_is_served_and_how_fast() -> None:
     assert now_sentence(found, 0, 0) == NOTHING_SERVED
 
 
-def test_now_draws_each_pass_where_it_was_and_names_runs_by_number() -> None:
+def test_now_draws_each_pass_at_its_time_and_labels_runs_by_number() -> None:
     figure = now_figure(timed(-3.0, -1.0, -0.5), busy=True)
     bars = [trace for trace in figure.data if trace.type == "bar" and trace.base]
     spans = sorted(
@@ -193,7 +193,7 @@ def test_now_draws_each_pass_where_it_was_and_names_runs_by_number() -> None:
     assert figure.layout.xaxis.title.text == "seconds from now"
 
 
-def test_now_has_a_picture_before_anything_was_served_and_forgets_old_passes() -> None:
+def test_now_has_a_chart_before_anything_was_served_and_drops_old_passes() -> None:
     for found in ([], timed(-60.0)):
         figure = now_figure(found, busy=False)
         assert not figure.data

@@ -1,4 +1,4 @@
-"""The comparison of ways to serve: what may be asked, its groups and its fold."""
+"""The comparison of ways to serve: valid workloads, their groups, and the fold of its events."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def comparison(*servings: WayServed) -> BatchingComparison:
         ({"max_paths": 9}, "9 paths were given; choose from 1 to 8"),
     ],
 )
-def test_what_cannot_be_served_is_explained(values: dict[str, object], words: str) -> None:
+def test_an_invalid_workload_is_explained(values: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Workload(**({"requests": ASKED} | values))  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def test_the_largest_workload_is_allowed() -> None:
     assert largest.config(largest.requests[0]).max_paths == 8
 
 
-def test_the_ways_differ_in_their_groups() -> None:
+def test_the_ways_differ_in_how_they_group_requests() -> None:
     workload = Workload(ASKED, slots=2)
     assert {way: [[*group] for group in workload.groups(way)] for way in WAYS} == {
         "continuous": [[0, 1, 2, 3, 4]],
@@ -80,7 +80,7 @@ def test_the_ways_differ_in_their_groups() -> None:
     }
 
 
-def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
+def test_the_repeat_of_median_length_is_shown_for_each_way() -> None:
     found = comparison(
         *(served("continuous", seconds) for seconds in (3.0, 1.0, 2.0)),
         *(served("static batches", seconds) for seconds in (1.0, 4.0)),

@@ -1,5 +1,5 @@
-"""r = auto and padded attention in the engine: the same tokens, exact events; and a recorded run at
-any r.
+"""r = auto and padded attention in the engine: the same tokens and exact events; and a recorded run
+counted at any r.
 """
 
 import gzip
@@ -42,7 +42,7 @@ def decisions(events: list[Any]) -> list[Any]:
         ("mistral", {"attention": "padded", "r": "auto"}),
     ],
 )
-def test_the_tokens_are_the_same(
+def test_auto_growth_and_padded_attention_give_the_same_tokens(
     twins: Callable[..., Any], family: str, settings: dict[str, Any]
 ) -> None:
     model = twins(family).ours
@@ -58,7 +58,7 @@ def test_the_tokens_are_the_same(
 
 
 def test_an_old_file_without_the_new_fields_loads() -> None:
-    """Older files contain neither r of a growth, nor the attention, nor the drafter."""
+    """Older files lack, among other fields, the r of a growth, the attention and the drafter."""
     data = dumps(bundled("bridge"))
     lines = [json.loads(line) for line in gzip.decompress(data).splitlines()]
     for line in lines:
@@ -95,14 +95,14 @@ def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
 @pytest.mark.parametrize(
     "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
 )
-def test_a_recorded_run_is_counted_as_it_was_at_its_own_r(
+def test_counting_a_recorded_run_at_its_own_r_gives_the_recorded_rows(
     recording: bundled_runs.Recording,
 ) -> None:
     run = fold(bundled_runs.events_of(recording))
     demand, r = demand_of(run), run.started.config.r
     assert isinstance(r, int)
     counted = [(step.step, step.held) for step in demand.at(r)]
-    if recording.file == "long.eab":  # suffix blocks: the count may be a growth late
+    if recording.file == "long.eab":  # suffix blocks: the count can lag by one growth
         growth = r * run.started.config.max_paths
         for (step, rows), (_, measured) in zip(counted, held(run), strict=True):
             assert 0 <= measured - rows <= growth, step
@@ -113,7 +113,7 @@ def test_a_recorded_run_is_counted_as_it_was_at_its_own_r(
 
 @settings(max_examples=12)
 @given(r=st.one_of(st.integers(1, 40), st.just("auto")), seed=st.integers(0, 5))
-def test_counting_at_another_r_is_what_the_engine_does_there(
+def test_counting_at_another_r_agrees_with_the_engine_at_that_r(
     twins: Callable[..., Any], r: Any, seed: int
 ) -> None:
     model = twins("llama").ours

@@ -1,5 +1,5 @@
-"""The BMC experiments on a tiny shape: which points they give, in which order, and their counts. No
-test reads a clock.
+"""The BMC experiments on a tiny shape: their points, the order of the points, and their counts. No
+test depends on a clock.
 """
 
 import torch
@@ -29,7 +29,7 @@ def collected(events) -> ExperimentReport:
     return report
 
 
-def test_every_r_is_timed_once_per_repeat_and_the_warm_up_is_not_seen():
+def test_every_r_is_timed_once_per_repeat_and_the_warm_up_is_left_out():
     report = collected(sensitivity_to_r(SHAPE, ROWS, REPEATS))
     timed = report.of(RTimed)
     best = predicted_r(report)
@@ -42,7 +42,7 @@ def test_every_r_is_timed_once_per_repeat_and_the_warm_up_is_not_seen():
         assert one.rest > 0
 
 
-def test_lengths_take_turns(twins):
+def test_lengths_are_timed_in_turn_within_each_repeat(twins):
     model = twins("llama").ours
     lengths = (4, 16, 2 * model.context)
     timed = collected(copy_against_compute(model, lengths, REPEATS)).of(LengthTimed)

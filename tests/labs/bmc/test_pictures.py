@@ -1,4 +1,4 @@
-"""What is said and drawn of the BMC experiments, from invented repeats."""
+"""The sentences and figures of the BMC experiments, from invented repeats."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ WIDE = (0.5, 0.6, 0.6, 1.0, 1.4, 1.4, 1.5)
 def growth_report(
     seconds: Mapping[int, float], offsets: Sequence[float] | Mapping[int, Sequence[float]] = AROUND
 ) -> ExperimentReport:
-    """Repeats whose overhead at r is about this long."""
+    """A report with repeats whose overhead at each r is about this many seconds."""
     report = ExperimentReport()
     report.apply(FITTED)
     spreads = offsets if isinstance(offsets, Mapping) else dict.fromkeys(seconds, offsets)
@@ -38,7 +38,7 @@ def growth_report(
     return report
 
 
-def test_what_is_measurably_better_or_worse_than_r_star_is_told_with_its_spread():
+def test_measurable_differences_from_r_star_are_given_with_their_spread():
     report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3})
     assert predicted_r(report) == 8
     words = figures.growth_sentence(report)
@@ -54,16 +54,16 @@ def test_what_is_measurably_better_or_worse_than_r_star_is_told_with_its_spread(
     assert claims.objections(claims.of_growth(report)) == []
 
 
-def test_the_last_calibration_is_compared_and_what_noise_hides_is_not():
+def test_the_last_calibration_is_compared_and_overheads_hidden_by_noise_are_not():
     report = growth_report({1: 0.4, 4: -0.01, 8: 0.1})
     report.apply(Calibration(CostModel(copy_row=1e-4, allocation=0.0, spare_row=3e-4), (), ()))
     errors = prediction_errors(report)
     # 2,016 rows are copied at r = 1; at r = 8, 224 are copied and 224 spare rows visited.
     assert errors == pytest.approx({1: 0.2016 / 0.4, 8: 0.0896 / 0.1}, rel=1e-3)
-    assert predicted_r(report) == 8  # from the first one: it was made before the runs
+    assert predicted_r(report) == 8  # from the first calibration, made before the runs
 
 
-def test_inside_the_spread_there_is_no_difference_and_one_repeat_is_not_compared():
+def test_differences_within_the_spread_and_single_repeats_give_no_comparison():
     report = growth_report({1: 0.4, 4: 0.099, 8: 0.1, 64: 0.3})
     assert f"at r = 4, 99.0 ms (98.0–100.0): {NO_DIFFERENCE};" in figures.growth_sentence(report)
     report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3}, offsets=(1.0,))
@@ -81,7 +81,7 @@ def test_the_line_over_r_has_error_bars():
     assert not once.data[-1].error_y.visible
 
 
-def test_lengths_are_medians():
+def test_the_times_per_length_are_medians():
     report = ExperimentReport()
     for factor in AROUND:
         report.apply(LengthTimed(64, 0.001 * factor, 0.002 * factor, 0.004 * factor))
@@ -101,7 +101,7 @@ def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Ex
     return report
 
 
-def test_rejected_drafts_are_compared_where_a_difference_was_measured():
+def test_rejected_drafts_are_compared_only_if_a_difference_was_measured():
     report = rejection_report(1.0, 1.5, AROUND)
     assert "1.5× at 50% rejected" in figures.rejection_sentence(report)
     assert claims.objections(claims.of_rejection(report)) == []
@@ -110,7 +110,7 @@ def test_rejected_drafts_are_compared_where_a_difference_was_measured():
     assert claims.objections(claims.of_rejection(rejection_report(1.0, 1.1, WIDE)))
 
 
-def test_other_shapes_are_compared_where_a_difference_was_measured():
+def test_other_shapes_are_compared_only_if_a_difference_was_measured():
     report = ExperimentReport()
     for factor in AROUND:
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():

@@ -1,4 +1,4 @@
-"""What moved between two runs: worked out by hand, and on a real model in fewer bits."""
+"""What changed between two runs: worked out by hand, and for a real model in fewer bits."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def texts(run: RunState) -> dict[tuple[int, ...], float]:
     return {sample.token_ids: sample.weight for sample in run.samples}
 
 
-def test_a_run_does_not_move_against_itself():
+def test_a_run_compared_with_itself_has_no_changes():
     run = bundled_run("bridge")
     found = moved(run, run)
     assert found.first is None
@@ -33,7 +33,7 @@ def test_a_run_does_not_move_against_itself():
     assert not same_request(run, run)  # the same weights
 
 
-def test_another_threshold_makes_forks_vanish_and_says_their_entropy():
+def test_forks_that_vanish_at_another_threshold_are_listed_with_their_entropy():
     fine, coarse = (story("as-loaded", entropy_threshold=one) for one in (0.3, 1.2))
     found = moved(fine, coarse)
     forked, kept = (sum(path.status == "forked" for path in run.paths) for run in (fine, coarse))
@@ -58,7 +58,7 @@ def test_first_token_and_weight_agree_with_the_texts():
     assert not same_request(a, b)
 
 
-def test_the_recorded_run_in_four_bits_is_that_of_the_first_recording():
+def test_the_recorded_run_in_four_bits_repeats_the_first_recording():
     b = bundled_runs.quantized().run
     assert b.started.model.weights == "int4"
     assert same_request(bundled_run("bridge"), b)

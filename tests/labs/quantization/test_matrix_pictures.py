@@ -1,4 +1,4 @@
-"""Charts and sentences of one rounded matrix say what the numbers are."""
+"""The charts and sentences about one rounded matrix agree with its numbers."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_the_takeaway_names_levels_error_and_bytes():
         (RoundingGrid("nf4", share=64), "only the grid that it shares"),
     ],
 )
-def test_the_outlier_is_seen_in_the_sentence_and_in_the_levels(grid, expected):
+def test_the_sentence_and_the_levels_show_the_effect_of_an_outlier(grid, expected):
     one = rounded(grid)
     words = pictures.grid_sentence(one)
     assert expected in words
@@ -64,7 +64,7 @@ def test_the_error_chart_has_a_line_per_group_size_and_the_chosen_grid():
     assert list(pictures.error_table(found)["error"]) == [error for _, _, error in found]
 
 
-def test_the_sentence_names_a_better_grid_of_no_more_bytes():
+def test_the_sentence_names_a_better_grid_with_no_more_bytes():
     one = round_to_grid(np.eye(64, dtype=np.float32), RoundingGrid("absmax", 2, 32))
     found = [(RoundingGrid("absmax", 2, MATRIX), 0.25, 0.0), (one.grid, 0.375, 0.5)]
     chosen = Rounding(one.grid, one.weight, 0 * one.rounded, one.scale, one.zero)
@@ -72,7 +72,7 @@ def test_the_sentence_names_a_better_grid_of_no_more_bytes():
     assert "2 bits and one scale have a smaller error: 0.0% at 0.250 bytes" in words
 
 
-def test_double_quantization_is_weighed():
+def test_the_savings_of_double_quantization_are_stated():
     words = pictures.double_sentence(rounded(RoundingGrid("nf4", share=32)))
     assert "it saves 0.09" in words
     assert "saves nothing" in pictures.double_sentence(rounded(RoundingGrid("nf4", share=MATRIX)))

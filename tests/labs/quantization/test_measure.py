@@ -1,4 +1,4 @@
-"""Every format is really measured on the embedded model."""
+"""Every format is measured for real on the embedded model."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def load(weights: str = AS_LOADED) -> HuggingFaceModel:
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less text, fewer rows and formats, and a smaller matrix, so that it is quick."""
+    """Use less text, fewer rows and formats, and a smaller matrix, so that the tests are quick."""
     fables = held_out.texts()[:2]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "ROWS", (1, 3))
@@ -45,7 +45,7 @@ def test_formats_are_compared_with_the_model_as_loaded():
     assert nf4.prompt_divergence > 0
     assert nf4.total_bytes < int8.total_bytes < full.total_bytes
     assert nf4.kept == 1
-    # The output layer shares the embedding, which a step then reads; in int8 it is a copy.
+    # The output layer shares the embedding, so a step reads that; in int8, the layer is a copy.
     assert full.read_bytes == full.total_bytes == pytest.approx(4 * full.parameters, rel=0.01)
     assert int8.read_bytes == pytest.approx(full.parameters, rel=0.1)
     assert full.entropy_error < 0.2
@@ -58,7 +58,7 @@ def test_formats_are_compared_with_the_model_as_loaded():
     assert min(report.machine.bytes_per_second + report.machine.operations_per_second) > 1e6
 
 
-def test_the_loss_is_that_of_the_plain_model():
+def test_log_probabilities_are_those_of_the_plain_model():
     model = load()
     [began, *_] = [one for one in measure_formats(lambda _: model, "A", 1) if one is not None]
     ids = [tuple(model._tokenizer.encode(text)) for text in held_out.texts()]
@@ -78,9 +78,9 @@ def test_a_model_of_another_family_with_a_short_context_is_measured_too(tmp_path
     report = measured(lambda weights: load_model(str(tmp_path), "cpu", "float32", weights))
     assert report.complete
     full, int8, _ = report.formats
-    assert full.entropy_error is None  # its training text is not known
+    assert full.entropy_error is None  # its training text is unknown
     assert 0 < int8.divergence < 0.1
-    positions = 64 * 64 * 4  # looked up, not read
+    positions = 64 * 64 * 4  # only looked up, not read in full
     assert full.read_bytes == full.total_bytes - positions
 
 

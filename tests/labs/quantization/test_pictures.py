@@ -1,4 +1,4 @@
-"""Charts, table and sentences of the formats and the roofline say what the report says."""
+"""The charts, table and sentences about formats and the roofline agree with the report."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def report(*formats: FormatMeasured) -> FormatReport:
     return made
 
 
-def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
+def test_faster_and_slower_formats_are_reported_and_noise_is_not():
     made = report(
         one(AS_LOADED, SLOW, 0.0),
         one("int8", FAST, 0.1),

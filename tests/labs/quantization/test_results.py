@@ -1,4 +1,4 @@
-"""The bundled report, and the roofline by hand."""
+"""The bundled report, and the roofline computed by hand."""
 
 import pytest
 from made_runs import bundled_run
@@ -30,7 +30,7 @@ def test_the_roofline_by_hand():
     assert bound(ONE, MACHINE, 5) == pytest.approx(0.1)
 
 
-def test_a_run_is_a_point_by_its_median_decode_pass():
+def test_the_point_of_a_run_is_its_median_decode_pass():
     run = bundled_run("bridge")
     for step in run.steps:
         step.timing = StepTimed(step.step, 3 if step.step else 100, 0.5, 0.25)
@@ -40,7 +40,7 @@ def test_a_run_is_a_point_by_its_median_decode_pass():
     assert run_point(run) is None
 
 
-def test_the_texts_are_there_and_the_known_entropies_are_those_of_training():
+def test_the_held_out_texts_exist_and_known_entropies_fit_the_training_data():
     assert len(held_out.texts()) == 24
     known, truth = held_out.known_entropies(), known_distributions(FIXED_CHOICES)
     assert known.keys() == truth.keys()

@@ -1,4 +1,4 @@
-"""Rounding one matrix: by hand, against the layers of the engine, and what must always hold."""
+"""Rounding one matrix: by hand, compared with the engine's layers, and properties of all grids."""
 
 import numpy as np
 import pytest
@@ -37,17 +37,17 @@ def test_absmax_by_hand():
     assert whole.rounded.tolist() == [[0, 0, 0], [0, 4, 6]]
 
 
-def test_bytes_count_scales_and_what_double_quantization_saves():
+def test_bytes_include_scales_and_the_savings_of_double_quantization():
     weight = normal(64, 256)
     assert round_to_grid(weight, RoundingGrid("absmax", 8, ROW)).bytes_per_weight == 1 + 4 / 256
     assert round_to_grid(weight, RoundingGrid("affine", 4, 32)).bytes_per_weight == 0.5 + 4 / 32
     assert round_to_grid(weight, RoundingGrid("nf4", share=64)).bytes_per_weight == 0.5 + 4 / 64
     double = round_to_grid(weight, RoundingGrid("nf4", share=64, double=True))
-    assert double.scale_bytes == 256 + CONSTANT_BYTES * (1 + 1)  # one block of scales, and the mean
+    assert double.scale_bytes == 256 + CONSTANT_BYTES * (1 + 1)  # one block of scales and the mean
 
 
 @pytest.mark.parametrize("group", [32, 64])
-def test_affine_groups_of_four_bits_are_those_of_the_layer(group):
+def test_affine_groups_of_four_bits_equal_those_of_the_layer(group):
     weight = normal(48, 128)
     integers, scale, zero = quantize_groups(torch.from_numpy(weight), group)
     steps = integers.unflatten(1, (-1, group)).float() - 8
@@ -57,7 +57,7 @@ def test_affine_groups_of_four_bits_are_those_of_the_layer(group):
     )
 
 
-def test_absmax_rows_of_eight_bits_are_those_of_the_layer():
+def test_absmax_rows_of_eight_bits_equal_those_of_the_layer():
     weight = normal(48, 100)
     integers, scale = quantize_rows(torch.from_numpy(weight))
     found = round_to_grid(weight, RoundingGrid("absmax", 8, ROW))
@@ -65,7 +65,7 @@ def test_absmax_rows_of_eight_bits_are_those_of_the_layer():
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_nf4_blocks_are_those_of_the_layer(double):
+def test_nf4_blocks_equal_those_of_the_layer(double):
     weight = normal(48, 256)
     linear = torch.nn.Linear(256, 48, bias=False)
     linear.weight = torch.nn.Parameter(torch.from_numpy(weight))
@@ -91,14 +91,14 @@ def test_no_weight_moves_by_more_than_half_a_step(weight, method, bits, share):
     groups = -(-weight.shape[1] // size) * len(weight) if share != MATRIX else 1
     assert found.rounded.shape == weight.shape
     assert len(found.scale) == groups
-    # bfloat16 rounds scale and zero of an affine grid by one part in 256 each.
+    # bfloat16 rounds the scale and the zero of an affine grid by up to one part in 256 each.
     reach = np.abs(weight).max() * (0.02 if method == "affine" else 1e-5)
     assert np.abs(found.rounded - weight).max() <= found.scale.max() / 2 + reach + 1e-6
 
 
-def test_more_bits_and_smaller_groups_err_less():
+def test_more_bits_and_smaller_groups_have_smaller_errors():
     weight = normal(64, 256)
-    weight[3, 5] = 40  # an outlier stretches the grid of its neighbours only
+    weight[3, 5] = 40  # an outlier stretches only the grid of its neighbours
     errors = [round_to_grid(weight, RoundingGrid("absmax", bits, ROW)).error for bits in BITS]
     assert errors == sorted(errors, reverse=True)
     by_share = [round_to_grid(weight, RoundingGrid("absmax", 4, share)).error for share in SHARES]
@@ -119,13 +119,13 @@ def test_more_bits_and_smaller_groups_err_less():
         ({"method": "affine", "double": True}, "only nf4 supports it"),
     ],
 )
-def test_a_grid_that_cannot_be_is_refused_in_words(settings, words):
+def test_an_invalid_grid_is_refused_with_an_explanation(settings, words):
     with pytest.raises(ConfigError, match=words):
         RoundingGrid(**settings)
 
 
 def test_affine_by_hand():
-    weight = np.array([[1.0, 1.5, 2.6, 4.0]], np.float32)  # its smallest and largest weights stay
+    weight = np.array([[1.0, 1.5, 2.6, 4.0]], np.float32)  # minimum and maximum are unchanged
     found = round_to_grid(weight, RoundingGrid("affine", 2, MATRIX))
     assert found.levels(0).tolist() == [1, 2, 3, 4]
     assert found.rounded[0, [0, 2, 3]].tolist() == [1, 3, 4]

@@ -1,4 +1,4 @@
-"""Answering with a model whose truth is known, and with the embedded one; the report, its verdict and its chart."""
+"""Answers of a model with known truth, and of the embedded one; the report, verdict and chart."""
 
 import math
 from dataclasses import replace
@@ -37,7 +37,7 @@ QUESTIONS = [Question(f"q{number}", ("right",), {}, "") for number in range(60)]
 
 
 def readings(entropies: list[float], tokens: int) -> list[QuestionResult]:
-    """Every third answer is wrong."""
+    """Results with these semantic entropies, of which every third is a wrong answer."""
     return [
         QuestionResult("x", number % 3 != 0, tokens, 1.5, SCORES | {SEMANTIC: value})
         for number, value in enumerate(entropies)
@@ -55,7 +55,7 @@ def ways(tree: list[float], independent: list[float]) -> list[SamplingResults]:
 
 
 @pytest.mark.slow
-def test_a_score_that_knows_the_wrong_answers_beats_one_that_does_not() -> None:
+def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
     knows, constant = [float(number % 3 == 0) for number in range(60)], [0.5] * 60
     found = report(QUESTIONS, ways(knows, constant))
     assert (found.facts, found.wrong, found.chances, found.texts) == (60, 20, 0, 2)
@@ -70,7 +70,7 @@ def test_a_score_that_knows_the_wrong_answers_beats_one_that_does_not() -> None:
     assert "is better than that of independent texts" in verdict(found)
 
 
-def test_nothing_to_compare_is_refused_in_words() -> None:
+def test_a_report_without_wrong_answers_is_refused_with_an_explanation() -> None:
     right = [
         replace(way, readings=[replace(one, right=True) for one in way.readings])
         for way in ways([0.0] * 60, [0.0] * 60)
@@ -87,7 +87,7 @@ def answered(answering: Answering, questions: list[Question]) -> list[SamplingRe
     return list(found.values())
 
 
-def test_a_tree_that_explores_everything_has_no_entropy_error() -> None:
+def test_a_fully_explored_tree_has_no_entropy_error() -> None:
     model = saying_model(7)
     truth = exact_answers(model, 2)
     config = BranchingConfig(entropy_threshold=0.0, branch_factor=8, max_paths=64, max_new_tokens=2)
@@ -103,7 +103,7 @@ def test_a_tree_that_explores_everything_has_no_entropy_error() -> None:
 
 
 @pytest.mark.slow
-def test_the_embedded_model_knows_france_and_not_every_capital() -> None:
+def test_the_embedded_model_answers_some_questions_and_not_others() -> None:
     model = load_model("embedded", "cpu", "float32")
     questions = [
         Question("The capital of France is", ("Paris",), {}, ""),
@@ -143,7 +143,7 @@ def recorded(gain: Interval, best: float) -> EvaluationReport:
         (Interval(0.10, 0.05, 0.15), "is better than that of independent texts"),
     ],
 )
-def test_the_sentence_says_whether_the_tree_helps_also_if_not(gain: Interval, words: str) -> None:
+def test_the_verdict_says_whether_the_tree_helps_or_not(gain: Interval, words: str) -> None:
     assert words in verdict(recorded(gain, 0.9))
 
 

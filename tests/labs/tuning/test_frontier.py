@@ -1,4 +1,4 @@
-"""Points of settings, the Pareto front, and independent sampling as the line to beat."""
+"""Points of settings, the Pareto front, and independent sampling as the baseline."""
 
 import pytest
 from cells import cell
@@ -21,7 +21,7 @@ TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["dist
 
 
 def point(cost: float, *gains: float, policy: str = "fair", threshold: float = 0.5) -> SettingPoint:
-    """A setting with one gain per seed."""
+    """The point of a setting, with one gain per seed."""
     config = BranchingConfig(policy=policy, entropy_threshold=threshold)  # type: ignore[arg-type]
     by_seed = dict(enumerate(gains))
     return SettingPoint(config, dict.fromkeys(by_seed, cost), by_seed, len(gains))
@@ -40,14 +40,14 @@ def test_a_point_is_the_mean_over_prompts_and_then_over_seeds() -> None:
     assert found.config.seed == 0
 
 
-def test_settings_whose_cells_are_still_to_come_are_left_out() -> None:
+def test_settings_with_missing_cells_are_left_out() -> None:
     cells = [cell(0.5, 1, "a"), cell(0.5, 1, "b"), cell(0.5, 2, "a"), cell(0.9, 1, "a")]
     [found] = setting_points(cells, TOKENS, ANSWERS)
     assert found.config.entropy_threshold == 0.5
     assert set(found.gains) == {1}
 
 
-def test_prompts_without_a_known_answer_do_not_count_for_a_gain_that_needs_it() -> None:
+def test_a_gain_that_needs_a_known_answer_ignores_prompts_without_one() -> None:
     cells = [cell(0.5, 1, "coin", distribution_error=0.1), cell(0.5, 1, "story")]
     [found] = setting_points(cells, TOKENS, ERROR)
     assert found.gains == {1: 0.1}
@@ -60,7 +60,7 @@ def test_time_is_unknown_where_a_cell_was_resimulated() -> None:
     assert found.config.entropy_threshold == 0.5
 
 
-def test_varying_names_the_settings_that_differ_and_not_the_seed() -> None:
+def test_varying_names_the_settings_that_differ_without_the_seed() -> None:
     configs = [BranchingConfig(entropy_threshold=one, seed=int(10 * one)) for one in (0.5, 0.9)]
     assert varying(configs) == ["entropy_threshold"]
     assert varying(configs[:1]) == []
@@ -70,7 +70,7 @@ def test_varying_names_the_settings_that_differ_and_not_the_seed() -> None:
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, max_size=12),
     st.booleans(),
 )
-def test_the_front_is_what_no_point_dominates(places: list[tuple[int, int]], more: bool) -> None:
+def test_the_front_has_all_undominated_points(places: list[tuple[int, int]], more: bool) -> None:
     gain, sign = (ANSWERS, 1) if more else (ERROR, -1)
     points = [point(*place) for place in places]
 
@@ -104,7 +104,7 @@ def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
     assert len(baseline(twice)) == 1, "equal costs count once"
 
 
-def test_a_difference_inside_of_the_error_settles_nothing() -> None:
+def test_a_difference_within_the_error_is_undecided() -> None:
     assert beats(point(1, 5.0, 6.0, 7.0), point(1, 1.0, 2.0, 3.1), ANSWERS) is True
     assert beats(point(1, 1.0, 2.0, 3.1), point(1, 5.0, 6.0, 7.0), ANSWERS) is False
     assert beats(point(1, 1.0, 2.0, 3.1), point(1, 5.0, 6.0, 7.0), ERROR) is True

@@ -1,4 +1,4 @@
-"""The settings that a sweep tries."""
+"""The grid of settings that a sweep tries."""
 
 from itertools import product
 from typing import Any
@@ -14,7 +14,7 @@ from eab.labs.tuning.grid import MAX_CONFIGS, Grid
 THRESHOLDS = [0.3, 0.65, 1.2]
 
 
-def test_all_combinations_in_their_order() -> None:
+def test_a_grid_gives_all_combinations_in_order() -> None:
     base = BranchingConfig(max_new_tokens=6)
     grid = Grid({"entropy_threshold": THRESHOLDS, "max_paths": [8, 20]}, base)
     found = [(one.entropy_threshold, one.max_paths) for one in grid.configs()]
@@ -24,7 +24,7 @@ def test_all_combinations_in_their_order() -> None:
     assert Grid().configs() == [BranchingConfig()]
 
 
-def test_what_changes_nothing_under_a_policy_is_tried_once() -> None:
+def test_a_setting_that_has_no_effect_under_a_policy_is_tried_once() -> None:
     grid = Grid(
         {
             "entropy_threshold": THRESHOLDS,
@@ -39,7 +39,7 @@ def test_what_changes_nothing_under_a_policy_is_tried_once() -> None:
 
 
 @given(st.integers(1, 24))
-def test_a_sample_is_some_of_the_combinations_each_once_and_always_the_same(count: int) -> None:
+def test_a_sample_is_reproducible_and_has_no_combination_twice(count: int) -> None:
     varied = {
         "entropy_threshold": THRESHOLDS,
         "max_paths": [4, 8, 12, 16],
@@ -53,7 +53,7 @@ def test_a_sample_is_some_of_the_combinations_each_once_and_always_the_same(coun
     assert [one for one in every if one in sample] == sample, "in the order of the grid"
 
 
-def test_a_sample_of_a_huge_grid_is_drawn_without_making_it() -> None:
+def test_a_sample_of_a_huge_grid_is_drawn_without_building_the_grid() -> None:
     fine = [step / 1000 for step in range(1, 1000)]
     grid = Grid({"entropy_threshold": fine, "top_p": fine[10:], "temperature": fine[10:]}, sample=7)
     assert grid.combinations == 999 * 989 * 989
@@ -88,7 +88,7 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_it() -> None:
         ({"sample": -2}, "the sample is -2"),
     ],
 )
-def test_bad_grids_seeds_and_samples_are_refused_in_words(
+def test_invalid_grids_seeds_and_samples_are_refused_with_an_explanation(
     given: dict[str, Any], words: str
 ) -> None:
     assert MAX_CONFIGS < 59_501

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what is finished stays, whatever ends the sweep."""
+"""The folder of a sweep keeps all finished cells, however the sweep ends."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def steps_of(
 
 
 def cells_of(folder: Path, grid: Grid = GRID) -> dict[str, Cell]:
-    """All cells that a sweep gives, without what was measured."""
+    """All cells of a sweep by key, without their measured seconds."""
     cells = [cell for step in steps_of(folder, grid) for cell in step.cells]
     assert len(cells) == len({cell.key for cell in cells})
     return {cell.key: replace(cell, seconds=None) for cell in cells}
@@ -47,7 +47,7 @@ def test_the_journal_and_the_table_have_every_cell(tmp_path: Path) -> None:
     assert len((tmp_path / JOURNAL).read_text().splitlines()) == 1 + len(PROMPTS) * 4, "per item"
 
 
-def test_what_is_there_is_not_made_again_and_comes_first(tmp_path: Path) -> None:
+def test_existing_cells_are_not_made_again_and_come_first(tmp_path: Path) -> None:
     first = steps_of(tmp_path)
     before = (tmp_path / JOURNAL).read_bytes()
     [only] = [step for step in steps_of(tmp_path) if step.cells]
@@ -67,7 +67,7 @@ def test_a_larger_grid_in_the_same_folder_makes_only_the_new_cells(tmp_path: Pat
     assert len(read_cells(tmp_path)) == 30
 
 
-def test_a_sweep_that_is_stopped_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_sweep_can_be_resumed(tmp_path: Path) -> None:
     steps = sweep(MODEL, PROMPTS, GRID, folder=tmp_path)
     while not (step := next(steps)).done:
         pass
@@ -79,7 +79,7 @@ def test_a_sweep_that_is_stopped_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40, 2_000, -2, -700])
-def test_wherever_the_journal_is_cut_the_rest_is_made(tmp_path: Path, cut: int) -> None:
+def test_the_missing_cells_are_made_wherever_the_journal_is_cut(tmp_path: Path, cut: int) -> None:
     whole = cells_of(tmp_path / "whole")
     data = (tmp_path / "whole" / JOURNAL).read_bytes()
     (tmp_path / "cut").mkdir()
@@ -90,7 +90,7 @@ def test_wherever_the_journal_is_cut_the_rest_is_made(tmp_path: Path, cut: int) 
     assert text.endswith("\n")
 
 
-def test_runs_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
+def test_runs_are_kept_on_request(tmp_path: Path) -> None:
     steps_of(tmp_path)
     keeping = Measurement(keep_runs=True)
     cells = [cell for step in steps_of(tmp_path, measurement=keeping) for cell in step.cells]
@@ -104,7 +104,7 @@ def test_runs_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
     assert [cell.key for step in others for cell in step.cells] == [cells[0].key]
 
 
-def test_a_journal_from_before_the_brier_score_goes_on(tmp_path: Path) -> None:
+def test_a_journal_without_brier_scores_can_be_continued(tmp_path: Path) -> None:
     whole = steps_of(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
     for item in lines[1:]:
@@ -117,7 +117,7 @@ def test_a_journal_from_before_the_brier_score_goes_on(tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / TABLE)["brier"].isna().all(), "no right answer is known"
 
 
-def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
+def test_another_model_or_rule_is_refused_with_an_explanation(tmp_path: Path) -> None:
     steps_of(tmp_path)
     before = (tmp_path / JOURNAL).read_bytes()
     other = saying_model(3)
@@ -155,7 +155,7 @@ def test_a_damaged_cell_is_named_with_its_line(
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"cells": [3]}', "[" * 9999])
-def test_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None:
+def test_a_foreign_line_in_the_journal_is_named(tmp_path: Path, line: str) -> None:
     steps_of(tmp_path)
     with (tmp_path / JOURNAL).open("a") as file:
         file.write(line + "\n")
@@ -163,7 +163,7 @@ def test_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None
         steps_of(tmp_path)
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="contains no sweep"):
         read_cells(tmp_path)
     (tmp_path / JOURNAL).write_text('{"a": 1}\n')

@@ -1,4 +1,4 @@
-"""Charts, tables and sentences of a sweep say what its cells say, and nothing beyond their error."""
+"""The charts, tables and sentences of a sweep agree with its cells and do not report noise."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["dist
 
 
 def sweep(spread: float = 0.1) -> list[Cell]:
-    """Two thresholds and two path limits beside independent sampling; three seeds, two prompts."""
+    """Two thresholds and two path limits, and independent sampling; three seeds, two prompts."""
     rows = [
         ("fair", 0.5, 8, 200, 5.0),
         ("fair", 0.5, 16, 400, 8.0),
@@ -53,7 +53,7 @@ def fair(spread: float = 0.1) -> list[SettingPoint]:
     return [point for point in points(spread) if not point.is_baseline]
 
 
-def test_the_heat_map_has_a_tile_per_setting_and_empty_ones_for_what_is_to_come() -> None:
+def test_the_heat_map_has_a_tile_per_setting_and_leaves_missing_ones_empty() -> None:
     found = fair()[:3]
     heat, markers = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "max_paths").data
     assert [list(row) for row in heat.z] == [[5.0, 2.0], [8.0, None]]
@@ -62,7 +62,7 @@ def test_the_heat_map_has_a_tile_per_setting_and_empty_ones_for_what_is_to_come(
     assert markers.text[0] == "5<br>± 0.25"
 
 
-def test_a_heat_map_of_one_setting_has_one_row_and_dark_tiles_are_the_good_ones() -> None:
+def test_a_heat_map_of_one_setting_has_one_row_and_good_tiles_are_dark() -> None:
     found = [point for point in fair() if point.config.max_paths == 8]
     heat, _ = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "").data
     assert [list(row) for row in heat.z] == [[5.0, 2.0]]
@@ -79,7 +79,7 @@ def test_the_sentence_of_the_heat_map_names_the_best() -> None:
     assert words.endswith("threshold 0.5: 5 answers. Shown: max paths 8, policy fair.")
 
 
-def test_a_setting_whose_value_makes_no_difference_is_not_told() -> None:
+def test_a_setting_whose_value_makes_no_difference_may_have_any_value() -> None:
     gains = {(0.5, 8): 4, (0.5, 16): 4, (1.0, 8): 1, (1.0, 16): 1, (1.5, 8): 1, (1.5, 16): 4}
     found = [
         cell(threshold, seed, settings={"max_paths": limit}, distinct_answers=gain)
@@ -91,7 +91,7 @@ def test_a_setting_whose_value_makes_no_difference_is_not_told() -> None:
     assert "(2 of 5 others not measurably worse)" in words
 
 
-def test_inside_of_the_error_there_is_no_difference() -> None:
+def test_differences_within_the_error_are_not_reported() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
     assert words == "Distinct answers: no difference measured between these settings."
     assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
@@ -100,7 +100,7 @@ def test_inside_of_the_error_there_is_no_difference() -> None:
     assert "One seed has no interval" in tuning_words.over_words(single)
 
 
-def test_the_pareto_chart_has_intervals_and_the_line_to_beat() -> None:
+def test_the_pareto_chart_has_intervals_and_the_baseline() -> None:
     found = points()
     figure = tuning.pareto_figure(found, TOKENS, ANSWERS)
     series = {trace.name: trace for trace in figure.data}
@@ -112,14 +112,14 @@ def test_the_pareto_chart_has_intervals_and_the_line_to_beat() -> None:
     assert figure.layout.xaxis.title.text == "Tokens through the model per run"
 
 
-def test_bytes_have_a_unit_that_reads_well() -> None:
+def test_bytes_are_shown_in_a_readable_unit() -> None:
     found = setting_points(sweep(), COSTS["kv_bytes"], ANSWERS)
     figure = tuning.pareto_figure(found, COSTS["kv_bytes"], ANSWERS)
     assert figure.layout.xaxis.title.text == "Peak of the KV cache (KiB) per run"
     assert set(figure.data[-1].x) == {4.0}
 
 
-def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> None:
+def test_the_sentence_counts_settings_that_beat_independent_sampling() -> None:
     found = points()
     words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
     assert f"{len(pareto_front(found, ANSWERS))} of 6 settings" in words
@@ -133,7 +133,7 @@ def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> N
     assert "so none is compared" in tuning_words.pareto_sentence(costly, TOKENS, ANSWERS)
 
 
-def test_sentences_above_a_picture_are_two_at_most_and_short() -> None:
+def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
     for spread in (0.1, 20.0):
         found = points(spread)
         fixed = ["max_paths", "policy"]
@@ -157,7 +157,7 @@ def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
     assert list(dimensions[1].values) == [0, 0, 0, 0, 1, 1]
 
 
-def test_the_setting_that_moves_the_gain_most() -> None:
+def test_the_sentence_names_the_setting_with_the_largest_effect() -> None:
     words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
     assert words.startswith(
         "Entropy threshold has the largest effect: from 0.5 to 1, distinct answers"
@@ -171,14 +171,14 @@ def test_the_setting_that_moves_the_gain_most() -> None:
     assert tuning_words.effects_sentence([], ["policy"], ANSWERS) == NOTHING_YET
 
 
-def test_what_was_saved_and_what_has_no_time() -> None:
+def test_resimulated_cells_are_counted_and_cells_without_a_time_left_out() -> None:
     assert tuning_words.saving_sentence(sweep()).startswith("36 cells; 33% of them follow exactly")
     assert tuning_words.saving_sentence([]) == NOTHING_YET
     assert "12 cells of 36 are left out" in tuning_words.unknown_sentence(sweep(), COSTS["seconds"])
     assert tuning_words.unknown_sentence(sweep(), TOKENS) == ""
 
 
-def test_the_tables() -> None:
+def test_the_tables_have_a_row_per_setting() -> None:
     rows = tuning_words.setting_rows(points(), TOKENS, ANSWERS)
     assert len(rows) == 6
     assert all(len(row) == len(tuning_words.HEADINGS) for row in rows)

@@ -1,4 +1,4 @@
-"""Prompts of a sweep and questions of an evaluation: the bundled ones, and files from anybody."""
+"""Prompts of a sweep and questions of an evaluation: the bundled ones, and untrusted files."""
 
 import json
 import math
@@ -25,14 +25,14 @@ def test_the_bundled_sets_have_prompts_with_different_ids(name: str) -> None:
     assert read_prompts(name) == prompts
 
 
-def test_the_stories_are_those_that_the_script_writes_and_other_sets_are_explained() -> None:
+def test_the_stories_equal_those_of_the_script_and_unknown_sets_are_explained() -> None:
     lines = [json.loads(line) for line in STORIES.read_text(encoding="utf-8").splitlines()]
     assert lines == [*write_questions.stories()]
     with pytest.raises(ConfigError, match="no prompt set 'coins'; choose one of: facts, chances"):
         bundled_prompts("coins")
 
 
-def test_json_lines_csv_and_text_say_the_same(tmp_path: Path) -> None:
+def test_the_same_prompts_can_be_read_from_json_lines_csv_and_text(tmp_path: Path) -> None:
     given = {"prompt": 'The capital, "Paris" of', "id": "a", "group": "g", "answers": ["x", "y z"]}
     (tmp_path / "a.jsonl").write_text(json.dumps(given) + "\n\n" + '{"prompt": "b"}\n')
     (tmp_path / "a.csv").write_text(
@@ -85,7 +85,7 @@ def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> N
         (f"prompt\n{'a' * 200_000}\n", "is not CSV after line 1: field larger than field limit"),
     ],
 )
-def test_bad_csv_is_refused_in_words(tmp_path: Path, content: str, words: str) -> None:
+def test_bad_csv_is_refused_with_a_reason(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(ConfigError, match=words):
         read_prompts(str(tmp_path / "a.csv"))
@@ -105,14 +105,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.text(), st.sampled_from(["jsonl", "csv", "txt"]))
-def test_any_text_is_read_or_refused_in_words(folder: Path, content: str, end: str) -> None:
+def test_any_text_is_read_or_refused_with_a_reason(folder: Path, content: str, end: str) -> None:
     file = folder / f"a.{end}"
     file.write_text(content, encoding="utf-8", errors="surrogateescape")
     with suppress(EabError):
         assert read_prompts(str(file))
 
 
-def test_the_bundled_questions_are_those_that_the_script_writes() -> None:
+def test_the_bundled_questions_equal_those_of_the_script() -> None:
     lines = [json.loads(line) for line in BUNDLED.read_text(encoding="utf-8").splitlines()]
     assert lines == [*write_questions.facts(), *write_questions.chances()]
 
@@ -140,13 +140,13 @@ def test_the_bundled_questions_have_known_answers() -> None:
         ('{"prompt": "a", "distribution": {"b": "x"}}', "expected float, got"),
     ],
 )
-def test_bad_questions_are_refused_in_words(tmp_path: Path, line: str, words: str) -> None:
+def test_bad_questions_are_refused_with_a_reason(tmp_path: Path, line: str, words: str) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text(line, encoding="utf-8")
     with pytest.raises(QuestionsError, match=words):
         load_questions(file)
 
 
-def test_questions_that_are_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_of_questions_is_explained(tmp_path: Path) -> None:
     with pytest.raises(QuestionsError, match="cannot be read"):
         load_questions(tmp_path / "none.jsonl")

@@ -34,15 +34,15 @@ pytestmark = pytest.mark.slow
 
 PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]
 GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4), range(6))
-SEEDS = 40  # of the sweep whose driver is killed
+SEEDS = 40  # in the sweep whose driver is killed
 HOW = Measurement()
-# Workers import the models of the tests.
+# Workers must be able to import the test models.
 PATHS = os.pathsep.join([str(Path(dying_model.__file__).parent), str(HOME), *sys.path])
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ModuleType]:
-    """A cluster of two CPUs."""
+    """The Ray module, connected to a local cluster of two CPUs."""
     ray = pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -59,11 +59,11 @@ def by_key(cells: list[Cell]) -> dict[str, Cell]:
 
 
 class TestOnACluster:
-    """What needs Ray."""
+    """Tests that need Ray."""
 
     pytestmark = pytest.mark.ray
 
-    def test_the_cells_are_those_of_one_process_also_if_a_worker_is_killed(
+    def test_the_cells_equal_those_of_one_process_even_if_a_worker_is_killed(
         self, cluster: ModuleType, tmp_path: Path
     ) -> None:
         with RayActors(partial(DyingModel, 3, tmp_path / "killed"), HOW) as actors:
@@ -100,7 +100,7 @@ with RayActors(partial(saying_model, 3), Measurement(), address, workers=1) as a
 
 
 @pytest.mark.ray
-def test_a_driver_that_is_killed_goes_on(cluster: ModuleType, tmp_path: Path) -> None:
+def test_a_sweep_with_a_killed_driver_can_be_resumed(cluster: ModuleType, tmp_path: Path) -> None:
     address = cluster.get_runtime_context().gcs_address
     command = [sys.executable, "-c", DRIVER, str(tmp_path), address, str(SEEDS)]
     environment = os.environ | {"PYTHONPATH": PATHS}
@@ -123,14 +123,14 @@ def test_a_driver_that_is_killed_goes_on(cluster: ModuleType, tmp_path: Path) ->
     assert cluster.cluster_resources()["CPU"] == 2, "the cluster outlives its drivers"
 
 
-def test_without_ray_the_way_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunsError, match=r"Ray is not installed\. Install it with: pip install"):
         RayActors(no_model, HOW)
 
 
 class Unreachable(ModuleType):
-    """Ray where no cluster runs; one can be started."""
+    """A fake Ray module without a running cluster; one can be started."""
 
     def __init__(self) -> None:
         super().__init__("ray")
@@ -151,7 +151,7 @@ def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.Monke
         RayActors(no_model, HOW, "host:1")
 
 
-def test_where_no_cluster_runs_auto_starts_one_here() -> None:
+def test_auto_starts_a_local_cluster_if_none_is_running() -> None:
     ray = Unreachable()
     ray_actors._connect(ray, ray_actors.AUTO)
     assert ray.asked == ["auto", "local"]

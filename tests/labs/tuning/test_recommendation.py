@@ -1,4 +1,4 @@
-"""The recommended threshold, its prediction and the check."""
+"""The recommended threshold, its prediction, and the check of the prediction."""
 
 import random
 import statistics
@@ -33,11 +33,11 @@ from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import sweep
 from eab.models.huggingface import HuggingFaceModel
 
-SWEEPS = 80  # of which the interval must hold in 95 %, up to 3.3 standard errors
+SWEEPS = 80  # the interval must hold in 95 % of them, minus 3.3 standard errors
 
 
 def pilot() -> list[Cell]:
-    """Two prompts and three seeds; the number of paths falls with the threshold."""
+    """Cells of two prompts and three seeds; a higher threshold gives fewer paths."""
     paths = {0.5: 24, 1.0: 12, 2.0: 3}
     return [
         cell(threshold, seed, prompt, paths=count + seed - 2 + wide, tokens=30 * count + wide)
@@ -47,7 +47,7 @@ def pilot() -> list[Cell]:
     ]
 
 
-def test_the_threshold_nearest_to_the_wanted_paths() -> None:
+def test_the_threshold_nearest_to_the_wanted_number_of_paths_is_recommended() -> None:
     found = recommend(pilot(), "paths", 11, check_seeds=3)
     assert found.threshold == 1.0
     assert found.paths.value == 12.0
@@ -62,12 +62,12 @@ def test_the_threshold_nearest_to_the_wanted_paths() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "threshold"), [(200, 0.5), (1, 2.0)])
-def test_what_no_threshold_of_the_pilot_reaches_is_said(wanted: int, threshold: float) -> None:
+def test_a_wanted_number_out_of_reach_is_marked_as_such(wanted: int, threshold: float) -> None:
     found = recommend(pilot(), "paths", wanted)
     assert (found.threshold, found.reached, found.beyond) == (threshold, False, None)
 
 
-def test_after_a_pilot_of_one_seed_there_is_no_interval_and_others_contain_their_ends() -> None:
+def test_one_seed_gives_no_interval_and_intervals_contain_their_ends() -> None:
     found = recommend([cell(0.5, 1, paths=5)], "paths", 5)
     assert found.paths == Prediction(5.0, None, None)
     assert found.paths.contains(5.0) is None
@@ -80,7 +80,7 @@ def test_a_pilot_without_cells_is_explained() -> None:
         recommend([], "paths", 5)
 
 
-def test_the_settings_of_a_pilot_keep_what_does_not_concern_the_tree() -> None:
+def test_a_pilot_keeps_the_settings_that_do_not_concern_the_tree() -> None:
     config = BranchingConfig(max_new_tokens=20, temperature=0.8, threshold_unit="quantile", seed=9)
     found = pilot_config(config, "paths", 12)
     assert (found.max_new_tokens, found.temperature) == (20, 0.8)
@@ -91,12 +91,12 @@ def test_the_settings_of_a_pilot_keep_what_does_not_concern_the_tree() -> None:
 
 
 @pytest.mark.parametrize("number", [0, MAX_PATHS, float("nan")])
-def test_what_cannot_be_wanted_is_explained(number: float) -> None:
+def test_an_invalid_wanted_number_is_explained(number: float) -> None:
     with pytest.raises(ConfigError, match="choose from 1 to 128"):
         pilot_config(BranchingConfig(), "paths", number)
 
 
-def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
+def test_a_recommendation_states_its_basis_and_whether_the_check_confirmed_it() -> None:
     pilot = [
         cell(one, seed, paths=count + seed, tokens=20 * count + 10 * seed)
         for one, count in ((0.5, 20), (1.0, 10))
@@ -126,19 +126,19 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
     assert "has no interval" in words_of.check_sentence(one, near)
 
 
-def test_a_mean_that_is_only_within_the_noise_of_the_seeds_is_said() -> None:
+def test_a_mean_that_matches_only_within_the_noise_is_called_approximate() -> None:
     noisy = [cell(1.0, seed, paths=count) for seed, count in enumerate((5, 12, 16))]
     words = words_of.recommendation_sentence(recommend(noisy, "paths", 12))
     assert words == "About 12 paths: 1 nat gives 11, 5 to 16 over 3 seeds."
 
 
-def test_one_path_is_not_one_paths() -> None:
+def test_one_path_is_written_in_the_singular() -> None:
     found = recommend([cell(1.0, seed, paths=1, tokens=8) for seed in (1, 2)], "paths", 1)
     assert words_of.recommendation_sentence(found) == "1 path: 1 nat, 1 over 2 seeds."
 
 
 def refined(paths: Callable[[float], float], wanted: float) -> tuple[list[Cell], list[float]]:
-    """A pilot whose mean at a threshold is this, after its refinement; and what was added."""
+    """The cells of a refined pilot with these mean paths by threshold, and the added thresholds."""
     cells: list[Cell] = []
     added: list[float] = []
 
@@ -170,7 +170,7 @@ def test_thresholds_are_added_until_the_wanted_number_is_bracketed(
         assert found.near or max(sides) / min(sides) <= 1.031
 
 
-def test_where_the_mean_jumps_both_sides_are_said() -> None:
+def test_both_sides_of_a_jump_of_the_mean_are_given() -> None:
     cells, added = refined(lambda threshold: 15.0 if threshold < 1.03 else 9.0, 12.0)
     found = recommend(cells, "paths", 1200)
     assert 3 <= len(added) <= MOST_REFINEMENTS
@@ -181,7 +181,7 @@ def test_where_the_mean_jumps_both_sides_are_said() -> None:
     assert words.endswith("gives 900.")
 
 
-def test_after_a_refinement_the_interval_holds_as_often_as_it_says() -> None:
+def test_after_a_refinement_the_interval_has_its_nominal_coverage() -> None:
     drawn = random.Random(0)
     entropies: defaultdict[int, list[float]] = defaultdict(
         lambda: [drawn.expovariate(1) for _ in range(60) if drawn.random() < 0.5]
@@ -204,11 +204,11 @@ def test_after_a_refinement_the_interval_holds_as_often_as_it_says() -> None:
 
 
 def paths(entropies: Sequence[float], threshold: float) -> int:
-    """Of a run that forks in two at each of these."""
+    """The path count of a run that forks in two at each of these entropies above the threshold."""
     return 1 + sum(entropy > threshold for entropy in entropies)
 
 
-def test_a_pilot_that_is_near_or_brackets_nothing_is_not_refined() -> None:
+def test_a_pilot_is_not_refined_if_it_is_near_or_brackets_nothing() -> None:
     assert next_threshold(pilot(), "paths", 12) is None, "a mean is there"
     assert next_threshold(pilot(), "paths", 12.2) is None, "within 3 %"
     assert next_threshold(pilot(), "paths", 200) is None

@@ -1,4 +1,4 @@
-"""Sweeps as files: what was written is read, and anything else is refused with an explanation."""
+"""Files of sweeps: written files can be read, and all others are refused with an explanation."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def report() -> TuningReport:
 
 
 def content_of(made: TuningReport) -> dict[str, Any]:
-    """The JSON of its file."""
+    """The JSON in the file of this sweep."""
     return dict(json.loads(gzip.decompress(dumps(made))))
 
 
@@ -43,7 +43,7 @@ def packed(content: dict[str, Any]) -> bytes:
 
 
 def opened(content: dict[str, Any]) -> TuningReport:
-    """The sweep of a file with this JSON."""
+    """The sweep from a file with this JSON."""
     return loads(packed(content), "a sweep")
 
 
@@ -51,7 +51,7 @@ def changed(**parts: object) -> bytes:
     return packed(content_of(report()) | parts)
 
 
-def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
+def test_an_old_file_without_brier_scores_can_be_opened() -> None:
     content = content_of(report())
     place = content["columns"].index("brier")
     rows = [*content["cells"], content["columns"]]
@@ -63,7 +63,7 @@ def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
 
 
 def stopped(cells: int = 1) -> TuningReport:
-    """A sweep of four cells that was stopped after some."""
+    """A sweep of four cells that was stopped after this many."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
     prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
     made = TuningReport()
@@ -74,7 +74,7 @@ def stopped(cells: int = 1) -> TuningReport:
     return made
 
 
-def test_a_stopped_sweep_knows_what_it_lacks_and_so_does_its_file() -> None:
+def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
     found = loads(dumps(stopped()), "half a sweep")
     assert (found.made, found.missing, found.ended) == ("1 of 4 cells", 3, RunEnded(0, "stopped"))
     assert found.began == stopped().began
@@ -82,7 +82,7 @@ def test_a_stopped_sweep_knows_what_it_lacks_and_so_does_its_file() -> None:
     assert loads(dumps(stopped(4)), "a sweep").complete
 
 
-def test_a_file_without_its_plan_says_how_much_it_lacks_all_the_same() -> None:
+def test_a_file_without_a_plan_still_says_how_many_cells_are_missing() -> None:
     content = content_of(stopped())
     del content["began"]["plan"]
     old = opened(content)
@@ -90,7 +90,7 @@ def test_a_file_without_its_plan_says_how_much_it_lacks_all_the_same() -> None:
 
 
 def planned(cells: int = 1, **change: object) -> dict[str, Any]:
-    """The beginning of a sweep of one cell, and what is changed in its plan."""
+    """The start of a sweep of one cell, with these changes in its plan."""
     asked = [{"id": "a", "question": {"prompt": "A coin", "distribution": {"heads.": 1.0}}}]
     return {"cells": cells, "plan": {"grid": {}, "prompts": asked} | change}
 
@@ -118,7 +118,7 @@ def of_prompt(**change: object) -> dict[str, Any]:
         (planned(2, prompts=[{"id": "a", "question": {"prompt": "A"}}] * 2), "same id"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(began: dict[str, Any], words: str) -> None:
+def test_an_invalid_plan_is_refused(began: dict[str, Any], words: str) -> None:
     content = content_of(stopped()) | {"cells": []}
     content["began"] |= planned()
     assert opened(content).missing == 1
@@ -127,20 +127,20 @@ def test_a_plan_that_cannot_be_is_refused(began: dict[str, Any], words: str) -> 
         opened(content)
 
 
-def test_too_many_cells_are_refused_however_few_are_claimed() -> None:
+def test_too_many_cells_are_refused_whatever_number_the_file_claims() -> None:
     content = content_of(stopped())
     with pytest.raises(RecordError, match="more than 20,000 cells"):
         opened(content | {"cells": content["cells"] * 20_001})
 
 
-def test_a_plan_has_room_for_its_cells() -> None:
+def test_a_file_with_more_cells_than_its_plan_is_refused() -> None:
     content = content_of(stopped(2))
     content["began"] |= planned()
     with pytest.raises(RecordError, match="another number of cells"):
         opened(content)
 
 
-def test_what_has_not_begun_is_not_written() -> None:
+def test_a_sweep_that_has_not_started_cannot_be_written() -> None:
     assert TuningReport().model_name == ""
     with pytest.raises(RecordError, match="has not started"):
         dumps(TuningReport())
@@ -165,7 +165,7 @@ def test_a_hostile_file_is_refused(data: bytes) -> None:
         loads(data, "a sweep")
 
 
-# In place of a value of a cell or of the head
+# Replacements for a value in a cell or in the head
 NUMBERS = [0, -1, 2, 0.5, 1e300, -1e300, math.nan, math.inf, 10**20, 10**400]
 STRANGE = st.sampled_from([None, True, *NUMBERS, "", "x", "�", "x" * 200_001, [], {}])
 
@@ -208,7 +208,7 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
     cost=st.sampled_from([*COSTS.values()]),
     gain=st.sampled_from([*GAINS.values()]),
 )
-def test_a_changed_sweep_is_drawn_or_refused_in_few_words(
+def test_a_corrupted_sweep_is_drawn_or_refused_with_a_short_message(
     content: dict[str, Any],
     in_cells: list[tuple[int, int, Any]],
     in_head: dict[str, Any],

@@ -1,4 +1,4 @@
-"""AUROC and AURAC by hand and by definition; bootstrap intervals."""
+"""AUROC, AURAC and the Brier score, by hand and by definition; bootstrap intervals."""
 
 import math
 
@@ -16,7 +16,7 @@ def arrays(pairs: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([float(score) for score, _ in pairs]), np.array([flag for _, flag in pairs])
 
 
-def test_worked_examples() -> None:
+def test_auroc_and_aurac_on_worked_examples() -> None:
     scores, wrong = arrays([(1, False), (2, True), (3, False), (4, True)])
     assert auroc(scores, wrong) == 0.75  # three of four pairs are in order
     assert aurac(scores, wrong) == pytest.approx((1 + 1 / 2 + 2 / 3 + 2 / 4) / 4)
@@ -50,7 +50,7 @@ def test_aurac_is_the_mean_over_random_orders_of_ties(pairs: list[tuple[int, boo
     assert aurac(scores, wrong) == pytest.approx(float(np.mean(found)), abs=0.1)
 
 
-def test_an_interval_contains_its_value_and_is_the_same_again() -> None:
+def test_an_interval_contains_its_value_and_is_reproducible() -> None:
     values = np.random.default_rng(3).normal(1.0, 1.0, 400)
     first = bootstrap(lambda at: float(values[at].mean()), len(values))
     assert first.low < first.value < first.high
@@ -64,21 +64,21 @@ def test_an_interval_contains_its_value_and_is_the_same_again() -> None:
     [
         (1.0, [], 0.0),
         (0.7, [0.2, 0.1], 0.09 + 0.04 + 0.01),
-        (0.0, [], 2.0),  # nothing was seen
-        (0.6, [0.1], 0.16 + 0.01 + 0.09),  # what is missing is a wrong answer of its own
+        (0.0, [], 2.0),  # no answer was seen
+        (0.6, [0.1], 0.16 + 0.01 + 0.09),  # the missing weight counts as one wrong answer
         (0.0, [0.5, 0.5], 1.5),  # the right answer was not seen
     ],
 )
-def test_the_score_by_hand(right: float, wrong: list[float], score: float) -> None:
+def test_the_brier_score_by_hand(right: float, wrong: list[float], score: float) -> None:
     assert brier_score(right, wrong) == pytest.approx(score)
 
 
 @given(chance=st.floats(0, 1), weight=st.floats(0, 1))
-def test_no_weights_do_better_on_average_than_the_true_probabilities(
+def test_no_weights_score_better_on_average_than_the_true_probabilities(
     chance: float, weight: float
 ) -> None:
     def expected(told: float) -> float:
-        """The mean score if the answer is right with this chance, else the other one is."""
+        """The mean score of a weight if the answer is right with this chance, else the other."""
         return chance * brier_score(told, [1 - told]) + (1 - chance) * brier_score(1 - told, [told])
 
     assert expected(chance) <= expected(weight) + 1e-12

@@ -1,4 +1,4 @@
-"""Means over seeds: their intervals, and whether these hold what they promise."""
+"""Means over seeds, their intervals, and the coverage of the intervals."""
 
 import math
 from statistics import fmean
@@ -9,7 +9,7 @@ import pytest
 from eab.labs.tuning.seed_means import mean, paired_difference, student
 
 
-def test_a_mean_of_three() -> None:
+def test_a_mean_of_three_seeds_by_hand() -> None:
     found = mean({1: 1.0, 2: 2.0, 3: 6.0})
     assert found.value == 3.0
     assert found.seeds == 3
@@ -18,7 +18,7 @@ def test_a_mean_of_three() -> None:
     assert not found.excludes_zero
 
 
-def test_a_single_seed_has_no_interval_and_settles_nothing() -> None:
+def test_a_single_seed_has_no_interval_and_decides_nothing() -> None:
     found = mean({7: 5.0})
     assert found.margin is None
     assert found.fresh(4) is None
@@ -37,17 +37,17 @@ def test_a_difference_is_paired_by_seed() -> None:
     assert paired_difference(ours, {9: 1.0}) is None
 
 
-def test_student_takes_the_safe_quantile_between_two_known_ones() -> None:
+def test_student_takes_the_larger_of_two_neighbouring_quantiles() -> None:
     assert student(1) == 12.706
     assert student(11) == student(10) > student(12)
     assert student(10_000) == 1.980
 
 
 @pytest.mark.parametrize("seeds", [2, 4, 8])
-def test_intervals_hold_what_they_promise(seeds: int) -> None:
-    """2,000 sweeps of normal values: 95 % of both intervals contain what they are for.
+def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
+    """In 2,000 sweeps of normal values, 95 % of intervals contain the true mean, or a fresh one.
 
-    The standard error of such a share is 0.5 %; four of them are allowed.
+    The standard error of such a share is 0.5 %; four standard errors are allowed.
     """
     generator = np.random.default_rng(seeds)
     own, other = 0, 0
@@ -63,7 +63,7 @@ def test_intervals_hold_what_they_promise(seeds: int) -> None:
     assert other / 2000 == pytest.approx(0.95, abs=0.02)
 
 
-def test_a_difference_that_is_only_rounding_is_none() -> None:
+def test_a_difference_due_to_rounding_does_not_exclude_zero() -> None:
     sums = {1: 0.1 + 0.2 + 0.3, 2: 0.1 + 0.2 + 0.3}
     found = paired_difference(sums, {1: 0.3 + 0.2 + 0.1, 2: 0.3 + 0.2 + 0.1})
     assert found is not None

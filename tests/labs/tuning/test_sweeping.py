@@ -1,4 +1,4 @@
-"""A sweep: every cell is what its run alone gives, whether the model made it or not."""
+"""Every cell of a sweep equals that of its run alone, whether the model made it or not."""
 
 import math
 from collections.abc import Sequence
@@ -50,13 +50,13 @@ def cells_of(
 
 
 def cell_of_each(model: LanguageModel, prompts: Sequence[TuningPrompt], grid: Grid) -> list[Cell]:
-    """The only cell of each prompt, in their order."""
+    """The only cell of each prompt, in the order of the prompts."""
     by_id = {cell.prompt_id: cell for cell in cells_of(model, prompts, grid)}
     return [by_id[prompt.id] for prompt in prompts]
 
 
 def alone(model: LanguageModel, prompt: TuningPrompt, cell: Cell) -> Cell:
-    """The cell of its run alone, as far as it can be the same."""
+    """The cell of the same run alone, with the time and the run file of the given cell."""
     run = fold(event_stream(model, Request(prompt.question.prompt, cell.config)))
     key = cell_key(model.card, prompt, cell.config)
     made = Measurement().cell(
@@ -86,7 +86,7 @@ def assert_same_cells(cell: Cell, other: Cell, tolerance: float) -> None:
     cache=st.sampled_from(["tree", "concat-cow"]),
 )
 @settings(max_examples=10)
-def test_a_resimulated_cell_is_the_cell_that_the_model_makes(
+def test_a_resimulated_cell_equals_the_cell_that_the_model_makes(
     seed: int,
     thresholds: list[float],
     unit: str,
@@ -117,7 +117,7 @@ def test_a_resimulated_cell_is_the_cell_that_the_model_makes(
         assert_same_cells(cell, alone(model, prompt, cell), 1e-9)
 
 
-def test_cells_share_passes_and_are_what_they_are_alone(embedded: HuggingFaceModel) -> None:
+def test_cells_that_share_passes_equal_those_of_runs_alone(embedded: HuggingFaceModel) -> None:
     grid = Grid(
         {"entropy_threshold": [0.3, 1.2], "policy": ["fair", "independent"]}, SHORT, range(3)
     )
@@ -129,7 +129,7 @@ def test_cells_share_passes_and_are_what_they_are_alone(embedded: HuggingFaceMod
         assert_same_cells(cell, alone(embedded, by_id[cell.prompt_id], cell), 1e-3)
 
 
-def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -> None:
+def test_cells_are_scored_by_the_known_answers_of_their_prompt(embedded: HuggingFaceModel) -> None:
     coin, capital, story = cell_of_each(embedded, [COIN, CAPITAL, STORY], Grid(base=SHORT))
     assert coin.distribution_error < 0.1
     assert (coin.correct, coin.group) == (None, "fixed sentences")
@@ -139,7 +139,7 @@ def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -
     assert (story.brier, coin.brier) == (None, None)
 
 
-def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceModel) -> None:
+def test_the_brier_score_lies_within_the_bounds_of_the_weights(embedded: HuggingFaceModel) -> None:
     grid = Grid({"entropy_threshold": [0.1, 0.65]}, SHORT, range(3))
     many = replace(CAPITAL.question, prompt="My favorite color is", answers=("red.", "blue."))
     cells = cells_of(embedded, [CAPITAL, TuningPrompt("color", many)], grid)
@@ -152,7 +152,7 @@ def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceMod
 
 
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
-    """A single text is all heads or all tails: off by a half twice, and by nothing at the rest."""
+    """A single text has weight 1: off by 0.5 for heads and for tails, and by 0 for the rest."""
     greedy = replace(SHORT, policy="greedy")
     other = TuningPrompt("edge", replace(COIN.question, distribution={"an edge.": 1.0}))
     coin, edge = cell_of_each(embedded, [COIN, other], Grid(base=greedy))
@@ -160,16 +160,16 @@ def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     assert edge.distribution_error == pytest.approx(1.0), "the edge never, something else always"
 
 
-def test_the_keys_of_a_sweep_from_before_a_setting_or_a_field_was_there_stay() -> None:
+def test_new_settings_and_fields_do_not_change_the_keys_of_old_sweeps() -> None:
     card = ModelCard("m", "llama", 8, 1, 1, 4, "float32", "cpu", 32)
-    before = replace(SHORT, r=4)  # the default then
+    before = replace(SHORT, r=4)  # the default at that time
     assert cell_key(card, COIN, before) == "c219d11cc57f2828e46281a0"
     assert cell_key(card, COIN, replace(before, min_p=0.1)) != "c219d11cc57f2828e46281a0"
     penalized = replace(before, repetition_penalty=1.1)
     assert cell_key(card, COIN, penalized) != "c219d11cc57f2828e46281a0"
 
 
-def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
+def test_the_steps_of_a_sweep_report_its_progress(embedded: HuggingFaceModel) -> None:
     grid = Grid({"entropy_threshold": [0.3, 0.65, 1.2]}, SHORT, range(2))
     steps = [*sweep(embedded, [COIN, STORY], grid)]
     first, last = steps[0], steps[-1]
@@ -186,7 +186,7 @@ def test_a_sweep_needs_prompts(embedded: HuggingFaceModel) -> None:
         next(sweep(embedded, [], Grid()))
 
 
-def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFaceModel) -> None:
+def test_cells_survive_a_round_trip_as_rows_and_form_a_table(embedded: HuggingFaceModel) -> None:
     cells = cells_of(embedded, [COIN], Grid({"r": [4, "auto"], "max_paths": [4, 8]}, SHORT))
     assert [cell_from_row(cell.row()) for cell in cells] == cells
     table = cells_table(cells)
@@ -196,7 +196,7 @@ def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFa
     assert len({cell.key for cell in cells}) == 4
 
 
-def test_a_followed_sweep_goes_on_with_what_it_lacks(
+def test_a_resumed_sweep_makes_only_the_missing_cells(
     embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Grid({"entropy_threshold": (0.3, 0.9)}, SHORT, (1, 2, 3))
@@ -224,7 +224,7 @@ def test_a_followed_sweep_goes_on_with_what_it_lacks(
     assert {one.key: one.paths for one in report.cells} == {one.key: one.paths for one in whole}
 
 
-def test_cells_of_another_model_are_not_mixed_with_those_of_this_one(
+def test_cells_of_another_model_are_refused(
     embedded: HuggingFaceModel,
 ) -> None:
     grid = Grid({}, SHORT, (1, 2))
@@ -234,7 +234,7 @@ def test_cells_of_another_model_are_not_mixed_with_those_of_this_one(
         list(report_sweep(embedded, [COIN], grid, [other]))
 
 
-def test_a_followed_sweep_tells_cells_that_fail_and_keeps_the_others(
+def test_a_sweep_reports_failed_cells_and_keeps_the_others(
     embedded: HuggingFaceModel,
 ) -> None:
     report, long = TuningReport(), TuningPrompt("long", Question("word " * 5000, (), {}, ""))

@@ -1,4 +1,4 @@
-"""What is said and drawn of draft tokens: counted by hand, and by the formulas."""
+"""The sentences and figures about draft tokens, checked by counts and by the formulas."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from scripts import claims
 
 @pytest.fixture(scope="module")
 def first_runs(twins) -> list[VariantEvent]:
-    """A run per variant, without repeats."""
+    """The events of one run per variant, without repeats."""
     target, draft = twins("llama").ours, twins("llama", 1).ours
     variants = draft_length_variants("model").variants
     config = BranchingConfig(
@@ -44,22 +44,22 @@ def compared(first_runs: list[VariantEvent]) -> VariantRuns:
     return fold_variants(first_runs, draft_length_variants("model"))
 
 
-def test_the_outcome_counts_what_the_events_say(compared):
+def test_the_statistics_count_the_draft_tokens_of_the_events(compared):
     for _, run in compared.pairs:
         found = speculation_stats(run)
         assert all(isinstance(one, Speculated) and 1 <= one.step < 30 for one in run.speculations)
         assert found.steps == 29
         assert found.draft_tokens == sum(len(one.draft_tokens) for one in run.speculations)
         assert found.accepted == sum(one.accepted for one in run.speculations)
-        # One path: a token of its own in each pass, and the draft tokens;
+        # With one path, each pass has one token that is not a draft, plus the draft tokens.
         assert found.tokens == found.forward_passes + found.draft_tokens
-        # and each pass gives one step more than it had accepted draft tokens.
+        # Each pass advances by one step more than its accepted draft tokens.
         assert found.steps == found.forward_passes + found.accepted
     plain = speculation_stats(compared.runs[0])
     assert (plain.draft_tokens, plain.acceptance_rate, plain.steps_per_pass) == (0, None, 1.0)
 
 
-def test_the_chips_spell_the_text_and_a_rejected_token_stands_before_the_one_that_came(
+def test_the_chips_spell_the_text_with_rejected_tokens_before_their_replacements(
     compared,
 ):
     for _, run in compared.pairs[1:]:
@@ -91,7 +91,7 @@ def test_chips_of_a_tree_follow_the_draft_tokens_through_its_forks(twins):
         assert [kind for kind in kinds if kind != "rejected"] == expected
 
 
-def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(compared):
+def test_the_table_has_a_row_per_variant_with_formula_and_measurement(compared):
     table = speculation.outcome_table(compared).set_index("draft length")
     assert list(table.index) == list(compared.variants)
     alpha = speculation.acceptance_rate(compared)
@@ -102,7 +102,7 @@ def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(
     assert table.loc["8 draft tokens", "of which drafting"] > 0
 
 
-def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(compared):
+def test_the_figures_have_units_and_the_sentences_name_the_source_of_numbers(compared):
     steps, surface = speculation.tokens_figure(compared), speculation_speed.surface_figure(compared)
     assert [line.name for line in steps.data][1] == "measured"
     assert len(steps.data[1].x) == 4
@@ -126,25 +126,25 @@ def test_a_comparison_without_draft_tokens_says_so(twins):
 
 
 @given(alpha=st.floats(0.0, 0.999), length=st.integers(0, 16))
-def test_expected_tokens_is_the_closed_form(alpha, length):
+def test_expected_tokens_agrees_with_the_closed_form(alpha, length):
     assert expected_tokens(alpha, length) == pytest.approx(
         (1 - alpha ** (length + 1)) / (1 - alpha)
     )
 
 
-def test_published_values_of_the_formulas():
-    """Leviathan et al. (2023), theorem 3.8: if a long pass is free, eight at c = 0.05, alpha = 0.8,
-    3.1 times.
+def test_the_formulas_give_the_published_values():
+    """Leviathan et al. (2023), theorem 3.8: if longer passes cost nothing extra, the best length at
+    c = 0.05 and alpha = 0.8 is eight, which is 3.1 times as fast.
     """
     best = best_length(0.8, 0.05, lambda tokens: 1.0)
     assert best == 8
     assert speed_up(0.8, best, 0.05, lambda tokens: 1.0) == pytest.approx(3.09, abs=0.01)
-    assert best_length(0.3, 0.5, lambda tokens: 1.0) == 0  # alpha below c: nothing pays
-    # A pass as long as its tokens: nothing pays
+    assert best_length(0.3, 0.5, lambda tokens: 1.0) == 0  # alpha below c: no length pays
+    # If a pass takes as long as its tokens one by one, no length pays
     assert best_length(0.9, 0.0, lambda tokens: float(tokens)) == 0
 
 
-def test_the_pass_line_finds_planted_costs():
+def test_the_fit_of_pass_times_recovers_known_costs():
     passes = [(1.0, 0.012), (3.0, 0.016), (5.0, 0.020)]
     assert fit_pass_seconds(passes) == pytest.approx((0.010, 0.002))
     assert fit_pass_seconds(passes[:1]) is None
@@ -153,7 +153,7 @@ def test_the_pass_line_finds_planted_costs():
 def invented(
     first_runs: Sequence[VariantEvent], seconds: Sequence[float], repeats: int = 7
 ) -> VariantRuns:
-    """The same runs, with repeats that took this long with each variant, give or take 3 %."""
+    """The same runs, with repeats that took these seconds per variant, give or take 3 %."""
     made = fold_variants(first_runs, draft_length_variants("model"))
     for number in range(repeats):
         for name, one in zip(made.variants, seconds, strict=True):
@@ -162,7 +162,7 @@ def invented(
     return made
 
 
-def test_a_faster_draft_length_is_told_with_its_spread(first_runs):
+def test_a_faster_draft_length_is_reported_with_its_spread(first_runs):
     made = invented(first_runs, (0.2, 0.19, 0.1, 0.201, 0.3, 0.2))
     words = speculation_speed.speed_sentence(made)
     assert "200 ms (197–203)" in words
@@ -178,7 +178,7 @@ def test_a_faster_draft_length_is_told_with_its_spread(first_runs):
     assert answer.endswith("2 draft tokens: 2.00 times as fast here.")
 
 
-def test_the_summary_says_that_no_draft_length_pays(first_runs):
+def test_the_summary_says_if_no_draft_length_is_faster(first_runs):
     made = invented(first_runs, (0.2, 0.25, 0.3, 0.35, 0.4, 0.25))
     answer = speculation_speed.answer_sentence(made)
     assert answer.endswith("No draft length is measurably faster here.")
@@ -192,7 +192,7 @@ def test_a_single_timing_is_not_compared(compared):
     assert "speed against plain" not in dict(speculation.outcome_rows(compared))
 
 
-def test_table_and_chart_of_times_have_medians_with_quartiles(first_runs):
+def test_the_table_and_chart_of_times_have_medians_with_quartiles(first_runs):
     made = invented(first_runs, (0.2, 0.1, 0.2, 0.2, 0.2, 0.2))
     rows = dict(speculation.outcome_rows(made))
     assert rows["speed against plain"][:3] == ("–", "2.00 times as fast", NO_DIFFERENCE)
@@ -211,7 +211,7 @@ def test_table_and_chart_of_times_have_medians_with_quartiles(first_runs):
 def with_costs(
     first_runs: Sequence[VariantEvent], repeats: Iterable[tuple[float, float, float]]
 ) -> VariantRuns:
-    """Repeats with these seconds of a pass, of each token in it, and to draft a token."""
+    """Runs with repeats of these costs in seconds: per pass, per token in it, per draft token."""
     made = fold_variants(first_runs, draft_length_variants("model"))
     for one_pass, token, draft in repeats:
         for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
@@ -232,7 +232,7 @@ def test_the_costs_of_a_pass_are_medians_over_the_repeats(first_runs):
 
 
 @pytest.mark.parametrize(("drafting", "gains"), [((0.0, 0.0), True), ((0.0, 0.05), False)])
-def test_a_computed_gain_inside_the_spread_of_the_costs_is_not_told(first_runs, drafting, gains):
+def test_a_computed_gain_within_the_spread_of_costs_is_not_reported(first_runs, drafting, gains):
     drafts = [drafting[number in (0, 1)] for number in range(7)]
     made = with_costs(first_runs, ((0.010, 0.0001, draft) for draft in drafts))
     words = speculation_speed.surface_sentence(made)

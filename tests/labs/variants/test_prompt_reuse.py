@@ -1,4 +1,4 @@
-"""The column of the tree whose prompt is in the prefix cache."""
+"""The variant with a tree cache whose prompt is in the prefix cache."""
 
 import pytest
 
@@ -22,7 +22,7 @@ PROMPT = " ".join(f"w{index % 60 + 2}" for index in range(100))
 
 @pytest.fixture(scope="module")
 def first_runs(twins) -> list[VariantEvent]:
-    """A run of each variant, without repeats and the end."""
+    """The events of one run of each variant, without repeats and without the final event."""
     variants = cache_variants().variants
     *events, _ = run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), variants, repeats=0)
     return events
@@ -50,7 +50,7 @@ def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(first_runs):
         (0.04, f"; the first token takes as long ({NO_DIFFERENCE})."),
     ],
 )
-def test_what_reuse_saves_is_compared_only_beyond_the_spread(first_runs, seconds, words):
+def test_the_savings_of_reuse_are_given_only_beyond_the_spread(first_runs, seconds, words):
     repeats = [
         RunTimed(name, (seconds if name == PROMPT_REUSED else 0.04, 0.01), 0.0, 0.0, 1, 1, 0)
         for _ in range(REPEATS)
@@ -60,5 +60,5 @@ def test_what_reuse_saves_is_compared_only_beyond_the_spread(first_runs, seconds
     assert reuse_sentence(compared).endswith(words)
 
 
-def test_nothing_is_said_before_there_are_runs():
+def test_there_is_no_sentence_before_there_are_runs():
     assert reuse_sentence(cache_variants()) == ""

@@ -1,5 +1,5 @@
-"""The same run with each cache: the events, their fold, its sentences, and what happens when
-something is wrong.
+"""The same run with each cache: the events, their fold, the sentences, and what happens when
+something goes wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -63,7 +63,7 @@ def folded(events: Iterable[Event]) -> VariantRuns:
 
 @pytest.fixture(scope="module")
 def running(twins) -> Callable[..., Iterator[Event]]:
-    """running(config, prompt=..., ...) -> the events of a comparison that begins."""
+    """A function `running(config, prompt=..., ...)` that starts a comparison; yields its events."""
     return lambda config=CONFIG, prompt=PROMPT, **more: run_variants(
         twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, **more
     )
@@ -80,7 +80,7 @@ def compared(events: list[Event]) -> VariantRuns:
 
 
 def stopped(events: Iterator[Event], when: Callable[[VariantRuns], bool]) -> VariantRuns:
-    """A comparison that is told to stop when this is true of it."""
+    """A comparison that is stopped as soon as this condition holds for it."""
     found = cache_variants()
     for event in stop_when(events, lambda: when(found)):
         found.apply(event)
@@ -100,7 +100,7 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
     assert compared.repeats == REPEATS
 
 
-def test_costs_are_those_of_the_events(events, compared):
+def test_the_costs_agree_with_the_events(events, compared):
     costs = {cost.variant: cost for cost in compared.costs()}
     place = 0
     for cache in NAMES:
@@ -117,7 +117,7 @@ def test_costs_are_those_of_the_events(events, compared):
         assert cost.ended == "finished"
 
 
-def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events, compared):
+def test_times_come_from_the_repeats_and_before_those_from_the_first_run(events, compared):
     for cost in compared.costs():
         own = [one for one in events if isinstance(one, RunTimed) and one.variant == cost.variant]
         assert cost.seconds == Timing(tuple(one.seconds for one in own))
@@ -135,7 +135,7 @@ def test_the_repeats_take_turns(events):
     assert timed == list(NAMES) * REPEATS
 
 
-def test_stop_keeps_the_repeats_that_were_made(running):
+def test_stop_keeps_the_finished_repeats(running):
     compared = stopped(running(), lambda found: found.repeats == 2)
     assert compared.ended.stopped
     assert compared.has_all_runs
@@ -143,7 +143,7 @@ def test_stop_keeps_the_repeats_that_were_made(running):
     assert TOO_FEW in caches.time_sentence(compared)
 
 
-def test_stop_ends_the_run_that_is_going_and_begins_no_other(running):
+def test_stop_ends_the_current_run_and_starts_no_other(running):
     compared = stopped(
         running(), lambda found: len(found.runs) == 2 and len(found.runs[1].steps) == 3
     )
@@ -152,7 +152,7 @@ def test_stop_ends_the_run_that_is_going_and_begins_no_other(running):
 
 
 def invented(seconds: dict[str, float], spread: float = 0.0) -> list[RunTimed]:
-    """Seven repeats in turn: of two steps of this length, each repeat a little longer."""
+    """Seven repeats in turn, each with two steps of these seconds, plus `spread` per repeat."""
     return [
         RunTimed(name, (one, one + spread * number, one + spread * number), one, 0.0, 2, 2, 0)
         for number in range(7)
@@ -169,7 +169,7 @@ def first_runs(events: list[Event]) -> list[Event]:
     ]
 
 
-def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
+def test_a_measured_difference_is_reported_and_noise_is_not(first_runs):
     seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
     seconds[PROMPT_REUSED] = 0.010
     compared = folded([*first_runs, *invented(seconds, 0.001)])
@@ -195,7 +195,7 @@ def test_the_lines_have_bands_from_quartile_to_quartile(first_runs):
     assert list(band.y) == pytest.approx([14.5, 14.5, 11.5, 11.5])
 
 
-def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
+def test_every_prefix_of_a_comparison_can_be_folded_and_shown(events):
     sentences = (caches.held_sentence, caches.time_sentence, caches.totals_sentence)
     shown = (caches.totals_figure, caches.held_figure, variant_rows, costs_table)
     for length in range(0, len(events), 211):
@@ -208,7 +208,7 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
         assert part.agreed == (part.has_all_runs or not length)
 
 
-def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(running):
+def test_a_quantile_threshold_is_probed_for_each_cache_with_the_same_result(running):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
     events = list(running(config, repeats=0))
     runs = folded(events).runs
@@ -218,7 +218,7 @@ def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(run
     assert thresholds == pytest.approx([thresholds[0]] * 5, abs=1e-6)
 
 
-def test_a_cache_that_outgrows_its_memory_fails_alone(running):
+def test_a_cache_that_exceeds_its_memory_limit_fails_alone(running):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
     compared = folded(running(config, prompt, repeats=2))
@@ -240,14 +240,14 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(running):
 
 
 class LooksAway(DeepCopyCache):
-    """Broken on purpose: values are a little too large."""
+    """A cache that is broken on purpose: its values are slightly too large."""
 
     def _seen(self, path, slot, key, value):
         keys, values = super()._seen(path, slot, key, value)
         return keys, values * 1.001
 
 
-def test_a_cache_that_reads_differently_is_not_taken_for_rounding(running, monkeypatch):
+def test_different_values_in_a_cache_are_not_mistaken_for_rounding(running, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
     compared = folded(running(repeats=0))
     [other, broken, *last] = compared.agreements()
@@ -259,7 +259,7 @@ def test_a_cache_that_reads_differently_is_not_taken_for_rounding(running, monke
     assert "deep-copy gives other results" in variants_sentence(compared)
 
 
-def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events):
+def test_a_token_at_which_trees_diverge_is_found_and_attributed_to_rounding(events):
     changed = list(events)
     second = next(index for index, event in enumerate(events) if isinstance(event, RunEnded)) + 1
     place = next(
@@ -291,7 +291,7 @@ def test_charts_show_the_figures_of_the_runs(compared):
     assert bars.data[0].text[0] == dict(variant_rows(compared))["peak bytes"][0]
 
 
-def test_shared_and_private_bars_add_up_to_what_each_path_sees(compared):
+def test_shared_and_private_bars_add_up_to_the_rows_that_each_path_sees(compared):
     run = compared.runs[0]
     shared, private = caches.paths_figure(run).data
     row, kv = run.started.model.row_bytes, run.peak_kv()
@@ -304,7 +304,7 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(compared):
     assert f"{len(kv.paths)} paths have" in caches.paths_sentence(run)
 
 
-def test_tables_hold_a_line_per_cache_and_step(compared):
+def test_the_tables_have_a_row_per_cache_and_step(compared):
     table = variant_steps_table(compared)
     assert list(table["variant"].unique()) == list(NAMES)
     assert len(table) == 5 * 10
@@ -315,7 +315,7 @@ def test_tables_hold_a_line_per_cache_and_step(compared):
         assert costs.loc[cache, "tokens_through_model"] == own["tokens_through_model"].sum()
 
 
-def test_what_a_run_says_of_its_cache(compared):
+def test_the_sentences_of_a_run_describe_its_cache(compared):
     runs = dict(compared.pairs)
     assert "every step processes the whole text of" in memory_sentence(runs["recompute"])
     assert "At the peak (measured)" in cost_sentence(runs["tree"])
@@ -323,7 +323,7 @@ def test_what_a_run_says_of_its_cache(compared):
 
 
 @pytest.mark.parametrize("kind", ["MambaConfig", "Lfm2Config"])
-def test_a_model_with_states_is_compared_in_the_caches_that_it_can_have(kind, words):
+def test_a_model_with_states_is_compared_only_in_the_caches_that_it_supports(kind, words):
     more = {"layer_types": ["conv", "full_attention"]} if kind == "Lfm2Config" else {}
     model = wrap_model(tiny(kind, **more), words, "it")
     for cache in CACHES:
@@ -354,7 +354,7 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
-def test_all_caches_agree_at_the_ends_of_the_settings(running, settings):
+def test_all_caches_agree_at_extreme_settings(running, settings):
     compared = folded(running(replace(CONFIG, **settings), repeats=0))
     assert compared.agreed
     assert all(agreement.first_difference is None for agreement in compared.agreements())
