@@ -23,7 +23,7 @@ from eab.run import RunState, fold
 SLACK = 1e-9  # for sums of float64 logarithms
 TREES = 400
 ROUNDING = 3e-5  # weights come from probabilities with six decimals
-NOISE = 4.5  # standard errors: ten comparisons by chance alone pass with probability 0.9999
+NOISE = 4.5  # standard errors: by chance alone, ten comparisons pass with probability 0.9999
 
 
 def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> None:

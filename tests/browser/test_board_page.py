@@ -55,7 +55,7 @@ def test_after_a_gap_the_board_asks_for_the_rest_and_ignores_old_messages(board:
     shown.feed(fold(STORY), since=15, mode="live")
     assert shown.page.evaluate("triggers") == ["missed"]
     before = shown.data("paths")
-    shown.feed(fold(STORY), since=15, mode="live", name="two")  # the board has nothing of it
+    shown.feed(fold(STORY), since=15, mode="live", name="two")  # this run is new to the board
     assert shown.page.evaluate("triggers") == ["missed"] * 2
     assert shown.page.evaluate("requests") == [{"since": 5}, {"since": 0}]
     assert shown.data("paths") == before > 0

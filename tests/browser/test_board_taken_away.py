@@ -100,7 +100,7 @@ def test_a_change_of_page_stops_the_board(open_page: OpenPage) -> None:
     page.wait_for_function("() => !root.isConnected")
     page.wait_for_function(
         "() => root.getRootNode() === root"
-    )  # also out of its host: it was closed
+    )  # removed even from its host, so closed
     before = page.evaluate("root.dataset.cursor")
     page.wait_for_timeout(600)
     assert page.evaluate("root.dataset.cursor") == before

@@ -80,7 +80,7 @@ def expected(model: HuggingFaceModel, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("count", "runs_each", "some_wait"),  # the server batches eight runs
+    ("count", "runs_each", "some_wait"),  # the server runs eight at a time
     [
         pytest.param(8, 2, False, id="8-sessions"),
         pytest.param(30, 4, True, marks=pytest.mark.load, id="30-sessions"),

@@ -57,7 +57,7 @@ def test_the_page_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) 
     page = open_run(STORY)
     page.wait_for_function(
         "() => Number(document.querySelector('.eab').dataset.cursor) % 19 > 0"
-    )  # in the middle
+    )  # while it plays
     cursor_is(page, 19)
     assert page.title() == "Once upon a time"
 

@@ -34,7 +34,7 @@ _MOUNT = """async ([code, css]) => {
   };
 }"""
 
-# The visible ones of these parts that are cut off or not entirely inside their panel.
+# The visible elements matching a selector that are cut off or not entirely inside their panel.
 _NOT_WHOLE = """(parts) => {
   const found = [];
   for (const panel of document.getElementById("host").shadowRoot.querySelectorAll(".panel")) {
@@ -67,7 +67,7 @@ class BoardPage:
         self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
 
     def not_whole(self, parts: str) -> list[str]:
-        """The ones of these parts of the panels that cannot be seen in full."""
+        """The elements of the panels matching this selector that cannot be seen in full."""
         return list(self.page.evaluate(_NOT_WHOLE, parts))
 
     def data(self, name: str) -> int:

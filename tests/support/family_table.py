@@ -1,4 +1,4 @@
-"""One row for each family of models: a tiny configuration, and how its memory should be kept.
+"""One row for each family of models: a tiny configuration, and how it should run.
 
 tests/models/test_families.py runs the rows, and scripts/write_models.py writes docs/models.md from
 them.

@@ -136,7 +136,7 @@ def _refused(act: Callable[[], object]) -> str:
 
 
 def _lost(store: RunStore, saved: list[str]) -> list[str]:
-    """The ones of these saved runs that are missing or damaged."""
+    """The saved runs among these that are missing or damaged."""
     kept = {run.id for run in store.all()}
     return [one for one in saved if one not in kept or store.load(one)[1] != EVENTS]
 

@@ -32,7 +32,7 @@ def takeaway(a: str, b: str) -> str:
     return takeaway_sentence(bundled_run(a), bundled_run(b))
 
 
-def test_the_first_visit_shows_a_tree_beside_independent_samples_at_its_budget(page: Tab) -> None:
+def test_the_first_visit_compares_a_tree_with_samples_at_the_same_budget(page: Tab) -> None:
     samples = bundled_runs.samples().run
     assert samples is not None
     assert page.words == [takeaway_sentence(bundled_run("coins"), samples)]

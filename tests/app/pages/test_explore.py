@@ -187,7 +187,7 @@ def test_a_threshold_survives_a_switch_to_another_unit_and_back(page: Tab) -> No
     assert page.value("set_threshold_quantile") == 0.9
 
 
-def test_the_model_of_a_recorded_run_is_chosen_again(page: Tab) -> None:
+def test_the_model_of_an_opened_run_is_selected(page: Tab) -> None:
     card = bundled_run("coin").started.model
     for name in ("./my-model", "gpt2", "ollama:llama3.2:1b"):
         page.open_file("other.eab", coin(model=replace(card, name=name)))

@@ -52,7 +52,7 @@ def test_a_step_may_set_the_threshold_and_the_next_step_restores_it() -> None:
     assert on_stage(page, 1).board["threshold"] == 1.2
 
 
-def test_an_exercise_is_checked_on_what_the_user_did_to_the_board_or_to_sliders() -> None:
+def test_an_exercise_checks_what_the_user_did_with_the_board_or_sliders() -> None:
     page = opened("learn", lesson="tokens", stage=5)
     assert not page.success
     page.remember(lesson_what_if=WhatIfSettings("lesson-coin.eab", 0.9, 4))

@@ -280,7 +280,7 @@ def test_the_run_of_explore_is_repeated_in_fewer_bits_and_becomes_a_point() -> N
 @pytest.mark.parametrize(
     ("drafter", "paths"), [("model", "One text"), ("sibling-lookup", "Whole tree")]
 )
-def test_all_draft_lengths_are_tried_here(drafter: str, paths: str) -> None:
+def test_all_draft_lengths_are_measured_here(drafter: str, paths: str) -> None:
     page = opened("speculative").put(drafter_varied=drafter, decode_varied=paths)
     page.generate(prompt="Anna has a red ball. Ben has a red ball. Anna has", set_max_new_tokens=8)
     assert not page.error

@@ -111,7 +111,7 @@ def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(pag
     assert "Means over 2 prompts and 2 seeds." in page.captions
     assert "Measured here: embedded" in page.captions
     assert "of 6 settings" in page.said
-    assert "from earlier runs here" in page.captions  # the next estimate has timings
+    assert "from earlier runs here" in page.captions  # the next estimate uses the measured times
     reloaded = opened("tune", tuning=page.query_params["tuning"])
     assert "Measured here: embedded" in reloaded.captions
     assert page.table[0].value.equals(reloaded.table[0].value)
@@ -251,13 +251,13 @@ def test_a_downloaded_part_of_a_sweep_resumes_with_its_own_settings(page: Tab) -
     ],
     ids=["kv", "ids", "prompts", "prompt", "cells"],
 )
-def test_a_file_cannot_have_more_made_than_the_page_allows(change: dict[str, Any]) -> None:
+def test_the_plan_of_a_file_cannot_exceed_the_limits_of_the_page(change: dict[str, Any]) -> None:
     sweep_editor.check_plan(PLANNED)
     with pytest.raises(ConfigError):
         sweep_editor.check_plan(replace(PLANNED, **change))
 
 
-def test_the_settings_of_the_recorded_sweep_are_at_hand(page: Tab) -> None:
+def test_the_settings_of_the_recorded_sweep_can_be_loaded(page: Tab) -> None:
     assert page.value("tune_seeds") < default_sweep.SEEDS
     listing(page).press("tune_use_plan")
     assert "Run: 2,160 cells" in page.captions

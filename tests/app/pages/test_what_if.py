@@ -34,7 +34,7 @@ def ask(
     return page.remember(what_if=WhatIfSettings(f"recorded-{name}.eab", threshold, step))
 
 
-def test_a_higher_threshold_prunes_the_tree_at_once_and_reset_brings_it_back(page: Tab) -> None:
+def test_a_higher_threshold_prunes_the_tree_and_reset_restores_it(page: Tab) -> None:
     before = page.board
     after = ask(page, 1.0).board
     recomputed = fold(resimulate(EVENTS, 1.0).events)

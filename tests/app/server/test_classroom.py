@@ -323,7 +323,7 @@ def test_only_the_last_answer_of_each_student_is_counted(
     assert asked.answers == len(last)
 
 
-def test_thirty_threads_answer_at_once(door: Door, room: Classroom) -> None:
+def test_thirty_threads_can_answer_simultaneously(door: Door, room: Classroom) -> None:
     names = [str(number) for number in range(30)]
     for name in names:
         room.join(name, lambda: None)

@@ -103,7 +103,7 @@ async def gone(message: Any) -> None:
         raise OSError("the browser has gone")
 
 
-def test_a_closed_tab_ends_quietly() -> None:
+def test_a_closed_tab_causes_no_error() -> None:
     scope = {"type": "websocket", "headers": []}
     with pytest.raises(WebSocketDisconnected):  # this would be logged
         served(sends_and_closes(scope, connected, gone))

@@ -42,7 +42,7 @@ def test_runs_are_numbered_in_the_order_of_service_and_keep_their_slots() -> Non
     assert log.passes[1].owners == {1: "a", 2: "b"}
 
 
-def test_a_pass_without_runs_is_not_kept_and_old_ones_are_forgotten() -> None:
+def test_passes_without_runs_are_not_kept_and_old_passes_are_dropped() -> None:
     log, run = ServingLog(), live("a")
     log.note(0.1, 0, {run: []})
     assert log.passes == ()
@@ -51,7 +51,7 @@ def test_a_pass_without_runs_is_not_kept_and_old_ones_are_forgotten() -> None:
     assert len(log.passes) == KEPT_PASSES
 
 
-def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Worker) -> None:
+def test_the_worker_reports_served_and_waiting_runs_but_no_prompt(worker: Worker) -> None:
     runs = [worker.start(run_job(SECRET, CONFIG, "embedded"), "a") for _ in range(3)]
     deadline, most = time.monotonic() + 120, 0
     while any(run.active for run in runs):

@@ -169,7 +169,7 @@ def _version(number: int, path: Path) -> None:
         (RUNS, lambda path: path.write_bytes(b"somebody's notes" * 300), "is damaged"),
     ],
 )
-def test_a_file_of_something_else_is_left_unchanged(
+def test_a_file_that_is_not_a_store_is_left_unchanged(
     tmp_path: Path, kind: Any, write: Callable[[Path], object], why: str
 ) -> None:
     store: Store = NamedStore(tmp_path / "kept.sqlite", kind)

@@ -68,7 +68,7 @@ def test_expected_paths_of_a_run_that_never_forks_and_of_one_that_always_forks()
     assert expected_paths(run, 0.0, 100_000) > 256  # and no overflow
 
 
-def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -> None:
+def test_a_suggestion_whose_tree_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -> None:
     # The path limit acts, but nothing that it changed remains at a higher threshold.
     config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
     known = 0

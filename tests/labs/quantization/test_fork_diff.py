@@ -73,6 +73,6 @@ def test_the_sentence_counts_what_appeared_and_vanished():
     assert moved_rows(moved) == [vanishes] * 2 + [(" a", "appears", "0.6000 nats", "0.7000 nats")]
 
 
-def test_the_same_tokens_are_said_to_be_the_same():
+def test_the_sentence_says_if_all_tokens_are_the_same():
     words = moved_sentence(Moved(None, (), (), 0.001), "int8")
     assert "the same tokens and the same forks; 0.1% of the weight moves" in words
