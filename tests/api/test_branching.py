@@ -32,7 +32,7 @@ def test_generate_gives_samples_whose_weights_sum_to_one_heaviest_first():
     assert 1 < len(samples) <= 6
 
 
-def test_the_names_and_places_of_the_first_settings_are_kept():
+def test_the_first_settings_keep_their_names_and_positions():
     explorer = EntropyAdaptiveBranching(MODEL, 0.9, 2, 7, max_new_tokens=3)
     started = next(iter(explorer.stream("0")))
     settings = {"entropy_threshold": 0.9, "branch_factor": 2, "max_paths": 7}
@@ -40,27 +40,27 @@ def test_the_names_and_places_of_the_first_settings_are_kept():
     assert started.config == BranchingConfig(**settings, max_new_tokens=3)
 
 
-def test_a_setting_of_one_call_does_not_stay():
+def test_a_setting_of_one_call_does_not_affect_the_next():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
     for settings in ({"seed": 5, "max_paths": 2}, {}):
         config = explorer.run("0", **settings).started.config
         assert config == BranchingConfig(max_new_tokens=3, **settings)
 
 
-def test_run_keeps_the_tree_and_stream_gives_the_events_of_the_same_run():
+def test_run_returns_the_tree_and_stream_the_events_of_the_same_run():
     explorer = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.4, max_new_tokens=5)
     run = explorer.run("0")
     assert run.samples == eab.Run(explorer.stream("0")).samples == explorer.generate("0")
     assert len(run.paths) > len(run.leaves())
 
 
-def test_a_stream_can_be_left_at_any_time():
+def test_a_stream_can_be_closed_at_any_time():
     stream = EntropyAdaptiveBranching(MODEL, max_new_tokens=4000).stream("0")
     assert isinstance(next(stream), RunStarted)
     stream.close()
 
 
-def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called():
+def test_bad_settings_are_refused_by_the_constructor_and_by_every_call():
     with pytest.raises(ConfigError, match="branch_factor is 1"):  # before a model is loaded
         EntropyAdaptiveBranching("no-such-owner/no-such-model", branch_factor=1)
     with pytest.raises(ConfigError, match="there is no setting 'beam'; the settings are:"):
@@ -71,7 +71,7 @@ def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called(
             call("0", threshold=0.3)
 
 
-def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, make_model, words):
+def test_a_loaded_model_needs_its_tokenizer_in_a_pair_or_as_an_argument(twins, make_model, words):
     wrapped = twins("llama").ours
     raw = wrapped._model
     made = [
@@ -91,7 +91,7 @@ def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, mak
 
 
 @pytest.mark.filterwarnings("ignore:::peft", "ignore::FutureWarning", "ignore::UserWarning")
-def test_a_model_with_adapters_is_used_with_them(words, twins):
+def test_a_model_with_adapters_runs_with_them(words, twins):
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     lora = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
@@ -99,7 +99,7 @@ def test_a_model_with_adapters_is_used_with_them(words, twins):
     explorer = EntropyAdaptiveBranching((adapted, words), policy="greedy", max_new_tokens=6)
 
     def both() -> tuple[list[float], list[float]]:
-        """The log-probabilities of the text as the engine and as the model compute them."""
+        """The log-probabilities of the text from the engine and from the model."""
         run = explorer.run("w5 w6 w7")
         prompt, [sample] = run.started.prompt_tokens, run.samples
         with torch.no_grad():
@@ -120,14 +120,14 @@ def test_a_model_with_adapters_is_used_with_them(words, twins):
         EntropyAdaptiveBranching((prompted, words))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised inside torch
 def test_a_compiled_model_is_refused_with_the_reason(twins, words):
     compiled = torch.compile(twins("llama").plain)
     with pytest.raises(ModelError, match=r"compiled by torch\.compile"):
         EntropyAdaptiveBranching((compiled, words))
 
 
-def test_the_prompt_is_text_a_chat_or_token_ids(embedded):
+def test_a_prompt_may_be_text_or_token_ids(embedded):
     explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
     asked = explorer.run("Once upon a time")
     ids = list(asked.started.prompt_tokens)
@@ -141,7 +141,7 @@ def test_the_prompt_is_text_a_chat_or_token_ids(embedded):
                 call(bad)
 
 
-def test_a_batch_has_the_runs_that_each_prompt_has_alone(embedded):
+def test_a_batch_gives_each_prompt_the_run_that_it_has_alone(embedded):
     explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
     prompts = ["Once upon a time", "The cat", "One day"]
     runs = explorer.generate_batch(prompts, seed=4)
@@ -154,7 +154,7 @@ def test_a_batch_has_the_runs_that_each_prompt_has_alone(embedded):
             explorer.generate_batch(bad)
 
 
-def test_numbers_and_words_of_other_libraries_are_settings_too():
+def test_numbers_and_names_of_other_libraries_are_accepted_as_settings():
     explorer = EntropyAdaptiveBranching(MODEL, max_paths=np.int64(3), temperature=np.float32(0.5))
     config = explorer.run("0", top_k=None, threshold_unit="normalized").started.config
     assert config == BranchingConfig(max_paths=3, temperature=0.5, threshold_unit="normalised")
@@ -173,7 +173,7 @@ def test_numbers_and_words_of_other_libraries_are_settings_too():
             explorer.run("0", **{name: "embedded"})
 
 
-def test_a_threshold_that_may_be_meant_in_another_unit_is_told_once(caplog):
+def test_a_threshold_that_may_be_in_another_unit_is_warned_about_once(caplog):
     branching._warn_of_low_threshold.cache_clear()
     explorer = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.055, max_new_tokens=2)
     explorer.run("0")
@@ -200,26 +200,26 @@ CHAT_CASES = [
 
 
 @pytest.mark.parametrize(("given", "later", "expected"), CHAT_CASES)
-def test_a_chat_model_begins_with_settings_that_suit_it(given, later, expected):
+def test_a_chat_model_starts_with_settings_that_suit_it(given, later, expected):
     explorer = EntropyAdaptiveBranching(chat_pair(), max_new_tokens=2, **given)
     started = explorer.run("w5 w6", **later).started
     assert started.config == BranchingConfig(max_new_tokens=2, **expected)
     same: dict[str, Any] = {}
     code = as_python(started).replace(repr(started.model.name), "chat_pair()")
-    code = re.sub(r" +(device|dtype)=.*\n", "", code)  # of a model that is loaded by name
+    code = re.sub(r" +(device|dtype)=.*\n", "", code)  # only for a model loaded by name
     exec(code, {"chat_pair": chat_pair}, same)
     assert same["run"].samples == explorer.run("w5 w6", **later).samples
 
 
 @pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])
-def test_what_is_no_model_is_refused_with_what_is_one(model):
+def test_a_wrong_model_is_refused_with_what_is_allowed(model):
     with pytest.raises(ModelError, match=r"a name, a folder or a \(model, tokenizer\) pair"):
         EntropyAdaptiveBranching(model)
     with pytest.raises(ModelError):
         EntropyAdaptiveBranching((3, 4))
 
 
-def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
+def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_with_a_message():
     heavy = TableModel(random_table(2, 5, concentration=5.0))
     limit = {"max_paths": 200, "max_new_tokens": 4000, "kv_limit_mib": 1, "r": 4000}
     explorer = EntropyAdaptiveBranching(heavy, 0.0, **limit)
@@ -232,7 +232,7 @@ def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
     assert last.reason == "failed"
 
 
-def test_a_draft_that_is_loaded_already_is_taken_as_it_is():
+def test_a_loaded_draft_model_is_used_as_it_is():
     drafts = {"drafter": "model", "draft": MODEL, "max_new_tokens": 3}
     assert EntropyAdaptiveBranching(MODEL, **drafts).generate("0")
     named = EntropyAdaptiveBranching("embedded", dtype="float64", draft=MODEL, drafter="model")
@@ -245,7 +245,7 @@ def test_the_embedded_model_is_the_default(embedded):
     assert sum(sample.weight for sample in samples) == pytest.approx(1)
 
 
-def test_the_package_offers_its_names_and_names_them_when_one_is_wrong():
+def test_the_package_lists_its_names_when_one_is_wrong():
     for name in eab.__all__:
         assert getattr(eab, name) is not None
     assert dir(eab) == sorted(eab.__all__)
@@ -266,7 +266,7 @@ WITHOUT_TORCH = [
 ]
 
 
-def test_looking_for_models_and_reading_and_drawing_a_run_import_no_torch():
+def test_finding_models_and_reading_or_drawing_a_run_does_not_import_torch():
     check = "assert not {'torch', 'transformers', 'streamlit'} & set(sys.modules)"
     lines = [line for statement in WITHOUT_TORCH for line in (statement, check)]
     done = subprocess.run(

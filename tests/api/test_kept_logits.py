@@ -1,4 +1,4 @@
-"""Logits that a run keeps on request: those of transformers, for the decided steps alone."""
+"""Logits that a run keeps on request equal those of transformers, for the requested steps only."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SETTINGS = {"max_new_tokens": 8, "entropy_threshold": 0.3, "max_paths": 6}
 
 
 @pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
-def test_they_are_those_of_the_model_whatever_the_settings_do(twins, drafter):
+def test_kept_logits_are_those_of_the_model_whatever_the_settings(twins, drafter):
     explorer = EntropyAdaptiveBranching(twins("llama").ours, drafter=drafter, **SETTINGS)
     changed = {"temperature": 0.5, "top_k": 3}
     run = explorer.run("w5 w6 w7 w5 w6", keep_logits=range(2, 6), **changed)
@@ -27,7 +27,7 @@ def test_they_are_those_of_the_model_whatever_the_settings_do(twins, drafter):
     assert_same_decisions(run, explorer.run("w5 w6 w7 w5 w6", **changed))
 
 
-def test_processors_and_the_probe_of_a_quantile_do_not_change_them(twins):
+def test_processors_and_a_quantile_probe_do_not_change_kept_logits(twins):
     explorer = EntropyAdaptiveBranching(twins("llama").ours, preset="wide", max_new_tokens=4)
     plain = explorer.run("w5 w6", keep_logits=[0])
     processed = explorer.run("w5 w6", keep_logits=[0], logits_processor=MinPLogitsWarper(0.5))
@@ -36,7 +36,7 @@ def test_processors_and_the_probe_of_a_quantile_do_not_change_them(twins):
     assert plain.logits[0, 0].dtype == torch.float64
 
 
-def test_steps_that_are_none_or_too_many_are_refused_before_the_run():
+def test_invalid_or_too_many_steps_are_refused_before_the_run():
     model = TableModel(random_table(2, 5), stop_ids=[4])
     explorer = EntropyAdaptiveBranching(model, max_new_tokens=3)
     for steps in ("02", 3, [-1], [0.5], None):

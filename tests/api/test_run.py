@@ -35,7 +35,7 @@ def test_every_prefix_of_the_events_is_a_run_that_keeps_them() -> None:
         assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
 
 
-def test_a_saved_run_is_loaded_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_a_saved_run_loads_unchanged(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "coin.eab"
     for save in (run.save, lambda to: eab.save(run, to), lambda to: eab.save(run.events, to)):
         save(path)
@@ -46,7 +46,7 @@ def test_a_saved_run_is_loaded_as_it_was(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "coin.html").read_text("utf-8") == run.to_html()
 
 
-def test_what_is_made_of_a_run_is_what_its_parts_make(run: Run) -> None:
+def test_the_methods_of_a_run_return_what_the_functions_return(run: Run) -> None:
     assert run.what_if(threshold=1.5).events == list(resimulate(run.events, 1.5).events)
     assert run.what_if(r=8).started.config.r == 8
     assert run.answers("sentence") == group_answers(run, "sentence")
@@ -74,7 +74,7 @@ def test_a_notebook_shows_the_tree_and_the_first_texts() -> None:
     assert "<script>" not in hostile._repr_html_()
 
 
-def test_a_notebook_says_what_the_memory_of_an_unusual_model_is_made_of() -> None:
+def test_a_notebook_describes_the_memory_of_an_unusual_model() -> None:
     words = "Nothing is shared between paths, because of <b>this</b>."
     started = next(event for event in COIN if isinstance(event, RunStarted))
     card = replace(started.model, own_memory=words, shares_rows=False)
@@ -86,7 +86,7 @@ def test_a_notebook_says_what_the_memory_of_an_unusual_model_is_made_of() -> Non
 
 
 @pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=["None", "a list", "an iterator"])
-def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_run_is_refused(given: object, tmp_path: Path) -> None:
     for take in (as_run, lambda run: eab.save(run, tmp_path / "x.eab"), eab.show):
         with pytest.raises(RecordError):
             take(given)
@@ -95,7 +95,7 @@ def test_what_is_no_run_is_refused(given: object, tmp_path: Path) -> None:
             use(None)
 
 
-def test_a_run_is_also_made_of_a_run_but_not_of_a_path() -> None:
+def test_a_run_can_be_made_from_a_run_but_not_from_a_file_name() -> None:
     assert [*Run(Run(COIN)).events] == [*COIN]
     with pytest.raises(RecordError, match=r"'coin.eab'; Run.load\(path\) reads a run file"):
         Run("coin.eab")
@@ -108,7 +108,7 @@ def test_a_path_with_a_null_character_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", [10**6, -1, "0", None, 1.0])
-def test_a_path_that_a_run_does_not_have_is_refused_at_the_call(path: Any) -> None:
+def test_an_unknown_path_is_refused_at_the_call(path: Any) -> None:
     run = Run(COIN)
     for ask in (run.tokens, run.text, run.lineage, lambda path: run.continuation(path, 0)):
         with pytest.raises(PromptError, match="there is no path"):
@@ -118,12 +118,12 @@ def test_a_path_that_a_run_does_not_have_is_refused_at_the_call(path: Any) -> No
             run.continuation(0, index, candidate)
 
 
-def test_another_threshold_may_be_a_number_of_numpy() -> None:
+def test_a_what_if_threshold_may_be_a_numpy_number() -> None:
     run = Run(COIN)
     fewer = run.what_if(np.float32(1.25), r=np.int64(2))
     assert fewer.samples == run.what_if(1.25, r=2).samples
 
 
-def test_a_rule_of_same_answers_that_takes_something_else_is_refused() -> None:
+def test_a_same_answer_rule_with_a_wrong_signature_is_refused() -> None:
     with pytest.raises(ConfigError, match="a function of a question and two texts"):
         Run(COIN).answers("text", lambda one, other: one == other)

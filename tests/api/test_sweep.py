@@ -1,4 +1,4 @@
-"""Sweeps over prompts in every form that a call takes."""
+"""Sweeps over every kind of prompt: texts, chats and token ids."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SETTINGS = {"max_new_tokens": 4, "max_paths": 4, "temperature": 0.7, "top_p": 1.
 GRID = Grid({"entropy_threshold": [0.5, 2.0]}, BranchingConfig(**SETTINGS))
 
 
-def test_texts_chats_and_token_ids_give_the_cells_of_their_runs(tmp_path: Path) -> None:
+def test_texts_chats_and_token_ids_give_the_cells_of_single_runs(tmp_path: Path) -> None:
     model = EntropyAdaptiveBranching(chat_pair()).model
     steps = [*eab.sweep(model, PROMPTS, GRID, folder=tmp_path)]
     cells = {
@@ -40,7 +40,7 @@ def test_texts_chats_and_token_ids_give_the_cells_of_their_runs(tmp_path: Path) 
     assert len({cell.key for cell in again}) == 6
 
 
-def test_what_is_no_prompt_is_named_with_its_number() -> None:
+def test_a_bad_prompt_is_named_by_its_number() -> None:
     model = EntropyAdaptiveBranching(chat_pair()).model
     with pytest.raises(ConfigError, match="prompt 2 cannot be used: the prompt is 3"):
         eab.sweep(model, ["w5", 3], GRID)  # type: ignore[list-item]

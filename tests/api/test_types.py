@@ -1,4 +1,4 @@
-"""A type checker and an editor know the settings: wrong ones are found before a program runs."""
+"""Type checkers and editors know the settings: wrong ones are found before a program runs."""
 
 import sys
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_the_types_name_every_setting() -> None:
 
 
 @pytest.mark.slow
-def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+def test_a_type_checker_finds_exactly_the_wrong_lines(tmp_path: Path) -> None:
     def lines_with_errors(program: str) -> list[int]:
         (tmp_path / "program.py").write_text(program)
         options = [

@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a request's config": lambda wrong: Request("0", wrong),
     "a message": lambda wrong: EXPLORER.run([Message("user", wrong)]),
 }
-# What some of these values may be, after all
+# The calls for which some of the WRONG values are valid
 RIGHT = {
     "a threshold": lambda value: isinstance(value, int | float) and 0 <= value <= 20,
     "a growth step": lambda value: isinstance(value, int) and 1 <= value <= 4096,
