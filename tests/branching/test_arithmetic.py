@@ -1,4 +1,4 @@
-"""The policy `arithmetic`: how many codes a prefix gets, and when it draws alone."""
+"""The `arithmetic` policy: how many codes a prefix gets, and how a path with one code draws."""
 
 import math
 from collections import Counter
@@ -53,7 +53,7 @@ def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
         assert math.floor(expected - 1e-6) <= count <= math.ceil(expected + 1e-6), prefix
 
 
-def test_one_code_is_one_ordinary_text() -> None:
+def test_one_code_gives_one_ordinary_sample() -> None:
     model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
     for seed in range(20):
         for policy in ("independent", "stochastic-beam", "arithmetic"):
@@ -62,7 +62,7 @@ def test_one_code_is_one_ordinary_text() -> None:
             assert one.samples == without_forks.samples
 
 
-def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:
+def test_draft_tokens_of_a_path_with_one_code_are_verified(embedded) -> None:
     drafting = {"drafter": "prompt-lookup", "draft_length": 4, "temperature": 1.3}
     prompt = "One, two, three, one, two, three, one,"
     events = events_of(embedded, prompt, config_of(4, seed=2, tokens=40), **drafting)
@@ -70,8 +70,8 @@ def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:
     assert sum(event.accepted for event in drafts) > 0
 
 
-def test_the_codes_are_those_of_the_lattice() -> None:
-    """Worked out by hand: with four equal tokens, four codes choose each token once."""
+def test_the_codes_form_a_lattice() -> None:
+    """Worked out by hand: of four equally likely tokens, four codes choose each one once."""
     model = TableModel(np.full((4, 4), 0.25))
     for seed in range(20):
         leaves, _ = leaves_of(model, config_of(4, seed, tokens=1))
@@ -82,8 +82,8 @@ def test_the_codes_are_those_of_the_lattice() -> None:
         assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
 
 
-def test_it_estimates_better_than_independent_texts_do() -> None:
-    """The weight of the first token varies by less than one code in n."""
+def test_estimates_vary_less_than_those_of_independent_texts() -> None:
+    """The weight of the first token is off by less than one code in n."""
     model = TableModel(random_table(7, 4, 0.5))
     for seed in range(50):
         leaves, _ = leaves_of(model, config_of(10, seed, tokens=3))

@@ -1,4 +1,4 @@
-"""Draws by NumPy, and by PyTorch as on a GPU: the same bits."""
+"""NumPy draws, and PyTorch draws as on a GPU, are equal bit for bit."""
 
 import math
 
@@ -29,7 +29,7 @@ def distributions(scores: torch.Tensor) -> Distributions:
     ),
     excluded=st.integers(0, 4),
 )
-def test_both_ways_draw_the_same(seed, size, levels, wide, uniforms, excluded):
+def test_draws_on_host_and_device_are_equal(seed, size, levels, wide, uniforms, excluded):
     generator = torch.Generator().manual_seed(seed)
     rows = len(uniforms)
     scores = torch.randn(rows, size, generator=generator)
@@ -45,13 +45,13 @@ def test_both_ways_draw_the_same(seed, size, levels, wide, uniforms, excluded):
     )
     for ours, theirs in zip(host, device, strict=True):
         assert ours[2] == theirs[2]
-        if ours[2] > 0:  # else nothing is left to draw
+        if ours[2] > 0:  # otherwise nothing is left to draw
             assert tuple(ours) == tuple(theirs)
     assert torch.equal(of.probs, before)
 
 
 @pytest.mark.parametrize("draws", [draws_on_host, draws_on_device])
-def test_a_row_of_nan_leaves_the_others_alone(draws):
+def test_a_row_of_nan_does_not_affect_the_others(draws):
     scores = torch.randn(2, 300, generator=torch.Generator().manual_seed(1))
     alone = draws(distributions(scores[1:]), [0], [0.4], [])
     scores[0] = math.nan

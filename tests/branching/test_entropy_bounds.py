@@ -1,4 +1,4 @@
-"""Bounds of the entropy from the most likely tokens: certain, and attained."""
+"""Bounds on the entropy from the most likely tokens: always valid, and attained."""
 
 import math
 
@@ -25,7 +25,7 @@ def bounds(known: list[float], vocab_size: int) -> tuple[float, float]:
 
 
 @given(masses, st.data())
-def test_the_entropy_lies_within(values: list[float], data: st.DataObject) -> None:
+def test_the_entropy_lies_within_the_bounds(values: list[float], data: st.DataObject) -> None:
     probs = sorted((value / sum(values) for value in values), reverse=True)
     top = data.draw(st.integers(1, len(probs)))
     low, high = bounds(probs[:top], len(probs))
@@ -45,16 +45,16 @@ def test_more_tokens_narrow_the_bounds(values: list[float], data: st.DataObject)
 @pytest.mark.parametrize(
     ("known", "vocab_size", "least", "most"),
     [
-        # 0.6 is left: three tokens of 0.2, or 0.06 for each of ten.
+        # 0.6 is left: three tokens of 0.2 for the lower bound, ten of 0.06 for the upper.
         ([0.2, 0.2], 12, [0.2] * 5, [0.2, 0.2, *[0.06] * 10]),
-        # 0.3 is left: one token of 0.3, or 0.075 for each of four.
+        # 0.3 is left: one token of 0.3 for the lower bound, four of 0.075 for the upper.
         ([0.4, 0.3], 6, [0.4, 0.3, 0.3], [0.4, 0.3, *[0.075] * 4]),
         ([0.5, 0.2], 7, [0.5, 0.2, 0.2, 0.1], [0.5, 0.2, *[0.06] * 5]),
         # Nothing is left.
         ([0.7, 0.3], 50, [0.7, 0.3], [0.7, 0.3]),
         # All tokens are known.
         ([0.5, 0.3, 0.2], 3, [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
-        # They must be alike: no other token may be likelier than the last known one.
+        # All are equal: no other token may be likelier than the last known one.
         ([0.25], 4, [0.25] * 4, [0.25] * 4),
         ([1.0], 9, [1.0], [1.0]),
     ],
@@ -67,13 +67,13 @@ def test_the_bounds_are_attained(
     assert high == pytest.approx(entropy(most), abs=1e-9)
 
 
-def test_rows_may_know_different_numbers_of_tokens() -> None:
+def test_rows_may_have_different_numbers_of_known_tokens() -> None:
     rows = torch.tensor([[0.5, 0.2, 0.1], [0.9, 0.0, 0.0]]).log()
     found = entropy_bounds(rows, 30).tolist()
     for row, known in zip(found, ([0.5, 0.2, 0.1], [0.9]), strict=True):
         assert row == pytest.approx(bounds(known, 30), abs=1e-6)
 
 
-def test_rounding_may_lift_the_sum_above_one() -> None:
+def test_rounding_may_raise_the_sum_above_one() -> None:
     low, high = bounds([0.7, 0.3001], 4096)
     assert low == pytest.approx(high, abs=1e-3)

@@ -1,4 +1,4 @@
-"""The filters keep exactly the tokens that those of transformers keep, which sort everything."""
+"""The filters keep exactly the tokens that transformers keeps, which sorts the whole vocabulary."""
 
 import math
 
@@ -22,7 +22,7 @@ def assert_as_sorted(logits: torch.Tensor, config: BranchingConfig) -> None:
 
 @st.composite
 def batches(draw: st.DrawFn) -> torch.Tensor:
-    """Scores like a model's, flat ones, equal ones, those of bfloat16, impossible tokens."""
+    """Logits like a model's; flat or equal ones; rounded to bfloat16; with impossible tokens."""
     size = draw(st.sampled_from([1, 2, 7, 40, 300, 8_192, 20_011, 33_000]))
     rows = draw(st.integers(1, 3))
     random = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
@@ -48,7 +48,7 @@ def batches(draw: st.DrawFn) -> torch.Tensor:
     top_p=st.one_of(st.sampled_from([0.01, 0.5, 0.9, 0.95, 0.999, 1.0]), st.floats(0.01, 1.0)),
     temperature=st.sampled_from([0.3, 1.0, 1.7]),
 )
-def test_the_same_tokens_are_kept_as_by_sorting_the_vocabulary(logits, top_k, top_p, temperature):
+def test_top_k_and_top_p_keep_the_tokens_that_sorting_keeps(logits, top_k, top_p, temperature):
     assert_as_sorted(
         logits, BranchingConfig(top_k=top_k or 0, top_p=top_p, temperature=temperature)
     )
@@ -62,7 +62,7 @@ def test_the_same_tokens_are_kept_as_by_sorting_the_vocabulary(logits, top_k, to
     others=st.sampled_from([{}, {"top_k": 50}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.6}]),
     temperature=st.sampled_from([0.3, 1.0, 1.7]),
 )
-def test_min_p_and_typical_p_come_after_them_as_in_transformers(
+def test_min_p_and_typical_p_apply_after_top_k_and_top_p_as_in_transformers(
     logits, min_p, typical_p, others, temperature
 ):
     config = BranchingConfig(min_p=min_p, typical_p=typical_p, temperature=temperature, **others)
@@ -75,10 +75,10 @@ def test_min_p_and_typical_p_come_after_them_as_in_transformers(
     count=st.floats(0.1, 5.0),
     temperature=st.sampled_from([0.3, 1.0, 1.7]),
 )
-def test_top_n_sigma_keeps_what_is_near_the_largest_logit_before_the_other_filters(
+def test_top_n_sigma_keeps_tokens_near_the_largest_logit_before_the_other_filters(
     logits, count, temperature
 ):
-    """transformers has none: by the definition of arXiv 2411.07641, over possible tokens."""
+    """transformers has no such filter: the reference is arXiv 2411.07641, over possible tokens."""
     config = BranchingConfig(top_n_sigma=count, temperature=temperature)
     kept = filters.filtered(logits, config)
     for row, own in zip(kept, logits.double(), strict=True):
@@ -97,7 +97,7 @@ def test_top_n_sigma_keeps_what_is_near_the_largest_logit_before_the_other_filte
 
 @pytest.mark.parametrize("scale", [0.0, 0.01, 1.5, 6.0])
 @pytest.mark.parametrize("low_precision", [False, True])
-def test_so_they_are_in_a_vocabulary_of_a_real_model(scale, low_precision):
+def test_filters_agree_with_sorting_in_a_vocabulary_of_real_size(scale, low_precision):
     logits = scale * torch.randn(3, 151_936, generator=torch.Generator().manual_seed(4))
     if low_precision:
         logits = logits.bfloat16().float()
@@ -106,8 +106,8 @@ def test_so_they_are_in_a_vocabulary_of_a_real_model(scale, low_precision):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_boundary_that_rounding_could_move_is_found_as_by_sorting(dtype):
-    """Probabilities whose sum is exactly that of top-p, in every order of the addition."""
+def test_a_boundary_that_rounding_could_move_is_the_one_that_sorting_finds(dtype):
+    """Probabilities whose sum is exactly top-p, whatever the order of addition."""
     halves = torch.arange(1, 40_001, dtype=dtype).clamp(max=30) * -math.log(2)
     for top_p in (0.5, 0.75, 1 - 2**-10):
         for order in range(4):
@@ -115,7 +115,7 @@ def test_a_boundary_that_rounding_could_move_is_found_as_by_sorting(dtype):
             assert_as_sorted(halves[mixed][None], BranchingConfig(top_p=top_p))
 
 
-def test_scores_that_are_no_numbers_stay_in_sight():
+def test_nan_scores_stay_nan():
     logits = torch.zeros(1, 20_000)
     logits[0, 7] = math.nan
     for settings_ in (
@@ -128,7 +128,7 @@ def test_scores_that_are_no_numbers_stay_in_sight():
         assert filters.filtered(logits, BranchingConfig(**settings_)).isnan().any()
 
 
-def test_the_blocks_with_the_largest_scores_are_enough_for_a_model_that_knows(monkeypatch):
+def test_confident_logits_are_filtered_without_sorting(monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("sorted")
 

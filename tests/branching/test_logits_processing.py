@@ -1,4 +1,4 @@
-"""The penalties for repetition: those of transformers, and weights that are unbiased under them."""
+"""Repetition penalties give the scores of transformers, and weights are unbiased under them."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ STOP = 5
 
 
 def of_transformers(config: BranchingConfig) -> LogitsProcessorList:
-    """In the order of `generate`."""
+    """The processors of transformers, in the order of `generate`."""
     chain = LogitsProcessorList()
     if config.repetition_penalty != 1:
         chain.append(RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
@@ -42,7 +42,7 @@ def of_transformers(config: BranchingConfig) -> LogitsProcessorList:
     size=st.sampled_from([0, 1, 2, 3, 7, 100]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
 )
-def test_the_scores_are_those_of_transformers(texts, seed, penalty, size, dtype):
+def test_the_scores_equal_those_of_transformers(texts, seed, penalty, size, dtype):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(texts), 9, generator=generator).mul(4).to(dtype)
     logits[torch.rand(len(texts), 9, generator=generator) < 0.1] = -math.inf
@@ -55,14 +55,14 @@ def test_the_scores_are_those_of_transformers(texts, seed, penalty, size, dtype)
         assert torch.equal(of_transformers(config)(torch.tensor([text]), row[None])[0], scores)
 
 
-def test_off_is_nothing_at_all():
+def test_penalties_that_are_off_do_nothing():
     assert penalties(BranchingConfig()) == ()
 
 
 def exact_texts(
     model: TableModel, config: BranchingConfig, prompt: Sequence[int]
 ) -> list[tuple[tuple[int, ...], float]]:
-    """All texts with their probabilities, by enumeration."""
+    """All texts and their probabilities, by enumeration."""
     made, live = [], [((), 1.0)]
     for _ in range(config.max_new_tokens):
         grown = []
@@ -79,7 +79,7 @@ def exact_texts(
 @pytest.mark.parametrize(
     ("policy", "max_paths"), [("fair", 3), ("fair", 20), ("arithmetic", 3), ("independent", 3)]
 )
-def test_the_weights_are_unbiased_under_what_each_path_may_still_say(policy, max_paths):
+def test_weights_are_unbiased_when_penalties_depend_on_the_path(policy, max_paths):
     model = TableModel(random_table(10, 6, 0.7), [STOP])
     config = BranchingConfig(
         policy=policy,
@@ -104,7 +104,7 @@ def test_the_weights_are_unbiased_under_what_each_path_may_still_say(policy, max
     assert_unbiased(estimates, expected)
 
 
-def test_a_text_that_may_say_nothing_more_ends_its_run_with_a_word():
+def test_a_run_with_no_allowed_token_left_fails_with_an_explanation():
     model = TableModel(random_table(1, 4))
     with pytest.raises(ModelError, match="no_repeat_ngram_size 1 left no token, or the logits"):
         run_of(model, "0", max_new_tokens=8, no_repeat_ngram_size=1)

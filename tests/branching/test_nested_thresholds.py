@@ -1,5 +1,5 @@
-"""While no limit acts, a higher threshold gives a sub-tree: more forks never change what was there
-before.
+"""While no limit acts, a higher threshold gives a subtree: more forks never change what is there
+already.
 """
 
 import itertools
@@ -22,7 +22,7 @@ def grow(model: TableModel, threshold: float, **settings: object) -> RunState:
 
 
 def prefixes(run: RunState) -> set[tuple[int, ...]]:
-    """All nodes of the tree, each as the text from the root to it."""
+    """All nodes of the tree, each as the token ids from the root to it."""
     texts = [sample.token_ids for sample in run.samples]
     return {text[:length] for text in texts for length in range(len(text) + 1)}
 
@@ -37,7 +37,7 @@ def prefixes(run: RunState) -> set[tuple[int, ...]]:
     top_p=st.sampled_from([1.0, 0.9]),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_the_tree_at_a_higher_threshold_is_a_sub_tree_of_that_at_a_lower(
+def test_the_tree_at_a_higher_threshold_is_a_subtree_of_the_one_at_a_lower(
     chain, size, thresholds, factor, stops, top_p, seed
 ):
     model = TableModel(random_table(chain, size), sorted(stops))
@@ -51,7 +51,7 @@ def test_the_tree_at_a_higher_threshold_is_a_sub_tree_of_that_at_a_lower(
 
 @settings(max_examples=30)
 @given(chain=st.integers(0, 10**6), seed=st.integers(0, 1000), threshold=st.floats(0.0, 1.2))
-def test_the_heirs_of_a_tree_spell_the_run_that_never_forks(chain, seed, threshold):
+def test_the_heirs_of_a_tree_form_the_run_that_never_forks(chain, seed, threshold):
     model = TableModel(random_table(chain, 5), stop_ids=[4])
     settings = {"branch_factor": 3, "max_new_tokens": 5, "seed": seed}
     [alone] = grow(model, NO_FORK, **settings).samples
@@ -64,7 +64,7 @@ def test_the_heirs_of_a_tree_spell_the_run_that_never_forks(chain, seed, thresho
     assert [tree.sample(leaf.id).token_ids for leaf in heirs] == [alone.token_ids]
 
 
-def test_the_thresholds_that_are_compared_give_trees_of_different_sizes():
+def test_the_compared_thresholds_give_trees_of_different_sizes():
     model = TableModel(random_table(5, 6, steps=5))
     sizes = [
         len(prefixes(grow(model, threshold, max_new_tokens=5)))

@@ -1,4 +1,4 @@
-"""A policy that a program gives: a rule for where paths fork, or a whole policy."""
+"""A policy given in Python: a rule for where paths fork, or a whole policy."""
 
 from dataclasses import asdict
 from functools import partial
@@ -49,7 +49,7 @@ class EverySecond(Seeded):
 
 
 class MadeWithThreshold(FairPolicy):
-    """What makes a policy is called with the settings and the threshold."""
+    """A policy class whose constructor takes the settings and the threshold."""
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_weighted_averages_of_a_margin_rule_are_unbiased(case, seeds):
     assert_unbiased(estimates, weighted(case.texts()))
 
 
-def test_the_rule_of_fair_as_a_rule_gives_the_run_of_fair():
+def test_the_rule_of_fair_given_in_python_gives_the_run_of_fair():
     settings = SHORT | {"entropy_threshold": 1.5, "min_fork_weight": 0.05}
     explorer = EntropyAdaptiveBranching(MODEL, **settings)
     for seed in range(5):
@@ -76,7 +76,7 @@ def test_the_rule_of_fair_as_a_rule_gives_the_run_of_fair():
         assert len(fair.samples) > 1
 
 
-def test_a_rule_sees_neither_the_drawn_token_nor_what_draws_it():
+def test_a_rule_sees_neither_the_drawn_token_nor_its_random_number():
     seen = []
 
     def rule(prediction, leaf):
@@ -99,7 +99,7 @@ def test_a_rule_sees_neither_the_drawn_token_nor_what_draws_it():
     }
 
 
-def test_drafts_and_other_runs_in_a_pass_change_nothing(twins):
+def test_drafts_and_other_runs_in_the_pass_change_nothing(twins):
     model = twins("llama").ours
     explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=12, policy=margin)
     alone = explorer.run("w5 w6 w5")
@@ -127,7 +127,7 @@ def made_for(config, threshold_nats):
     [EverySecond, made_for, EverySecond(BranchingConfig())],
     ids=["class", "function", "object"],
 )
-def test_a_whole_policy_is_given_as_a_class_a_function_or_an_object(given, drafter):
+def test_a_whole_policy_may_be_a_class_a_function_or_an_object(given, drafter):
     explorer = EntropyAdaptiveBranching(MODEL, **SHORT | {"drafter": drafter})
     run = explorer.run("0", policy=given)
     assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
@@ -146,12 +146,12 @@ def test_a_whole_policy_is_given_as_a_class_a_function_or_an_object(given, draft
         (MadeWithThreshold, "MadeWithThreshold"),
     ],
 )
-def test_the_name_is_recorded(policy, name):
+def test_the_name_of_the_policy_is_recorded(policy, name):
     run = EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=policy)
     assert run.started.config.policy == f"own:{name}"
 
 
-def test_a_run_of_it_is_saved_loaded_and_shown_but_not_computed_again(tmp_path):
+def test_a_run_with_an_own_policy_can_be_saved_and_shown_but_not_resimulated(tmp_path):
     explorer = EntropyAdaptiveBranching(MODEL, **SHORT, policy=margin)
     made = explorer.run("0")
     made.save(tmp_path / "own.eab")
@@ -170,7 +170,7 @@ def test_a_run_of_it_is_saved_loaded_and_shown_but_not_computed_again(tmp_path):
     assert tree_sentence(fold(never.events)).startswith("No fork: the policy own:lambda made none.")
 
 
-def test_a_recorded_name_alone_makes_no_run():
+def test_a_recorded_policy_name_alone_cannot_start_a_run():
     config = BranchingConfig(policy="own:margin")
     with pytest.raises(
         ConfigError, match=r"own:margin, which was given in Python.*in Python, as policy="
@@ -193,7 +193,7 @@ def test_a_recorded_name_alone_makes_no_run():
         (None, "the setting policy is None; it must be one of: fair"),
     ],
 )
-def test_what_is_no_policy_is_refused_at_once(given, why):
+def test_a_value_that_is_not_a_policy_is_refused_before_the_model_is_loaded(given, why):
     with pytest.raises(ConfigError, match=why):
         EntropyAdaptiveBranching("no-such-owner/no-such-model", policy=given)
 
@@ -213,6 +213,6 @@ def test_what_is_no_policy_is_refused_at_once(given, why):
         (lambda config, nats: Seeded(config), "is a Seeded without branch, prune"),
     ],
 )
-def test_what_makes_no_policy_is_refused_when_it_runs(given, why):
+def test_a_function_that_returns_no_policy_is_refused_when_the_run_starts(given, why):
     with pytest.raises(ConfigError, match=why):
         EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=given)

@@ -1,4 +1,4 @@
-"""Branching decisions on tables small enough to be worked out by hand."""
+"""Branching decisions on tables small enough to work out by hand."""
 
 import math
 
@@ -51,17 +51,17 @@ def texts_of(run: RunState) -> list[tuple[int, ...]]:
 
 
 def live_counts(run: RunState) -> list[int]:
-    """Paths that went through the model, per step."""
+    """The number of paths that went through the model, per step."""
     return [step.timing.tokens for step in run.steps if step.timing is not None]
 
 
-def test_a_whole_tree_is_the_one_worked_out_by_hand():
+def test_a_whole_tree_matches_the_one_worked_out_by_hand():
     first, sure_1, half = [0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]
     table = np.array([[first, first, first], [half, sure_1, half], [half, half, half]])
     run = tree_of(table, max_new_tokens=3, entropy_threshold=0.6, branch_factor=2)
     found = {sample.token_ids: (sample.weight, sample.log_prob) for sample in run.samples}
-    # Step 0 forks into 1 (0.7) and 2 (0.3). Step 1: after 1 comes 1 for certain, after 2 a fork into
-    # 0 and 1. Step 2: all paths fork into 0 and 1.
+    # Step 0 forks into 1 (0.7) and 2 (0.3). Step 1: after 1, token 1 is certain; after 2, a fork
+    # into 0 and 1. Step 2: every path forks into 0 and 1.
     expected = {
         (1, 1, 0): 0.35,
         (1, 1, 1): 0.35,
@@ -94,7 +94,7 @@ def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
 @pytest.mark.parametrize(
     ("chances", "share", "leaves"), [([0.25] * 4, 0.999, 3), ([0.5, 0.5, 0.0, 0.0], 0.51, 1)]
 )
-def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary(
+def test_a_normalised_threshold_is_a_fraction_of_the_log_of_the_vocabulary_size(
     chances, share, leaves
 ):
     run = tree_of(same_row(chances), entropy_threshold=share, threshold_unit="normalised")
@@ -103,7 +103,7 @@ def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary(
 
 
 def test_a_quantile_threshold_comes_from_a_greedy_probe():
-    # Greedy: 0 -> 1 -> 2 -> 0 ...
+    # Greedy decoding: 0 -> 1 -> 2 -> 0 ...
     table = np.array([[0.1, 0.9, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])
     run = tree_of(table, entropy_threshold=1.0, threshold_unit="quantile", max_new_tokens=5)
     low, high = (-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6))
@@ -111,7 +111,7 @@ def test_a_quantile_threshold_comes_from_a_greedy_probe():
     assert run.started.threshold_nats == pytest.approx(high)
 
 
-def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
+def test_a_fork_has_the_most_likely_tokens_and_one_drawn_from_the_rest():
     rests = set()
     for seed in SEEDS:
         run = tree_of(FIVE, seed=seed, branch_factor=3)
@@ -124,12 +124,12 @@ def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
 
 
 def drawn(uniforms: list[float]) -> tuple[int, ...]:
-    """The tokens of FIVE at these places of its running sum."""
+    """The tokens of FIVE at these values of its cumulative sum."""
     return tuple(np.searchsorted(np.cumsum(FIVE[0]), uniforms, side="right").tolist())
 
 
 @pytest.mark.parametrize("threshold", [20.0, 1.0])
-def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream(threshold):
+def test_a_path_without_forks_and_every_heir_keep_the_first_random_stream(threshold):
     run = tree_of(FIVE, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
     [heir] = [
         leaf.id
@@ -141,7 +141,7 @@ def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream(thresho
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
-def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possible(policy):
+def test_no_child_has_probability_zero_when_too_few_tokens_are_possible(policy):
     two = same_row([0.0, 0.6, 0.0, 0.4, 0.0])
     filtered = {"top_k": 2, "branch_factor": 3, "max_new_tokens": 4}
     for seed in SEEDS:
@@ -158,14 +158,14 @@ def test_a_single_possible_token_never_forks_even_at_threshold_zero(policy):
     assert len(fold(events).leaves()) == 1
 
 
-def test_a_path_lighter_than_the_least_weight_does_not_fork():
+def test_a_path_below_the_minimum_fork_weight_does_not_fork():
     run = tree_of(same_row([0.85, 0.15]), branch_factor=2, min_fork_weight=0.14, max_new_tokens=4)
     forked = sorted(path.weight for path in run.paths if path.status == "forked")
     assert forked == pytest.approx([0.15, 0.85**3, 0.85**2, 0.85, 1.0])
     assert live_counts(run) == [1, 2, 4, 5]
 
 
-def test_what_the_path_limit_does_is_said_in_events():
+def test_the_events_record_what_the_path_limit_does():
     events = told(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
     assert {LimitActed, Pruned, Reweighted} <= {type(event) for event in events}
     for index, event in enumerate(events):
@@ -176,7 +176,7 @@ def test_what_the_path_limit_does_is_said_in_events():
             assert isinstance(events[index + 1], Pruned | Forked | TokensAppended)
 
 
-def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
+def test_a_stop_token_ends_a_path_and_the_length_limit_ends_the_others():
     run = tree_of(same_row([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
     stopped = {(0, 0, 1): "stop", (0, 1): "stop", (1,): "stop"}
     found = {sample.token_ids: sample.finish_reason for sample in run.samples}
@@ -184,7 +184,7 @@ def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
     assert len(run.samples) == 4
 
 
-def test_a_run_ends_when_every_path_drew_a_stop_token():
+def test_a_run_ends_when_every_path_has_drawn_a_stop_token():
     events = told(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
     assert [event.step for event in events if isinstance(event, PathFinished)] == [0]
     assert len(fold(events).steps) == 1
@@ -196,9 +196,9 @@ ORIGINAL = {"policy": "original", "branch_factor": 3}
 @pytest.mark.parametrize(
     ("max_paths", "counts"),
     [
-        # A budget of 3 gives 3 children; then a budget of 1 gives a "fork" into one child in every step.
+        # A budget of 3 gives 3 children; then a budget of 1 gives every fork one child.
         (4, [1, 3, 3, 3, 3, 3]),
-        # At the limit, every path forks in two, and those over the limit are pruned.
+        # At the limit, every path forks into two, and the surplus paths are pruned.
         (5, [1, 3, 5, 5, 5, 5]),
     ],
 )
@@ -223,7 +223,7 @@ def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, 
     assert all(len({child.token for child in family}) == children for family in families)
 
 
-def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_all_finished_ones():
+def test_over_its_limit_the_original_rule_keeps_all_finished_and_the_likeliest_live_paths():
     config = BranchingConfig(policy="original", max_paths=2)
     parent = Leaf(0, 0, 0.5, -1.0)
     children = [
@@ -235,7 +235,7 @@ def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_a
     assert kept == [None, 1 / 3, 1 / 3, 1 / 3, None]
 
 
-def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budget():
+def test_finished_paths_under_the_original_rule_are_never_pruned_and_leave_the_budget():
     settings = {"max_paths": 4, "max_new_tokens": 12, "seed": 1}
     run = tree_of(same_row([0.4, 0.3, 0.3]), (2,), **ORIGINAL, **settings)
     assert len(run.leaves()) > 4
@@ -244,7 +244,7 @@ def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budg
     assert weights == {round(1 / len(run.leaves()), 12)}
 
 
-def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
+def test_the_heir_is_the_token_that_is_drawn_without_a_fork():
     heirs = set()
     for seed in SEEDS:
         run = tree_of(FIVE, seed=seed, branch_factor=3)

@@ -1,4 +1,4 @@
-"""Counter-based randomness: a draw depends on its four numbers only, and serves one purpose."""
+"""Counter-based randomness: a draw depends on its inputs alone, and serves one purpose."""
 
 import itertools
 import sys
@@ -32,7 +32,7 @@ FROZEN_KEYS = [259418745062592498, 15316269418215960375]
 
 
 @given(seed=SEEDS, stream_key=STREAM_KEYS, step=STEPS, purpose=PURPOSES, number=st.integers(0, 16))
-def test_a_draw_lies_in_zero_to_one_and_repeats(seed, stream_key, step, purpose, number):
+def test_a_draw_is_at_least_zero_and_below_one_and_repeats(seed, stream_key, step, purpose, number):
     drawn = uniform(seed, stream_key, step, purpose, number)
     assert 0 <= drawn < 1
     assert drawn == uniform(seed, stream_key, step, purpose, number)
@@ -40,7 +40,7 @@ def test_a_draw_lies_in_zero_to_one_and_repeats(seed, stream_key, step, purpose,
 
 
 @given(seed=SEEDS, stream_key=st.integers(0, 2**64 - 2), step=STEPS, token=st.integers(0, 300_000))
-def test_a_child_gets_a_key_of_its_own_that_no_other_stream_uses(seed, stream_key, step, token):
+def test_a_child_gets_a_stream_key_of_its_own(seed, stream_key, step, token):
     key = child_stream_key(stream_key, step, token)
     assert key not in (stream_key, ROOT, 2**64 - 1)
     assert key == child_stream_key(stream_key, step, token)
@@ -48,7 +48,7 @@ def test_a_child_gets_a_key_of_its_own_that_no_other_stream_uses(seed, stream_ke
     assert key != child_stream_key(stream_key, step + 1, token)
 
 
-def test_draws_differ_when_any_of_their_numbers_differs():
+def test_draws_differ_when_any_input_differs():
     numbers = {
         uniform(seed, stream_key, step, purpose, number)
         for seed in range(6)
@@ -64,14 +64,14 @@ def test_draws_differ_when_any_of_their_numbers_differs():
 
 
 @pytest.mark.parametrize("varied", ["seed", "stream_key", "step", "number"])
-def test_draws_are_uniform_along_each_of_their_numbers(varied):
+def test_draws_are_uniform_along_each_input(varied):
     where = {"seed": 11, "stream_key": 22, "step": 33, "purpose": Purpose.TOKEN, "number": 0}
     draws = [uniform(**where | {varied: value}) for value in range(20_000)]
     counts = Counter(int(draw * 50) for draw in draws)
-    assert chi_square(counts, 50) < 100  # 49 +- 10; 5 sigma
+    assert chi_square(counts, 50) < 100  # expected: 49 +- 10; the bound is 5 sigma
 
 
-def test_neighbouring_draws_are_independent():
+def test_consecutive_draws_are_independent():
     draws = [uniform(5, ROOT, step, Purpose.TOKEN) for step in range(20_001)]
     pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
     assert chi_square(pairs, 49) < 98
@@ -83,7 +83,7 @@ def chi_square(counts: Counter, cells: int) -> float:
     return seen + (cells - len(counts)) * expected
 
 
-def test_the_streams_are_those_of_earlier_versions_so_that_old_seeds_repeat():
+def test_the_streams_never_change_so_that_old_seeds_repeat():
     assert [
         uniform(0, ROOT, 0, Purpose.TOKEN),
         uniform(1, ROOT, 2, Purpose.TOKEN, 3),
@@ -94,17 +94,17 @@ def test_the_streams_are_those_of_earlier_versions_so_that_old_seeds_repeat():
     assert [child_stream_key(ROOT, 0, 0), child_stream_key(123, 45, 678)] == FROZEN_KEYS
 
 
-Words = tuple[int, ...]  # seed, stream key, step and index; or those of a stream key
+Words = tuple[int, ...]  # hash inputs: seed, stream key, step and index; or those of a stream key
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Words, Counter[str]]:
-    """All random numbers that are asked for, and how often each line of the code asks for them."""
+    """All random numbers that a run asks for, and how often each line of the code asks for them."""
     found: defaultdict[Words, Counter[str]] = defaultdict(Counter)
     compute = random_streams._hash
 
     def hash_and_note(*words: int) -> int:
-        asking = sys._getframe(2)  # past `uniform`, or whichever function has called
+        asking = sys._getframe(2)  # the caller of `uniform` or of a function like it
         code = asking.f_code
         found[words][f"{Path(code.co_filename).name}:{asking.f_lineno} {code.co_name}"] += 1
         return compute(*words)
@@ -114,15 +114,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Words, Counter[str]]:
 
 
 def is_next_token(words: Words) -> bool:
-    """Whether it draws a path's own next token: a draft model and verification ask for it, too."""
+    """Whether it draws a path's next token, which a draft model and verification also ask for."""
     return words[3] == Purpose.TOKEN
 
 
 @pytest.mark.parametrize("drafter", ["none", "model", "prompt-lookup", "sibling-lookup"])
 @pytest.mark.parametrize("policy", EVERY)
 def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter):
-    """A purpose is a line of the code. What draws no next token is asked for once a run, but again
-    where a draft was rejected.
+    """A purpose is a line of the code. A number that draws no next token is asked for once per run,
+    or again where a draft token was rejected.
     """
     settings = {"max_new_tokens": 16, "entropy_threshold": 2.5, "top_k": 20, "seed": 3}
     settings |= {"policy": policy, "drafter": drafter}

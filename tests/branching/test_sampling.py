@@ -25,7 +25,7 @@ def predictions(
 
 
 @pytest.mark.parametrize("size", [2, 7, 50_257])
-def test_the_entropy_of_equal_chances_is_the_logarithm_of_their_number(size):
+def test_the_entropy_of_equal_probabilities_is_the_logarithm_of_their_number(size):
     equal = torch.zeros(1, size, dtype=torch.float64)
     assert Predictions(equal, PLAIN).entropies == pytest.approx([math.log(size)])
 
@@ -38,7 +38,7 @@ def test_the_entropy_of_a_certain_token_is_zero_without_nan():
 
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=30, max_size=30), min_size=1, max_size=4))
-def test_of_equally_likely_tokens_the_lower_comes_first_as_with_argmax(levels):
+def test_equally_likely_tokens_come_in_the_order_of_their_ids_as_with_argmax(levels):
     logits = torch.tensor(levels, dtype=torch.float64)
     found = Predictions(logits, BranchingConfig(top_k=9))
     for row, tokens, probabilities in zip(
@@ -63,7 +63,7 @@ def test_low_precision_logits_are_processed_in_float32(dtype):
     [{}, {"temperature": 1.7, "top_k": 12, "top_p": 0.85}, {"top_k": 999, "top_p": 0.01}],
     ids=str,
 )
-def test_entropies_and_log_probabilities_are_those_of_transformers_after_its_filters(filters):
+def test_entropies_and_log_probabilities_are_those_of_transformers_after_filtering(filters):
     logits = 3 * torch.randn(6, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     config = BranchingConfig(**filters)
     expected, found = processed(logits, config), Predictions(logits, config)
@@ -73,7 +73,7 @@ def test_entropies_and_log_probabilities_are_those_of_transformers_after_its_fil
     assert found.log_prob(*everywhere) == pytest.approx(expected.flatten().tolist(), abs=1e-12)
 
 
-def test_there_are_as_many_top_tokens_as_a_fork_can_need():
+def test_there_are_as_many_top_tokens_as_a_fork_may_need():
     logits = torch.zeros(1, 40)
     assert len(Predictions(logits, PLAIN).top_tokens[0]) == CANDIDATES
     assert len(Predictions(logits, BranchingConfig(branch_factor=13)).top_tokens[0]) == 13
@@ -96,14 +96,14 @@ def test_a_draw_never_returns_a_token_of_probability_zero(weights, uniform, dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [3, 1000, 150_000])
-def test_the_first_and_the_last_draw_reach_the_first_and_the_last_possible_token(dtype, size):
+def test_the_lowest_and_highest_draws_reach_the_first_and_last_possible_tokens(dtype, size):
     logits = torch.full((2, size), 0.0, dtype=dtype)
     logits[:, [0, -1]] = -math.inf
     assert Predictions(logits, PLAIN).draw([0, 1], [0.0, LAST]) == [1, size - 2]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tokens_that_are_not_left_out_are_drawn_as_often_as_their_probability_says(dtype):
+def test_tokens_that_are_not_excluded_are_drawn_with_their_probabilities(dtype):
     found, many = predictions([[0.5, 0.3, 0.1, 0.1]], dtype), 20_000
     uniforms = [(index + 0.5) / many for index in range(many)]
     drawn = torch.tensor(found.draw([0] * many, uniforms, excluded=[[0]] * many))
@@ -111,21 +111,21 @@ def test_tokens_that_are_not_left_out_are_drawn_as_often_as_their_probability_sa
     assert counts.tolist() == pytest.approx([0.0, 0.6, 0.2, 0.2], abs=2 / many)
 
 
-def test_leaving_tokens_out_does_not_change_the_distribution_itself():
+def test_excluding_tokens_does_not_change_the_distribution():
     found = predictions([[0.5, 0.5], [0.9, 0.1]])
     assert found.draw([0, 1], [0.1, 0.1], excluded=[[0], [0]]) == [1, 1]
     assert found.draw([0, 1], [0.1, 0.1]) == [0, 0]
     assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.9)])
 
 
-def test_nothing_is_drawn_where_nothing_is_left():
+def test_nothing_is_drawn_when_every_token_is_excluded():
     found = predictions([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     assert found.draw([0, 1], [0.4, 0.4], excluded=[[0, 1], [0, 1]]) == [None, 2]
     assert found.draw([], []) == []
 
 
 @pytest.mark.parametrize("size", [3, 255, 256, 257, 1000])
-def test_a_draw_inverts_the_running_sum_over_the_whole_vocabulary(size):
+def test_a_draw_inverts_the_cumulative_sum_over_the_whole_vocabulary(size):
     generator = torch.Generator().manual_seed(size)
     weights = torch.rand(1, size, dtype=torch.float64, generator=generator)
     weights[0, ::3] = 0.0
@@ -149,7 +149,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_runs_of_different_settings_have_the_predictions_and_draws_that_each_has_alone(dtype):
+def test_runs_with_different_settings_get_the_predictions_and_draws_of_each_alone(dtype):
     counts = [count for _, count in RUNS]
     total = sum(counts)
     logits = 3 * torch.randn(total, 600, generator=torch.Generator().manual_seed(4)).to(dtype)
@@ -181,7 +181,7 @@ def test_runs_of_different_settings_have_the_predictions_and_draws_that_each_has
         first += count
 
 
-def test_a_rest_is_the_token_that_a_draw_without_the_excluded_ones_takes():
+def test_a_rest_draw_equals_a_draw_with_the_excluded_tokens_masked():
     logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     found = Predictions(logits, PLAIN)
     excluded = [found.top_tokens[index][: index + 1] for index in range(3)]
@@ -194,7 +194,7 @@ def test_a_rest_is_the_token_that_a_draw_without_the_excluded_ones_takes():
     assert found.rests == [expected[0], None, expected[2]]
 
 
-def test_numbers_of_one_run_that_are_none_leave_the_other_runs_alone():
+def test_nan_logits_of_one_run_do_not_affect_the_other_runs():
     logits = torch.randn(2, 300, generator=torch.Generator().manual_seed(6))
     logits[0] = math.nan
     both = Predictions(logits, [(PLAIN, 1), (PLAIN, 1)])

@@ -1,4 +1,4 @@
-"""The policy `stochastic-beam`: it draws without replacement, and how its estimates behave."""
+"""The `stochastic-beam` policy draws without replacement; how its estimates behave."""
 
 import math
 from collections import Counter
@@ -33,8 +33,8 @@ def drawn(count: int, seed: int, model: TableModel = MODEL) -> tuple[dict[Text, 
 
 
 def of_run(samples: list[Sample], kappa: float) -> list[float]:
-    """What is compared of a run: kappa, and for each functional the number of texts that have the
-    property, this times kappa, and the estimate with the weights of the run.
+    """The statistics of one run: kappa, and for each functional the number of texts with that
+    property, this number times kappa, and the estimate with the run's weights.
     """
     counts = weighted([(text, 1.0) for text, _ in samples])
     means = weighted([(text, leaf.weight) for text, leaf in samples])
@@ -42,7 +42,7 @@ def of_run(samples: list[Sample], kappa: float) -> list[float]:
 
 
 def gumbel_top(texts: list[tuple[Text, float]], count: int, runs: int) -> NDArray[np.float64]:
-    """The same of runs that perturb the log-probabilities of all texts at once."""
+    """The same statistics for runs that perturb the log-probabilities of all texts at once."""
     p = np.array([mass for _, mass in texts])
     values = np.array([[f(text) for text, _ in texts] for f in FUNCTIONALS.values()])
     rng = np.random.default_rng(count)
@@ -60,7 +60,7 @@ def gumbel_top(texts: list[tuple[Text, float]], count: int, runs: int) -> NDArra
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
-def test_importance_weights_are_unbiased_and_all_is_as_with_all_texts_at_once(case, seeds) -> None:
+def test_importance_weights_are_unbiased_and_statistics_match_gumbel_top_k(case, seeds) -> None:
     estimates, found = [], []
     for samples, policy in case.runs("stochastic-beam", seeds):
         kappa = policy.kappa
@@ -85,7 +85,7 @@ def test_importance_weights_are_unbiased_and_all_is_as_with_all_texts_at_once(ca
     stops=st.sets(st.integers(0, 6), max_size=2),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_as_many_different_texts_as_there_can_be_and_weights_that_sum_to_one(
+def test_texts_are_distinct_and_as_many_as_possible_and_weights_sum_to_one(
     chain, size, concentration, count, stops, seed
 ):
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
@@ -101,7 +101,7 @@ def test_as_many_different_texts_as_there_can_be_and_weights_that_sum_to_one(
 
 
 @pytest.mark.slow
-def test_normalised_weights_are_biased_the_less_the_more_texts_are_drawn() -> None:
+def test_the_bias_of_normalised_weights_shrinks_as_more_texts_are_drawn() -> None:
     def bias(count: int) -> float:
         totals = Counter[Text]()
         for seed in range(RUNS):
@@ -112,7 +112,7 @@ def test_normalised_weights_are_biased_the_less_the_more_texts_are_drawn() -> No
     assert bias(FEW) > 2 * bias(MANY)
 
 
-def test_the_importance_weight_of_likely_and_of_unlikely_texts() -> None:
+def test_importance_weights_of_likely_and_unlikely_texts() -> None:
     for p, kappa in ((0.5, -1.0), (1e-3, 0.0), (0.9, -8.0)):
         exact = p / (1 - math.exp(-p * math.exp(-kappa)))
         assert importance(math.log(p), kappa) == pytest.approx(math.log(exact), abs=1e-9)
@@ -121,14 +121,14 @@ def test_the_importance_weight_of_likely_and_of_unlikely_texts() -> None:
     assert importance(-1.0, -5000.0) == -1.0
 
 
-def test_the_same_seed_gives_more_texts_of_the_same_sample() -> None:
-    """Random numbers depend on the path and the step alone, so a larger sample holds a smaller."""
+def test_more_paths_with_the_same_seed_extend_the_same_sample() -> None:
+    """Random numbers depend on path and step alone, so a larger sample contains a smaller one."""
     for seed in range(30):
         few, many = (set(drawn(count, seed)[0]) for count in (3, 7))
         assert few <= many
 
 
-def test_very_unlikely_texts_have_weights_too() -> None:
+def test_very_unlikely_texts_have_positive_weights_too() -> None:
     table = np.array([[1 - 1e-13, 1e-13], [0.5, 0.5]])
     leaves, _ = drawn(4, 1, TableModel(table))
     assert len(leaves) == 4

@@ -1,5 +1,5 @@
-"""What the policies claim of their texts and weights: sums of 1 at every step, and means over many
-seeds that are as numpy computes them from the probabilities of a chain.
+"""What the policies promise about texts and weights: weights sum to 1 at every step, and means over
+many seeds are those that numpy computes from the probabilities of a chain.
 """
 
 import math
@@ -83,7 +83,7 @@ def assert_leaves_are_distinct_with_exact_log_probs(run: RunState, model: TableM
 
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_tested_here_without_the_engine_is_what_the_engine_does(policy, case):
+def test_samples_drawn_without_the_engine_equal_those_of_the_engine(policy, case):
     for seed in (0, 1):
         config = case.config(policy, seed)
         run = run_of(case.model, "0", config)
@@ -110,14 +110,14 @@ def test_weighted_averages_are_unbiased(policy, case, seeds):
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
 @pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
-def test_without_forks_a_run_is_one_ordinary_text(policy, case, seeds):
+def test_without_forks_a_run_is_one_ordinary_sample(policy, case, seeds):
     alone = replace(case, settings=case.settings | {"entropy_threshold": 20.0})
     assert_unbiased(estimates(alone, policy, seeds), weighted(case.texts()))
 
 
 @pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
 def test_independent_texts_are_independent(case, seeds):
-    """The mean product over all pairs of different texts is the product of the expectations."""
+    """The mean product over all pairs of distinct samples is the product of the expectations."""
 
     def pairs(samples: list[Sample]) -> list[float]:
         values = np.array([[f(text) for text, _ in samples] for f in FUNCTIONALS.values()])
@@ -131,10 +131,10 @@ def test_independent_texts_are_independent(case, seeds):
 
 
 def children_of_original(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The chance of each token to be a child of the first fork, and to be its heir.
+    """Each token's chance to be a child of the first fork, and to be its heir.
 
-    The children are drawn without replacement, as many as the paths that are left, at most the
-    branch factor; two if none is left, and the likelier one of them stays.
+    The children are drawn without replacement: as many as there are paths left, at most the branch
+    factor. If none is left, two are drawn and the likelier one stays.
     """
     p, config = case.exact.next(0, 0), case.config("original")
     possible = [token for token in range(len(p)) if p[token] > 0]
@@ -167,7 +167,7 @@ def test_the_original_rule_draws_the_children_of_a_fork_without_replacement(case
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_greedy_is_the_most_likely_token_after_token_whatever_the_seed_and_the_limit(case):
+def test_greedy_takes_the_most_likely_token_whatever_the_seed_and_the_limit(case):
     text = [0]
     while len(text) <= case.config("greedy").max_new_tokens and text[-1] not in case.model.stop_ids:
         text.append(int(case.exact.next(text[-1], 0).argmax()))
@@ -175,7 +175,7 @@ def test_greedy_is_the_most_likely_token_after_token_whatever_the_seed_and_the_l
         assert [(found, leaf.weight) for found, leaf in samples] == [(tuple(text[1:]), 1.0)]
 
 
-def test_equal_weights_of_the_original_rule_are_far_off_and_the_statistics_notice():
+def test_the_statistics_detect_the_bias_of_the_original_rules_equal_weights():
     case = CASES["limit 5"]
     z = standard_errors_off(estimates(case, "original", range(300)), weighted(case.texts()))
     assert max(map(abs, z)) > 10
