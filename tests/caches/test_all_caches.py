@@ -1,9 +1,9 @@
-"""All caches at once, under random batches, forks, releases and trims, compared with attention
+"""All caches side by side under random batches, forks, releases and trims, compared with attention
 without a cache.
 
-K and V of a token depend on its id and position only, so a cache can get them once, or again with
-the whole text. The reference keeps each path's text and computes softmax(q k) v over all of it, in
-float64.
+The K and V of a token depend on its id and position only, so a cache can receive them once, or
+again with the whole text. The reference keeps each path's text and computes softmax(q k) v over all
+of it, in float64.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ from eab.events import KVUsage
 EXACT = 1e-12
 ROOM = 2**30
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 4, 12, 30
-REACHES = (EVERYTHING, Reach(window=4, chunk=6))  # of the layers
+REACHES = (EVERYTHING, Reach(window=4, chunk=6))  # one per layer
 SHAPE = KVShape(
     LAYERS,
     GROUPS,
@@ -50,7 +50,7 @@ SHAPE = KVShape(
     attention=tuple(map(LayerAttention, REACHES)),
 )
 SCALE = SIZE**-0.5
-Text = list[tuple[int, int]]  # (token, number of its batch); forks copy the list
+Text = list[tuple[int, int]]  # (token, number of its batch and path); forks copy the list
 
 _numbers = torch.Generator().manual_seed(1)
 QUERIES, KEYS, VALUES = (
@@ -86,7 +86,7 @@ def reference(layer: int, text: Sequence[int], new: int) -> Tensor:
 def attend_all(
     cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]]
 ) -> list[list[Tensor]]:
-    """Attention output of the new tokens for each layer and path, (T, H, D), in one batch."""
+    """The attention output of the new tokens, (T, H, D), for each layer and path in one batch."""
     batch = cache.prepare(paths, new)
     outputs = []
     for layer in range(LAYERS):
@@ -108,8 +108,8 @@ def worst_errors(
     new: Sequence[Sequence[int]],
     texts: dict[int, Text],
 ) -> list[float]:
-    """The largest difference from the reference for each cache, and for new tokens that `texts`
-    already contains.
+    """Return each cache's largest difference from the reference; `texts` already contains the new
+    tokens.
     """
     ids = [[token for token, _ in texts[path]] for path in paths]
     expected = [
@@ -140,13 +140,13 @@ def live_tensors(cache: Any) -> list[Tensor]:
 
 
 def placed(text: Text) -> list[tuple[int, int, int]]:
-    """The tokens of a text with their positions."""
+    """The tokens of a text, each with its position."""
     return [(position, *token) for position, token in enumerate(text)]
 
 
 class AllCaches(RuleBasedStateMachine):
-    """Equal (token, batch) pairs at a position are one token of a common ancestor, whose row can be
-    shared.
+    """Equal (token, batch) pairs at one position are the same token of a common ancestor, so their
+    row can be shared.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class AllCaches(RuleBasedStateMachine):
         self.texts: dict[int, Text] = {0: []}
         self.next_path, self.batches = 1, 0
         self.totals = dict.fromkeys(CACHES, (0, 0, 0))
-        self.rows: dict[tuple[int, int, int], int] = {}  # of the trees, for each placed token
+        self.rows: dict[tuple[int, int, int], int] = {}  # each placed token's row in the trees
 
     @rule(data=st.data())
     def extend(self, data: st.DataObject) -> None:
@@ -306,9 +306,9 @@ def counted(cache: KVCache, path: int) -> tuple[int, int, int, int]:
     )
 
 
-def test_what_one_fork_costs_in_each_cache() -> None:
-    """Ten rows, a fork into three, one token each: rows held, rows copied, tensors made, and the
-    peak in quarters of a row.
+def test_the_cost_of_one_fork_in_each_cache() -> None:
+    """Ten rows, a fork into three, one token each. The counts are rows held, rows copied, tensors
+    made, and the peak in quarters of a row.
     """
     found = {}
     for name, make in CACHES.items():
@@ -322,7 +322,7 @@ def test_what_one_fork_costs_in_each_cache() -> None:
     assert found["tree, r=1"] == (13, 10, 8, 4 * 13 + 10)
     # All rows are allocated once.
     assert found["tree, r=64"] == (64 + 0, 0, 4, 4 * 64)
-    # Two copies, then each grows.
+    # Two copies, then each path grows.
     assert found["deep-copy"] == (33, 20 + 30, 4 + 8 + 12, 4 * 33 + 10)
     # Each path concatenates 11 rows per tensor.
     assert found["concat-cow"] == (13, 0 + 33, 4 + 12 + 12, 4 * 12 + 2 + 2 + 22)
@@ -342,7 +342,7 @@ def test_no_cache_holds_more_than_its_limit_and_each_stays_usable(name: Any) -> 
     assert cache.usage([0]).bytes_held == 10 * BYTES
 
 
-def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None:
+def test_a_copy_beyond_the_limit_is_refused_before_it_is_made() -> None:
     cache = DeepCopyCache(SHAPE, 10 * BYTES)
     attend_all(cache, [0], [[1] * 5])
     with pytest.raises(MemoryLimitError, match="needs 0 MiB"):
@@ -352,7 +352,7 @@ def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None
     assert cache.usage([1, 2]).bytes_held == 10 * BYTES
 
 
-def test_recompute_is_bounded_by_what_one_forward_pass_computes() -> None:
+def test_recompute_is_limited_by_what_one_forward_pass_computes() -> None:
     cache = Recompute(SHAPE, 10 * BYTES)
     attend_all(cache, [0], [[1] * 10])
     words = r"one forward pass over all texts .* Use fewer paths or new tokens, or"
@@ -361,7 +361,7 @@ def test_recompute_is_bounded_by_what_one_forward_pass_computes() -> None:
     assert cache.usage([0]).rows_independent == 10
 
 
-def test_no_copied_row_is_counted_while_a_single_path_grows_without_need() -> None:
+def test_a_single_growing_path_copies_no_more_rows_than_it_must() -> None:
     cache = ConcatCowCache(SHAPE, ROOM)
     for _ in range(4):
         attend_all(cache, [0], [[1]])

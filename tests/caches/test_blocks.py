@@ -31,7 +31,7 @@ def test_a_fork_shares_the_full_blocks_and_copies_the_last_one() -> None:
     )
 
 
-def test_a_fork_between_blocks_copies_nothing() -> None:
+def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
     ledger = BlockLedger(4)
     ledger.append(0, 8)
     ledger.fork(0, [1, 2])
@@ -41,7 +41,7 @@ def test_a_fork_between_blocks_copies_nothing() -> None:
     assert ledger.num_blocks == 3
 
 
-def test_trimming_into_a_shared_block_copies_what_remains_of_it() -> None:
+def test_trimming_into_a_shared_block_copies_its_remaining_rows() -> None:
     ledger = BlockLedger(4)
     ledger.append(0, 8)
     ledger.fork(0, [1, 2])
@@ -61,8 +61,8 @@ def test_a_block_has_at_least_one_row(size: int) -> None:
 
 
 class Contents:
-    """The naive model: the tokens of each path, all different; a block is what it holds, with all
-    that comes before it. Full blocks of equal contents are one block.
+    """A naive model: the tokens of each path, all different. A block is its content and all that
+    comes before it, so full blocks with equal contents are one block.
     """
 
     def __init__(self, size: int) -> None:
@@ -100,7 +100,7 @@ class Contents:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(1, 6))
-def test_any_history_holds_the_blocks_of_its_contents(data: st.DataObject, size: int) -> None:
+def test_any_history_holds_one_block_per_distinct_content(data: st.DataObject, size: int) -> None:
     ledger, contents, born = BlockLedger(size), Contents(size), count(1)
     for _ in range(data.draw(st.integers(1, 25))):
         if not contents.texts:

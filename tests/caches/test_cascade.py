@@ -29,7 +29,7 @@ SHAPE = KVShape(2, 2, 4, torch.float32, torch.device("cpu"))
 def plain_logits(pair, texts: list[list[int]]) -> torch.Tensor:
     """Logits after the last token of each text, from a full forward pass without a cache.
 
-    All go through it at once: a token does not see those that fill up the shorter texts behind it.
+    All texts go through in one batch: a token does not see the padding behind shorter texts.
     """
     longest = max(map(len, texts))
     filled = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts])
@@ -39,7 +39,7 @@ def plain_logits(pair, texts: list[list[int]]) -> torch.Tensor:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Suffix blocks are used wherever possible, so that small cases use them, too."""
+    """Use suffix blocks wherever possible, so that small cases use them, too."""
     monkeypatch.setattr(cascade, "CALL_COST", 0)
     monkeypatch.setattr(cascade, "SUFFIX_ROW_COST", 0)
     monkeypatch.setattr(cascade, "SCATTERED_ROW_COST", 1)
@@ -50,9 +50,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Story:
-    """Random steps of one token per path, with forks, releases and sometimes something else in
-    between.
-    """
+    """Random steps of one token per path, with forks, releases, and now and then other changes."""
 
     def __init__(self, pair, seed: int, r: int = 3) -> None:
         self.pair, self.rng = pair, random.Random(seed)
@@ -142,7 +140,7 @@ def test_shared_prefix_attention_equals_the_model_without_a_cache(twins, eager, 
     assert len(seen) == 8, f"every kind of batch must occur; these did: {seen}"
 
 
-def test_the_growth_step_does_not_decide_which_rows_are_used(twins, eager):
+def test_the_growth_step_does_not_affect_which_rows_are_used(twins, eager):
     runs = [Story(twins("llama"), seed=3, r=r) for r in (1, 4, 100)]
     for run in runs:
         run.run(40)
@@ -161,7 +159,7 @@ def test_rows_of_a_released_suffix_are_reused_before_the_memory_limit_is_reached
     assert cache.rows == 21
     cache.release(4)
     [growth] = cache.prepare([1, 2, 3], [[1]] * 3).growths
-    assert (growth.rows, growth.rows_copied) == (21, 11)  # of 17; the others stay in their place
+    assert (growth.rows, growth.rows_copied) == (21, 11)  # of 17; the others stay in place
     with pytest.raises(MemoryLimitError):
         cache.prepare([1, 2, 3], [[1]] * 3)
 
@@ -190,14 +188,14 @@ def test_suffix_blocks_pay_off_for_many_paths_with_long_private_suffixes(paths, 
     assert bool(choose_blocks(blocks, visible).chain) is pays
 
 
-def test_a_path_that_sees_no_suffix_of_a_block_rules_the_block_out():
+def test_a_block_is_not_used_if_some_path_sees_none_of_its_suffixes():
     blocks, visible = private(64, 40, before=300)
     assert choose_blocks(blocks, visible).chain
     visible[3, 300:] = False
     assert not choose_blocks(blocks, visible).chain
 
 
-def test_a_block_continues_with_its_paths_in_their_order_directly_behind_it():
+def test_a_block_is_continued_only_by_its_paths_in_order_directly_behind_it():
     block = [SuffixBlock(10, (1, 2, 3, 4, 5), 1)]
     assert next_slots(block, 15, (1, 2, 3, 4, 5), gaps=False) == [0, 1, 2, 3, 4]
     assert next_slots(block, 15, (1, 3, 4, 5), gaps=True) == [0, 2, 3, 4]
@@ -208,7 +206,7 @@ def test_a_block_continues_with_its_paths_in_their_order_directly_behind_it():
     assert next_slots(block, 16, (1, 2, 3, 4, 5), gaps=True) is None
 
 
-def test_another_step_makes_a_block_longer_or_begins_one():
+def test_a_step_extends_a_block_or_starts_one():
     first = with_step([], 10, (1, 2), continues=False)
     assert first == [SuffixBlock(10, (1, 2), 1)]
     assert with_step(first, 12, (1, 2), continues=True) == [SuffixBlock(10, (1, 2), 2)]
@@ -217,9 +215,9 @@ def test_another_step_makes_a_block_longer_or_begins_one():
     assert with_step(first, 11, (1, 2), False) == [SuffixBlock(11, (1, 2), 1)], "rows used again"
 
 
-def test_rows_are_in_order_when_ancestors_come_first_and_then_each_suffix(eager):
-    # A prompt of 2 rows, and 2 steps of the paths 5, 6 and 7, step by step; 6 has ended; then 5
-    # forks into 8 and 9, and each of the three wrote a row. Rows 0, 4 and 7 are free.
+def test_rows_are_ordered_with_ancestors_first_and_then_each_suffix(eager):
+    # A prompt of 2 rows, then 2 steps of the paths 5, 6 and 7, step by step. Path 6 has ended, 5
+    # has forked into 8 and 9, and 7, 8 and 9 have written a row each. Rows 0, 4 and 7 are free.
     positions = np.array([0, 0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4])
     seen_by = {7: [1, 2, 5, 8, 9], 8: [1, 2, 3, 6, 10], 9: [1, 2, 3, 6, 11]}
     visible = np.zeros((3, 12), dtype=np.bool_)

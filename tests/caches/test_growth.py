@@ -1,4 +1,4 @@
-"""The cost model compared with brute force: exact counts, the best r, the fit; and r = auto."""
+"""The cost model against brute force: exact counts, the best r, the fit; and r = auto."""
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +48,7 @@ def test_the_closed_form_is_exact_where_r_divides_the_length(
         (CacheWorkload(6, prompt=5, kept=3), 1, 2, 5 + 8, 0),
     ],
 )
-def test_counts_of_hand_written_runs(
+def test_counts_of_runs_worked_out_by_hand(
     work: CacheWorkload, r: int, growths: int, rows_copied: int, spare_visits: int
 ) -> None:
     assert count_growths(work, r) == GrowthCounts(growths, rows_copied, spare_visits)
@@ -61,7 +61,7 @@ def test_counts_of_hand_written_runs(
     ratio=st.floats(0.3, 5.0),
     allocation=st.floats(0, 200),
 )
-def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
+def test_the_best_r_is_as_good_as_the_best_one_found_by_trying_all(
     rows: int, prompt: int, ratio: float, allocation: float
 ) -> None:
     costs = CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0)
@@ -70,7 +70,7 @@ def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
     assert overhead(costs, work, best_r(costs, work)) <= least * 1.01
     steps = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}
     counted = {r: count_growths(work, r).seconds(costs) for r in steps}
-    # A last growth that is hardly used counts for more if there are few growths.
+    # With few growths, a last one that is hardly used counts for more.
     growths = work.rows / best_r(costs, work)
     assert counted[best_r(costs, work)] <= min(counted.values()) * (1 + 1.2 / growths)
 
@@ -90,7 +90,7 @@ def test_more_kept_rows_per_pass_mean_fewer_allocations() -> None:
     )
 
 
-def test_costs_that_were_measured_as_nothing_decide_at_the_bounds() -> None:
+def test_costs_measured_as_zero_lead_to_the_lowest_or_highest_r() -> None:
     free_to_visit, free_to_copy = CostModel(1e-6, 0.0, 0.0), CostModel(0.0, 0.0, 1e-6)
     assert best_r(free_to_visit, CacheWorkload(100)) == 100
     assert best_r(free_to_copy, CacheWorkload(100)) == 1
@@ -106,9 +106,7 @@ def test_with_auto_spare_rows_are_at_most_a_quarter_of_those_in_use_or_a_few_ste
 
 @pytest.mark.parametrize("rows", [64, 1024, 16384])
 @pytest.mark.parametrize("paths", [1, 4, 64])
-def test_with_auto_as_many_rows_are_copied_as_a_few_times_those_written(
-    rows: int, paths: int
-) -> None:
+def test_with_auto_at_most_a_few_times_the_written_rows_are_copied(rows: int, paths: int) -> None:
     work = CacheWorkload(rows, prompt=10, kept=paths)
     auto, few_steps = (count_growths(work, r) for r in ("auto", LEAST_STEPS))
     assert auto.rows_copied <= 5 * (rows + 10)
@@ -124,7 +122,7 @@ def test_with_auto_as_many_rows_are_copied_as_a_few_times_those_written(
         st.floats(0, 1e-5),
     )
 )
-def test_the_fit_recovers_planted_constants_also_with_a_disturbed_point(planted: CostModel) -> None:
+def test_the_fit_recovers_known_constants_despite_an_outlier(planted: CostModel) -> None:
     grid = (100, 200, 300, 400, 500, 600, 700)
     copies = [(rows, planted.allocation + rows * planted.copy_row) for rows in grid]
     copies[4] = (500, 10 * copies[4][1])
@@ -147,5 +145,5 @@ def test_noise_never_gives_negative_constants() -> None:
 
 
 @pytest.mark.parametrize(("r", "blocks"), [(1, 1), (15, 15), (16, 16), (17, 32), (32, 32)])
-def test_from_a_block_on_tensors_grow_by_whole_blocks(r: int, blocks: int) -> None:
+def test_growth_by_a_block_or_more_is_in_whole_blocks(r: int, blocks: int) -> None:
     assert in_whole_blocks(r) == blocks

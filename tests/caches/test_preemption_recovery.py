@@ -1,4 +1,4 @@
-"""K and V that were freed are computed again, row by row as they were."""
+"""Freed K and V are computed again, each in the row where they were."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LIMIT = 2**30
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("limit", [3, 512])
-def test_the_rows_come_back_and_the_next_pass_gives_the_same_logits(twins, family, padded, limit):
+def test_recovered_rows_are_the_same_and_give_the_same_logits(twins, family, padded, limit):
     model = twins(family).ours
     logits = []
     for freed in (False, True):

@@ -21,7 +21,7 @@ SHAPE = KVShape(2, 1, 1, torch.float64, torch.device("cpu"))
 
 
 def add(cache: PrefixCache, text: str, scope: str = "") -> None:
-    """Rows hold the token, K in one layer and V as its negative."""
+    """Add rows that hold the token as K and its negative as V, in both layers."""
     tokens = [*map(ord, text)]
 
     def rows(start: int, end: int) -> Rows:
@@ -57,7 +57,7 @@ def test_the_longest_known_prefix_is_found():
     assert found(cache, "") == ""
 
 
-def test_texts_that_begin_alike_keep_their_beginning_once():
+def test_texts_with_a_common_prefix_keep_it_once():
     cache = room_for(100)
     for text in ("abcd", "abxy", "ab", "abcdef"):
         add(cache, text)
@@ -65,7 +65,7 @@ def test_texts_that_begin_alike_keep_their_beginning_once():
     assert sorted(map(text_of, cache.segments())) == ["ab", "cd", "ef", "xy"]
 
 
-def test_what_other_scopes_have_computed_is_not_found():
+def test_a_text_computed_in_another_scope_is_not_found():
     cache = room_for(100)
     add(cache, "secret", scope="a")
     assert found(cache, "secret", scope="b") == ""
@@ -73,7 +73,7 @@ def test_what_other_scopes_have_computed_is_not_found():
     assert found(cache, "secret", scope="a") == "secret"
 
 
-def test_the_least_recently_used_text_goes_first():
+def test_the_least_recently_used_text_is_evicted_first():
     cache = room_for(9)
     for text in ("aaa", "bbb", "ccc"):
         add(cache, text)
@@ -87,7 +87,7 @@ def test_the_least_recently_used_text_goes_first():
     ]
 
 
-def test_what_a_run_holds_stays_also_if_it_is_split():
+def test_a_segment_that_a_run_holds_stays_even_when_it_is_split():
     cache = room_for(6)
     add(cache, "abcdef")
     segment = cache.hold("", [*map(ord, "abcdef")])
@@ -95,7 +95,7 @@ def test_what_a_run_holds_stays_also_if_it_is_split():
     cache.evict(100)
     assert "".join(map(text_of, segment.chain)) == "abcdef"
     assert [one.readers for one in segment.chain] == [1, 1]
-    add(cache, "xyz")  # there is no room for it
+    add(cache, "xyz")  # does not fit
     assert found(cache, "xyz") == ""
     cache.let_go(segment)
     add(cache, "xyz")
@@ -111,7 +111,7 @@ def test_a_text_beyond_the_limit_evicts_nothing():
 
 
 class Texts(RuleBasedStateMachine):
-    """Adds, finds, holds and lets go at random, with room for few texts."""
+    """Random adds, lookups, holds and releases, with room for a few texts only."""
 
     texts = st.text("ab", max_size=6)
 
@@ -168,7 +168,7 @@ def test_any_order_of_adding_holding_and_evicting():
 
 
 @pytest.mark.parametrize("rope_switch", [0, 64])
-def test_rows_that_depend_on_the_length_of_the_text_serve_no_other(rope_switch):
+def test_rows_that_depend_on_the_length_of_the_text_are_not_reused(rope_switch):
     from eab.caches.prefixed_tree import can_reuse
 
     assert can_reuse(replace(SHAPE, rope_switch=rope_switch)) == (rope_switch == 0)

@@ -1,4 +1,4 @@
-"""The books of a KV cache on a server, against hand-written cases."""
+"""The bookkeeping of a KV cache on a server, on cases written by hand."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_slots_share_nothing() -> None:
     assert cache.usage([2]).bytes_held == 2 * 4 * 8
 
 
-def test_a_pass_asks_for_whole_texts() -> None:
+def test_a_pass_asks_the_server_about_whole_texts() -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, 2, 3]])
     cache.fork(0, [1, 2])
@@ -47,7 +47,7 @@ def test_a_pass_asks_for_whole_texts() -> None:
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2])
-def test_tokens_that_the_server_chose_stay_as_far_as_they_are_accepted(accepted: int) -> None:
+def test_tokens_that_the_server_chose_stay_up_to_the_first_rejected_one(accepted: int) -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, 2]])
     cache.prepare([0], [[3, UNKNOWN, UNKNOWN]], [3])
@@ -64,7 +64,7 @@ def test_tokens_that_the_server_chose_stay_as_far_as_they_are_accepted(accepted:
     assert (usage.tokens_sent, usage.tokens_cached) == (3, 2)
 
 
-def test_the_limit_is_kept_and_the_cache_stays_usable() -> None:
+def test_the_limit_holds_and_the_cache_stays_usable() -> None:
     cache = cache_of(4, shared=True, limit=2 * 4 * 8)
     cache.prepare([0], [[1] * 8])
     with pytest.raises(MemoryLimitError, match="the server's blocks would hold"):
@@ -75,11 +75,11 @@ def test_the_limit_is_kept_and_the_cache_stays_usable() -> None:
 
 
 def asked(cache: ServerCache) -> list[tuple[int, list[int]]]:
-    """The paths that the server must be asked about, and their tokens."""
+    """The paths that the server must be asked about, each with its tokens."""
     return [(one.path, one.tokens) for one in cache.questions if one.answer is None]
 
 
-def test_where_a_child_goes_on_as_the_server_did_nothing_is_asked() -> None:
+def test_nothing_is_asked_for_a_child_that_follows_the_server() -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, 2, UNKNOWN, UNKNOWN]], [3])
     tops = [{7: -0.1}, {8: -0.2}, {9: -0.3}]
@@ -93,11 +93,11 @@ def test_where_a_child_goes_on_as_the_server_did_nothing_is_asked() -> None:
     followed = cache.questions[0]
     assert list(followed.answer.tops[followed.at :]) == tops[1:]
     assert cache.run_ahead(1) == [8]
-    # One token was accepted by one child; the other child rejected it.
+    # One child accepted a token; the other rejected it.
     assert cache.drafts == [(1, 1), (1, 0)]
 
 
-def test_what_a_path_has_left_and_what_it_has_used_up_is_asked_anew() -> None:
+def test_the_server_is_asked_again_when_a_path_leaves_or_uses_up_its_answer() -> None:
     cache = cache_of(1, shared=True)
     cache.prepare([0], [[1, UNKNOWN]], [2])
     cache.note_answers([ServerAnswer(1, [7], [{}, {}])], sent=1, cached=0)

@@ -1,4 +1,4 @@
-"""Texts are read again side by side, each common beginning once."""
+"""Texts are read again side by side, each common prefix once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=9), min_size=1, max_size=6
 
 
 @given(TEXTS.filter(any), st.integers(1, 12), st.booleans())
-def test_every_common_beginning_is_read_once(texts, limit, whole):
+def test_every_common_prefix_is_read_once(texts, limit, whole):
     read, passes = {}, []
 
     def prepare(groups):

@@ -1,5 +1,5 @@
-"""The rows of the tree cache: when they are used again, how the tensors grow, and what a run's
-events say of them. test_all_caches.py compares its attention with that without a cache.
+"""The rows of the tree cache: when they are reused, how the tensors grow, and how a run's events
+describe them. test_all_caches.py compares its attention with that without a cache.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def fill(cache: TreeCache, paths: Sequence[int], count: int) -> list[int]:
     return cache._rows.tolist()
 
 
-def test_rows_of_a_released_path_are_used_again_before_the_tensors_grow():
+def test_rows_of_a_released_path_are_reused_before_the_tensors_grow():
     cache = TreeCache(SHAPE, 4, ROOM)
     fill(cache, [0], 3)
     cache.fork(0, [1, 2])
@@ -42,7 +42,7 @@ def test_rows_of_a_released_path_are_used_again_before_the_tensors_grow():
 
 
 @pytest.mark.parametrize("r", [1, 2, 7])
-def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
+def test_the_tensors_grow_by_the_rows_of_r_steps_and_keep_their_content(r):
     cache = TreeCache(SHAPE, r, ROOM)
     assert cache.prepare([0], [[1, 2, 3]]).growths[0].rows == max(3, r)
     for tensor in tensors(cache):
@@ -68,7 +68,7 @@ def test_r_counts_decode_steps_of_all_paths(r, growths):
     assert sum(cache.prepare([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
 
 
-def test_the_last_growth_counts_the_rows_that_are_free():
+def test_the_last_growth_takes_free_rows_into_account():
     cache = TreeCache(SHAPE, 5, ROOM)
     fill(cache, [0], 1)
     cache.fork(0, [1, 2, 3])
@@ -79,7 +79,7 @@ def test_the_last_growth_counts_the_rows_that_are_free():
 
 
 @pytest.mark.parametrize("r", ["auto", 40])
-def test_near_the_limit_the_tensors_grow_only_as_far_as_it_allows(r):
+def test_near_the_limit_the_tensors_grow_only_up_to_it(r):
     cache = TreeCache(SHAPE, r, byte_limit=107 * SHAPE.row_bytes)
     cache.reserve(0, 50)
     fill(cache, [0], 90)
@@ -92,7 +92,7 @@ def test_near_the_limit_the_tensors_grow_only_as_far_as_it_allows(r):
     assert cache.rows == 107
 
 
-def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
+def test_every_path_of_a_run_sees_exactly_its_own_tokens():
     model = TableModel(random_table(3, 7), stop_ids=[6])
     settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
     started, *events = events_of(model, "2 5 1", **settings)
@@ -108,7 +108,7 @@ def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     assert len(model.seen) == len(run.steps) == 20
 
 
-def test_the_bytes_in_the_events_are_those_of_the_rows():
+def test_the_bytes_in_the_events_match_the_rows():
     model = TableModel(random_table(1, 6))
     settings = {"entropy_threshold": 0.5, "max_paths": 8, "max_new_tokens": 15, "r": 3}
     rows = 0
