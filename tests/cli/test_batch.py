@@ -1,4 +1,4 @@
-"""eab batch: every line becomes a run file, as if it ran alone; what is there is not made again."""
+"""eab batch: every line becomes a run file, as if it ran alone; finished runs are not repeated."""
 
 import json
 import signal
@@ -58,10 +58,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
     return prompts, folder, done(prompts, "--out", folder, "--dtype", "float64", *SHORT)
 
 
-# ---- what is made
+# ---- results
 
 
-def test_each_line_has_a_run_file_that_is_its_run_alone(made: tuple[str, Path, str]) -> None:
+def test_each_line_gives_the_run_file_of_its_run_alone(made: tuple[str, Path, str]) -> None:
     _, folder, _ = made
     assert sorted(file.stem for file in folder.glob("*.eab")) == sorted(IDS)
     assert not list(folder.glob("*.part"))
@@ -98,7 +98,7 @@ def test_the_table_has_every_sample_and_the_settings_that_differ(
     )
 
 
-def test_settings_that_are_the_same_in_all_runs_have_no_column() -> None:
+def test_settings_that_all_runs_share_have_no_column() -> None:
     run = fold(record.load("assets/runs/coin.eab"))
     table = samples_of_runs_table([("a", run), ("b", run)])
     assert [*table.columns[:3]] == ["id", "prompt", "weight"]
@@ -107,7 +107,7 @@ def test_settings_that_are_the_same_in_all_runs_have_no_column() -> None:
     assert samples_of_runs_table([]).empty
 
 
-def test_runs_share_forward_passes_and_more_runs_than_fit_wait(
+def test_runs_share_forward_passes_and_runs_that_do_not_fit_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole_pass, sizes = scheduler.run_pass, []
@@ -135,7 +135,7 @@ def test_prompts_may_come_as_plain_lines_and_from_standard_input(tmp_path: Path)
         assert run_of(tmp_path / "runs", name).started.prompt == prompt
 
 
-# ---- what is there
+# ---- existing files
 
 
 def test_the_same_command_makes_only_what_is_missing(made: tuple[str, Path, str]) -> None:
@@ -150,7 +150,7 @@ def test_the_same_command_makes_only_what_is_missing(made: tuple[str, Path, str]
     assert [file for file in before if after[file] != before[file]] == [missing]
 
 
-def test_a_run_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_short_is_run_again(tmp_path: Path) -> None:
     prompts = write(tmp_path / "a.jsonl", [{"prompt": "The cat"}])
     done(prompts, "--out", tmp_path, *SHORT)
     [*events, last] = record.load(tmp_path / "00001.eab")
@@ -169,7 +169,7 @@ def test_a_run_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
         ({}, ("--dtype", "float64"), "another model"),
     ],
 )
-def test_a_changed_line_is_refused_and_nothing_is_made(
+def test_a_changed_line_is_refused_and_nothing_is_run(
     tmp_path: Path, change: dict[str, Any], options: tuple[str, ...], words: str
 ) -> None:
     line = {"prompt": "The cat", "id": "cat"}
@@ -182,7 +182,7 @@ def test_a_changed_line_is_refused_and_nothing_is_made(
     assert not (tmp_path / "00001.eab").exists()
 
 
-def test_a_damaged_run_file_and_a_folder_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+def test_a_damaged_run_file_or_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "00001.eab").write_bytes(b"no run")
     given = '{"prompt": "The cat"}'
     message = error_of(ConfigError, "-", "--out", tmp_path, given=given)
@@ -193,7 +193,7 @@ def test_a_damaged_run_file_and_a_folder_that_cannot_be_made_are_refused(tmp_pat
     assert message.startswith(f"the folder {below} cannot be created: ")
 
 
-# ---- what is wrong
+# ---- errors
 
 
 BAD = {
@@ -223,7 +223,7 @@ def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> N
     assert not (tmp_path / "runs").exists()
 
 
-def test_lines_that_the_model_cannot_run_are_named_before_any_is_run(tmp_path: Path) -> None:
+def test_lines_that_the_model_cannot_run_are_reported_before_any_run_starts(tmp_path: Path) -> None:
     lines = [{"prompt": "fine"}, {"prompt": " "}, {"prompt": "fine", "max_new_tokens": 4000}]
     message = error_of(ConfigError, write(tmp_path / "a.jsonl", lines), "--out", tmp_path)
     assert "line 1" not in message
@@ -241,7 +241,7 @@ def test_lines_that_the_model_cannot_run_are_named_before_any_is_run(tmp_path: P
         (b'{"prompt": "\xff"}', RecordError, "is not UTF-8 text"),
     ],
 )
-def test_a_file_without_prompts_is_explained(
+def test_a_file_without_prompts_is_refused_with_the_reason(
     tmp_path: Path, content: bytes | None, kind: type[EabError], words: str
 ) -> None:
     file = tmp_path / "prompts.jsonl"
@@ -274,11 +274,11 @@ def test_a_line_may_set_every_setting(
     assert [line.number for line in read] == [*range(1, len(configs) + 1)]
 
 
-# ---- what ends it early
+# ---- interruptions
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
-def test_what_ends_a_batch_loses_only_the_runs_in_flight(
+def test_an_interrupted_batch_loses_only_the_runs_in_flight(
     tmp_path: Path, ending: signal.Signals
 ) -> None:
     lines = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]

@@ -1,4 +1,4 @@
-"""The folder of a batch while its runs go on: a full disk, two processes, unfinished runs."""
+"""The folder of a batch while its runs are active: full disk, two processes, unfinished runs."""
 
 import errno
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from eab.run import fold
 
 EVENTS = record.load("assets/runs/coin.eab")
 LINE = BatchLine(1, "coin", Request("I tossed a coin", BranchingConfig()))
-BEGUN = 9  # events, of which some are of a whole step
+BEGUN = 9  # events, with at least one complete step
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def test_a_run_that_goes_on_is_in_a_file_of_its_own_and_no_run_of_the_table(
+def test_an_active_run_has_a_file_of_its_own_and_is_not_in_the_table(
     tmp_path: Path, folder: BatchFolder
 ) -> None:
     folder.note(LINE, EVENTS[:BEGUN])
@@ -45,7 +45,7 @@ def test_a_run_that_goes_on_is_in_a_file_of_its_own_and_no_run_of_the_table(
     assert set(pd.read_parquet(tmp_path / TABLE)["id"]) == {"coin"}
 
 
-def test_a_run_that_fails_leaves_what_it_had_and_is_made_anew(
+def test_a_failed_run_leaves_what_it_had_and_is_run_again(
     tmp_path: Path, folder: BatchFolder
 ) -> None:
     folder.note(LINE, EVENTS[:BEGUN])
@@ -57,7 +57,7 @@ def test_a_run_that_fails_leaves_what_it_had_and_is_made_anew(
     assert record.load(tmp_path / "coin.eab") == EVENTS
 
 
-def test_what_a_full_disk_did_not_take_is_written_at_the_end(
+def test_events_that_a_full_disk_refused_are_written_at_the_end(
     tmp_path: Path, folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_full(_: GrowingFile) -> None:

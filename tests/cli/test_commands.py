@@ -1,4 +1,4 @@
-"""The command line, run as people run it: exit codes, files, messages."""
+"""The command line as people use it: exit codes, files, messages."""
 
 import json
 import os
@@ -22,7 +22,7 @@ KV_PARTS = ("bytes_shared", "bytes_private", "bytes_spare")
 
 
 def invoke(*arguments: str, columns: int = 120) -> Result:
-    """A command that needs no model, in this process."""
+    """Run a command that needs no model, in this process."""
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return result
@@ -72,7 +72,7 @@ def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) ->
         (("--threshold", "1"), False),  # nothing is computed twice
     ],
 )
-def test_a_run_finds_the_prompt_that_its_probe_has_computed(
+def test_a_run_reuses_the_prompt_that_its_probe_computed(
     options: tuple[str, ...], reused: bool
 ) -> None:
     out = eab_here("run", PROMPT, "--max-new-tokens", "2", *options, "--json", "-")
@@ -81,13 +81,13 @@ def test_a_run_finds_the_prompt_that_its_probe_has_computed(
 
 
 @pytest.mark.parametrize("part", ["text", "sentence"])
-def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> None:
+def test_answers_are_grouped_on_request(files: tuple[Path, Path], part: str) -> None:
     shown = invoke("replay", str(files[1]), "--answers", part).output
     assert "certain" in shown
     assert "at least" in shown
 
 
-def test_json_to_standard_output_is_json_alone_and_holds_the_answers_when_asked() -> None:
+def test_json_on_standard_output_is_all_there_is_and_has_the_answers_on_request() -> None:
     saved = ("--json", "-", "--answers", "sentence")
     value = json.loads(eab_here("run", PROMPT, "--max-new-tokens", "6", *saved).stdout)
     answers = value["answers"]
@@ -104,7 +104,7 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
     assert len(out.stdout.splitlines()) == 1
 
 
-def test_help_begins_with_what_it_is_and_lists_each_command_once() -> None:
+def test_help_starts_with_a_description_and_lists_each_command_once() -> None:
     text = " ".join(invoke("--help").output.split())
     assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
     for command in ("run", "batch", "replay", "what-if", "compare-caches", "export", "app"):
@@ -145,7 +145,7 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
     assert value["settings"] == defaults | given
 
 
-def test_a_narrow_terminal_shows_weights_and_texts_and_leaves_out_the_numbers() -> None:
+def test_a_narrow_terminal_shows_weights_and_texts_without_the_other_numbers() -> None:
     wide, narrow = (
         invoke("replay", "assets/runs/job.eab", "--answers", "sentence", columns=columns).output
         for columns in (120, 80)
@@ -159,7 +159,7 @@ def test_a_narrow_terminal_shows_weights_and_texts_and_leaves_out_the_numbers() 
     assert f"\n {heaviest.weight:.1%}  {heaviest.text} ■ " in narrow
 
 
-def test_a_text_takes_as_few_lines_as_it_needs_in_a_narrow_terminal() -> None:
+def test_a_narrow_terminal_wraps_texts_without_wasting_lines() -> None:
     run = fold(record.load(Path(BALL)))
     lines = invoke("replay", BALL, columns=80).output.splitlines()
     assert max(map(len, lines)) <= 80
@@ -189,7 +189,7 @@ def test_the_tree_says_that_the_path_limit_changed_the_weights() -> None:
     )
 
 
-def test_what_if_marks_the_places_that_only_the_model_knows() -> None:
+def test_what_if_marks_the_places_that_only_the_model_can_decide() -> None:
     lower = invoke("what-if", BALL, "--threshold", "0.9").output
     assert "Tim asked◇ his dog◇" in lower.replace("\n", "")
     assert "│ length ◇ │" in lower
@@ -230,7 +230,7 @@ def test_bad_input_is_explained_on_stderr_with_exit_code_1(
 
 
 @pytest.mark.parametrize("output", ["a file", "/dev/full"])
-def test_an_error_is_one_line_on_stderr_and_no_traceback(output: str, tmp_path: Path) -> None:
+def test_an_error_is_a_message_on_stderr_without_a_traceback(output: str, tmp_path: Path) -> None:
     file, arguments, words = tmp_path / "out", ("replay", "no.eab"), "no.eab cannot be read"
     if output == "/dev/full":
         file, arguments, words = Path(output), ("replay", SUM), "No space left on device"
@@ -246,7 +246,7 @@ def test_an_error_is_one_line_on_stderr_and_no_traceback(output: str, tmp_path: 
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_terminal_that_does_not_know_all_signs_gets_others(encoding: str) -> None:
+def test_a_terminal_that_lacks_some_characters_gets_replacements(encoding: str) -> None:
     environment = os.environ | {"PYTHONIOENCODING": encoding}
     out = eab("replay", SUM, env=environment, encoding=encoding)
     assert (out.returncode, out.stderr) == (0, "")
@@ -265,7 +265,7 @@ def test_wrong_usage_has_exit_code_2(arguments: list[str]) -> None:
     assert eab_here(*arguments).returncode == 2
 
 
-def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
+def test_a_run_can_choose_its_cache(tmp_path: Path) -> None:
     options = ("--max-new-tokens", "3", "--cache", "deep-copy", "--json", str(tmp_path / "a.json"))
     out = eab_here("run", PROMPT, *options)
     assert out.returncode == 0, out.stderr
@@ -283,8 +283,8 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
         (["--address", "999.1.1.1"], "the address is '999.1.1.1'; this machine cannot listen"),
     ],
 )
-def test_where_the_page_cannot_be_served_it_says_so(options: list[str], words: str) -> None:
-    ended = eab("app", *options)  # the server takes the place of its process
+def test_a_page_that_cannot_be_served_fails_with_the_reason(options: list[str], words: str) -> None:
+    ended = eab("app", *options)  # the server replaces the process of the command
     assert ended.returncode != 0
     assert words in " ".join(ended.stderr.replace("│", " ").split())
     assert "Traceback" not in ended.stderr

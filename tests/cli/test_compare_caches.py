@@ -1,4 +1,4 @@
-"""eab compare-caches: table, JSON, and what goes wrong."""
+"""eab compare-caches: table, JSON and errors."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ PROMPT = "I tossed a coin and it landed on"
 COMPARE = ("compare-caches", "--repeats", "1")
 
 
-def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
+def test_compare_caches_prints_a_table_and_writes_the_same_as_json(tmp_path: Path) -> None:
     file = tmp_path / "caches.json"
     out = eab_here(*COMPARE, PROMPT, "--max-new-tokens", "6", "--json", str(file))
     assert out.returncode == 0, out.stderr
@@ -30,7 +30,7 @@ def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
     assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 4
 
 
-def test_a_cache_that_reads_differently_is_said_with_exit_code_1(
+def test_a_cache_with_different_results_is_reported_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest = ConcatCowCache._seen
@@ -44,7 +44,7 @@ def test_a_cache_that_reads_differently_is_said_with_exit_code_1(
     assert "concat-cow gives other results" in " ".join(out.stderr.split())
 
 
-def test_a_cache_that_fails_is_said_with_exit_code_1() -> None:
+def test_a_cache_that_fails_is_reported_with_exit_code_1() -> None:
     limits = ("--max-new-tokens", "40", "--kv-limit-mib", "3", "--threshold", "0")
     full = eab_here(*COMPARE, "word " * 300, *limits)
     assert full.returncode == 1

@@ -31,7 +31,7 @@ def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
     assert table.groupby("sampling")["tokens"].sum().to_dict() == value["tokens"]
 
 
-def test_errors_come_before_the_model_is_loaded(tmp_path: Path) -> None:
+def test_errors_are_reported_before_the_model_is_loaded(tmp_path: Path) -> None:
     for arguments, kind in (
         (["evaluate", str(tmp_path / "none.jsonl")], QuestionsError),
         (["evaluate", "--same-answer", "fuzzy"], ConfigError),

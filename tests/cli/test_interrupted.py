@@ -1,4 +1,4 @@
-"""Ctrl+C keeps what a command has so far."""
+"""Ctrl+C keeps what a command has computed so far."""
 
 import json
 import signal
@@ -43,7 +43,7 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     assert run.samples
 
 
-def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_a_file_with_its_steps(tmp_path: Path) -> None:
     file, killed = tmp_path / "run.eab", {"by": "SIGKILL", "code": -signal.SIGKILL}
     interrupted("run", "Once upon a time", "--record", str(file), **killed)
     assert not file.exists()
@@ -55,12 +55,12 @@ def test_a_killed_process_leaves_its_steps(tmp_path: Path) -> None:
     assert shown.endswith("Unfinished.\nThe file breaks off after 5 steps.\n")
 
 
-def test_a_run_that_does_not_begin_leaves_no_file(tmp_path: Path) -> None:
+def test_a_run_that_does_not_start_leaves_no_file(tmp_path: Path) -> None:
     assert eab_here("run", "", "--record", str(tmp_path / "run.eab")).returncode == 1
     assert not [*tmp_path.iterdir()]
 
 
-def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_comparison_and_writes_its_results_so_far(tmp_path: Path) -> None:
     file = tmp_path / "stopped.json"
     interrupted("compare-caches", "Once upon a time", "--json", str(file))
     value = json.loads(file.read_text())

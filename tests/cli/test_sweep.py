@@ -1,4 +1,4 @@
-"""eab sweep: a grid on the command line; the same command goes on, whatever ended it."""
+"""eab sweep: a grid on the command line; the same command continues it, whatever interrupted it."""
 
 import json
 import random
@@ -20,8 +20,8 @@ from eab.labs.tuning.cell import COLUMNS
 from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.run import fold
 
-SEEDS = 6  # of a sweep that is ended early
-CELLS = 2 * SEEDS * 3  # two prompts; two thresholds, and independent, which has none
+SEEDS = 6  # of the sweeps that are interrupted
+CELLS = 2 * SEEDS * 3  # 2 prompts, with 2 thresholds and independent, which has none
 SHORT = ("--max-new-tokens", "4", "--max-paths", "4")
 LINES = [
     {"prompt": "I tossed a coin and it landed on", "distribution": {"heads.": 0.5, "tails.": 0.5}},
@@ -40,7 +40,7 @@ done, error_of = Command("sweep").done, Command("sweep").error_of
 
 
 def table_of(folder: Path) -> pd.DataFrame:
-    """The cells without what was measured, in the order of their keys."""
+    """The cells without the measured column, in the order of their keys."""
     return (
         pd.read_parquet(folder / TABLE)
         .drop(columns="seconds")
@@ -48,7 +48,7 @@ def table_of(folder: Path) -> pd.DataFrame:
     )
 
 
-# ---- what is made
+# ---- results
 
 
 def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> None:
@@ -72,13 +72,13 @@ def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> Non
         assert len(run.leaves()) == row.paths
 
 
-def test_bundled_sets_and_samples(tmp_path: Path) -> None:
+def test_bundled_prompts_and_a_sample_of_the_grid(tmp_path: Path) -> None:
     grid = ("--threshold", "0.1:2:0.1", "--top-p", "0.5:1:0.1", "--sample", 3)
     assert "6 cells in" in done("chances", "--every", 12, "--out", tmp_path, *grid, *SHORT)
     assert {*table_of(tmp_path)["prompt_id"]} == {"chances-001", "chances-013"}
 
 
-# ---- what is wrong
+# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_bad_option_is_explained_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_ranges_and_words_become_values() -> None:
+def test_lists_ranges_and_names_become_values() -> None:
     def values(name: str, given: str) -> list[object]:
         return options.list_of_values("--x", SETTINGS[name], given)
 
@@ -123,7 +123,7 @@ def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> 
     assert [*table_of(tmp_path / "out")["prompt_id"]] == ["00002"]
 
 
-# ---- what ends it early
+# ---- interruptions
 
 
 def sweep_command(prompts: str, out: Path) -> list[str]:
@@ -136,7 +136,7 @@ def lines_in(journal: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
+def test_a_sweep_killed_at_random_moments_loses_only_unfinished_cells(
     prompts: str, tmp_path: Path
 ) -> None:
     out, moments = tmp_path / "out", random.Random(3)
@@ -168,7 +168,7 @@ def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
 
 
 @pytest.mark.slow
-def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: Path) -> None:
+def test_ctrl_c_writes_the_table_and_says_how_to_continue(prompts: str, tmp_path: Path) -> None:
     command = sweep_command(prompts, tmp_path / "out")
     out = signalled(signal.SIGINT, "eab.labs.tuning.journal.Journal.add", *command[3:])
     assert out.returncode == 130, out.stderr
@@ -178,7 +178,7 @@ def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: P
     assert f"{CELLS} cells ({made} of them earlier)" in done(*command[4:])
 
 
-def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
+def test_the_same_command_makes_nothing_and_a_larger_one_only_the_new_cells(
     prompts: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
