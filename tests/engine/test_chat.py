@@ -1,4 +1,4 @@
-"""Runs of a chat: the tokens of its template, kept wherever a run is made again."""
+"""Chat runs: the tokens of the template, and messages that are kept when a run is made again."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def decisions(run: RunState) -> list[Any]:
     return [(path.children, [token.token for token in path.tokens]) for path in run.paths]
 
 
-def test_a_prompt_and_a_system_message_are_the_same_as_their_messages(
+def test_a_prompt_and_a_system_message_equal_the_same_messages(
     eab: EntropyAdaptiveBranching,
 ) -> None:
     for settings, messages in ({}, [USER]), ({"system": "w9"}, [SYSTEM, USER]):
@@ -79,7 +79,7 @@ def test_a_last_message_of_the_assistant_is_continued(eab: EntropyAdaptiveBranch
     assert run.started.prompt_tokens == (*before.started.prompt_tokens, 7, 8)
 
 
-def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranching) -> None:
+def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBranching) -> None:
     events = list(eab.stream([SYSTEM, USER]))
     run = fold(events)
     kept = record.loads(record.dumps(events), "a file")
@@ -97,7 +97,7 @@ def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranc
     assert again["run"] == as_dicts(SYSTEM, USER)
 
 
-def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
+def test_a_batch_line_and_its_run_file_have_the_same_messages(
     eab: EntropyAdaptiveBranching, tmp_path: Any
 ) -> None:
     file = tmp_path / "chats.jsonl"
@@ -124,7 +124,7 @@ def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
     ],
     ids=str,
 )
-def test_messages_that_cannot_be_run_are_explained(
+def test_messages_that_cannot_be_run_are_refused_with_the_reason(
     eab: EntropyAdaptiveBranching, messages: Any, settings: Any, kind: Any, why: str
 ) -> None:
     with pytest.raises(kind, match=why):
@@ -136,7 +136,7 @@ def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
         next(event_stream(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
 
 
-def test_a_request_has_one_prompt() -> None:
+def test_a_request_has_either_a_prompt_or_messages() -> None:
     request = Request("", BranchingConfig(), messages=(SYSTEM, USER))
     assert request.prompt == "w5 w6"
     assert replace(request, continued=(3,)).messages == request.messages
@@ -161,7 +161,7 @@ def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_
 
 
 @pytest.mark.parametrize("arguments", [["Hi", "--messages", "x.json"], []], ids=str)
-def test_the_command_line_wants_a_prompt_or_messages(arguments: list[str]) -> None:
+def test_the_command_line_needs_a_prompt_or_messages(arguments: list[str]) -> None:
     result = eab_here("run", *arguments)
     assert result.returncode == 2
     assert "--messages; give one of them" in result.stderr

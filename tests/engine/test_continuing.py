@@ -1,6 +1,4 @@
-"""Continuing a run from one of its tokens: exact token ids, the same predictions, and errors in
-words.
-"""
+"""Continuing a run from one of its tokens: exact token ids, equal predictions, clear errors."""
 
 import gzip
 import json
@@ -27,7 +25,7 @@ CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 
 @pytest.fixture(scope="module")
 def run(twins) -> RunState:
-    """It forks at its first step, so its first path has no token."""
+    """A run that forks at its first step, so its first path has no token."""
     return run_of(twins("llama").ours, "w5 w9 w3", CONFIG)
 
 
@@ -37,11 +35,11 @@ def model(twins) -> HuggingFaceModel:
 
 
 def grown_from(model: HuggingFaceModel, run: RunState, taken: tuple[int, ...]) -> list[Event]:
-    """The events of the run that goes on after these tokens."""
+    """The events of the run that continues after these tokens."""
     return list(event_stream(model, continue_from(model, run.started, taken, CONFIG)))
 
 
-def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, model):
+def test_a_continued_run_predicts_what_the_first_run_predicted_next(run, model):
     places = [(path.id, index) for path in run.paths for index in range(len(path.tokens) - 1)]
     assert len(places) > 15
     for path, index in places[::3]:
@@ -52,7 +50,7 @@ def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, model)
         assert [c.token for c in found.candidates] == [c.token for c in expected.candidates]
 
 
-def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, model):
+def test_the_ids_include_those_of_the_run_that_was_continued(run, model):
     leaf = max(run.leaves(), key=lambda path: len(run.lineage(path.id)))
     assert len(run.lineage(leaf.id)) > 1
     taken = run.continuation(leaf.id, 1, candidate=2)
@@ -70,7 +68,7 @@ def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, mode
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 
 
-def test_what_is_shown_as_python_repeats_a_continued_run(run, model):
+def test_the_shown_python_code_repeats_a_continued_run(run, model):
     grown = fold(grown_from(model, run, run.continuation(run.paths[0].children[0], 0, 1)))
     code = as_python(grown.started)
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
@@ -79,7 +77,7 @@ def test_what_is_shown_as_python_repeats_a_continued_run(run, model):
     assert eab.run("w5 w9 w3", continued=ids).samples == grown.samples
 
 
-def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
+def test_no_run_continues_after_a_stop_token_or_from_a_missing_token(run):
     table = TableModel(random_table(2, 5), stop_ids=[4])
     with pytest.raises(PromptError, match="ends the text"):
         next(event_stream(table, Request("0", CONFIG, (1, 4))))
@@ -90,12 +88,12 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
         RunState(run.started).continuation(0, 0)
 
 
-def test_another_model_is_named_in_words(run, twins):
+def test_another_model_is_refused_with_an_explanation(run, twins):
     with pytest.raises(ModelError, match="Choose the model that made the run"):
         grown_from(twins("gpt2").ours, run, run.continuation(run.paths[0].children[0], 0))
 
 
-def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, model):
+def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refused(run, model):
     events = grown_from(model, run, run.continuation(run.paths[0].children[0], 0))
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
@@ -112,7 +110,7 @@ def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, mode
 
 
 @pytest.mark.parametrize("policy", FORKING)
-def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins, policy):
+def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins, policy):
     settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
     config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
     events = events_of(twins("qwen2").ours, "w5 w9 w3", config)

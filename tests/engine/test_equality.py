@@ -23,7 +23,7 @@ from eab.events import Predicted, RowsAllocated, StepTimed
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
 
-# Of each kind of positions and of attention; tests/models/test_families.py has the others
+# One for each kind of positions and attention; tests/models/test_families.py has the others
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "phi"]
 OTHER_CACHES = [name for name in get_args(CacheName) if name != "tree"]
 BASE = BranchingConfig(max_new_tokens=12, entropy_threshold=1.5)
@@ -55,7 +55,7 @@ def test_every_leaf_equals_a_full_forward_pass_without_a_cache(twins, family, se
     assert_leaves_match(run, twins(family).plain, EXACT)
 
 
-def test_the_candidates_shown_are_the_most_likely_tokens_of_the_plain_model(twins):
+def test_the_shown_candidates_are_the_most_likely_tokens_of_the_plain_model(twins):
     pair, config = twins("llama"), BranchingConfig(max_new_tokens=4, temperature=0.8)
     events = events_of(pair.ours, PROMPT, config)
     first = next(event for event in events if isinstance(event, Predicted))
@@ -71,7 +71,7 @@ def test_the_candidates_shown_are_the_most_likely_tokens_of_the_plain_model(twin
 
 
 @pytest.mark.parametrize("policy", FORKING)
-def test_the_allocation_step_r_changes_no_decision(twins, policy):
+def test_the_growth_step_r_changes_no_decision(twins, policy):
     settings = {"max_paths": 10, "branch_factor": 3, "policy": policy}
     expected, *others = (
         decisions(events_of(twins("qwen2").ours, PROMPT, BASE, r=r, **settings))
@@ -88,7 +88,7 @@ def test_every_cache_gives_the_same_run(twins, family, policy):
     assert_leaves_match(expected, twins(family).plain, EXACT)
     looks_at_threshold = policy in ("fair", "original")
     assert sum(path.status == "forked" for path in expected.paths) > 3 * looks_at_threshold
-    if policy != "arithmetic":  # it never drops a path
+    if policy != "arithmetic":  # which never drops a path
         assert any(path.status == "pruned" or path.limited_steps for path in expected.paths)
     for cache in OTHER_CACHES:
         found = events_of(model, PROMPT, config, cache=cache)
@@ -105,7 +105,7 @@ def test_every_cache_gives_the_same_run(twins, family, policy):
         ("recompute", SHORT_PROMPT, [7, 14, 20]),
     ],
 )
-def test_a_prompt_in_chunks_goes_through_every_cache(twins, monkeypatch, cache, prompt, through):
+def test_a_prompt_in_chunks_works_with_every_cache(twins, monkeypatch, cache, prompt, through):
     monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 7)
     settings = {"max_new_tokens": 8, "max_paths": 6, "cache": cache}
     events = events_of(twins("qwen2").ours, prompt, BASE, **settings)

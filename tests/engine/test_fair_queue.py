@@ -13,7 +13,7 @@ from eab.engine.fair_queue import FairQueue
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Something that an owner waits for."""
+    """An entry that an owner waits for."""
 
     owner: str
 
@@ -33,13 +33,13 @@ def owners(runs: Iterable[Asked]) -> str:
     ("came", "order"),
     [("", ""), ("abc", "abc"), ("aaaaab", "abaaaa"), ("aabcb", "abcab"), ("aaabbc", "abcaba")],
 )
-def test_everybodys_first_run_goes_before_anybodys_second(came: str, order: str) -> None:
+def test_every_owners_first_run_comes_before_any_owners_second(came: str, order: str) -> None:
     queue = queue_of(came)
     assert owners(queue.entries) == order
     assert owners(queue.pop() for _ in order) == order
 
 
-def test_who_just_had_a_turn_goes_behind_who_had_none() -> None:
+def test_an_owner_who_just_had_a_turn_comes_after_one_who_had_none() -> None:
     queue = queue_of("aa")
     assert queue.pop().owner == "a"
     queue.add(Asked("b"))
@@ -51,9 +51,9 @@ def test_who_just_had_a_turn_goes_behind_who_had_none() -> None:
     assert owners(queue.entries) == "ba"
 
 
-def test_places_that_were_given_up_cost_nothing() -> None:
+def test_withdrawn_entries_cost_nothing() -> None:
     queue = queue_of("b")
-    for _ in range(4):  # Run is pressed five times; each time the one before is stopped
+    for _ in range(4):  # Run is pressed five times; each press withdraws the run before
         given_up = Asked("a")
         queue.add(given_up)
         queue.remove(given_up)
@@ -67,11 +67,11 @@ def test_places_that_were_given_up_cost_nothing() -> None:
 
 STEPS = st.lists(
     st.one_of(st.sampled_from("abcd"), st.none()), max_size=30
-)  # a run is added, or the next one starts
+)  # an owner adds a run; None starts the next one
 
 
 @given(STEPS)
-def test_the_order_is_fair_stable_and_loses_nobody(steps: list[str | None]) -> None:
+def test_the_order_is_fair_and_stable_and_loses_no_run(steps: list[str | None]) -> None:
     queue, came, started = FairQueue(), [], []
     for owner in steps:
         before = queue.entries
@@ -93,7 +93,7 @@ def test_the_order_is_fair_stable_and_loses_nobody(steps: list[str | None]) -> N
 
 
 @given(STEPS, st.integers(1, 6))
-def test_who_waits_sees_at_most_one_run_of_each_other_owner_start_before(
+def test_at_most_one_run_of_each_other_owner_starts_before_a_waiting_run(
     steps: list[str | None], busy: int
 ) -> None:
     queue = queue_of("z" * busy)

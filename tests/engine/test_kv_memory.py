@@ -1,4 +1,4 @@
-"""Who goes on when KV memory runs short."""
+"""Which runs continue when KV memory runs short."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from eab.engine.kv_memory import runs_that_fit
 
 @dataclass(eq=False)
 class Rows:
-    """A run that holds so many bytes, and grows by some of them; `fixed` ones cannot be freed."""
+    """A run that holds `held` bytes and grows by `grows`; its `fixed` bytes cannot be freed."""
 
     held: int
     grows: int
@@ -28,7 +28,7 @@ class Rows:
         self.held = 0
 
 
-def test_the_youngest_pauses_first_and_is_freed_only_if_that_is_not_enough():
+def test_the_youngest_run_pauses_first_and_is_freed_only_if_that_is_not_enough():
     first, second, third = runs = [Rows(10, 2), Rows(10, 2), Rows(10, 2)]
     assert runs_that_fit(runs, 36) == runs
     assert runs_that_fit(runs, 34) == [first, second]
@@ -47,7 +47,7 @@ def test_the_youngest_pauses_first_and_is_freed_only_if_that_is_not_enough():
     ),
     st.integers(0, 200),
 )
-def test_what_goes_on_fits_and_nobody_is_freed_without_need(runs, limit):
+def test_the_runs_that_continue_fit_and_none_is_freed_without_need(runs, limit):
     before = [run.held for run in runs]
     going = runs_that_fit(runs, limit)
     paused = runs[len(going) :]
@@ -55,7 +55,7 @@ def test_what_goes_on_fits_and_nobody_is_freed_without_need(runs, limit):
     after = sum(run.kv_next for run in going) + sum(run.kv_held for run in paused)
     assert after <= limit or len(going) == 1
     assert [run.held for run in going] == before[: len(going)]
-    if paused:  # with the oldest of them the runs would not fit, or they lost rows for the others
+    if paused:  # with the oldest paused run, too, they would not fit unless others lost rows
         whole = sum(run.kv_next for run in runs[: len(going) + 1])
         held = sum(run.fixed + rows for run, rows in zip(runs, before, strict=True))
         assert whole + held > limit

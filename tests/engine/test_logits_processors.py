@@ -1,4 +1,4 @@
-"""Logits processors: the processed distribution is that of transformers, for every path."""
+"""Logits processors: for every path, the processed distribution is that of transformers."""
 
 import math
 
@@ -39,7 +39,7 @@ PROCESSORS = {
 
 
 def assert_distribution_is_that_of_transformers(run, plain, processors, tolerance):
-    """Every token of every text has its ln p, and the entropy of its step, as transformers has."""
+    """Assert that each token's ln p and the entropy of its step are those of transformers."""
     chain = LogitsProcessorList(processors)
     prompt = list(run.started.prompt_tokens)
     for sample in run.samples:
@@ -96,7 +96,7 @@ def test_greedy_decoding_gives_the_text_of_transformers(embedded, given, of_tran
     assert run.samples[0].token_ids != explorer.run("Once upon a time").samples[0].token_ids
 
 
-def test_a_run_with_the_settings_is_computed_again_saved_and_continued(tmp_path):
+def test_a_run_with_penalties_can_be_resimulated_saved_and_continued(tmp_path):
     model = TableModel(random_table(3, 40, concentration=0.5), stop_ids=[4])
     explorer = EntropyAdaptiveBranching(model, max_new_tokens=5, max_paths=256, **PENALIZED)
     low, high = (explorer.run("0 1 2", entropy_threshold=nats) for nats in (2.3, 2.6))
@@ -112,7 +112,7 @@ def test_a_run_with_the_settings_is_computed_again_saved_and_continued(tmp_path)
     assert eab.Run(handle).started.config.repetition_penalty == 1.8
 
 
-def test_the_probe_is_made_again_as_a_processor_may_have_changed(embedded):
+def test_the_probe_is_repeated_because_a_processor_may_have_changed(embedded):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     processor = RepetitionPenaltyLogitsProcessor(1.2)
     before = explorer.run("Once upon a time", logits_processor=processor).probe
@@ -143,7 +143,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     ],
     ids=["one token", "repetition", "setting"],
 )
-def test_the_probe_of_a_quantile_sees_them(embedded, changes):
+def test_the_quantile_probe_applies_processors_and_penalties(embedded, changes):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     before, changed, after = (
         explorer.run("Once upon a time", **given).probe for given in ({}, changes, {})
@@ -163,7 +163,7 @@ def test_a_processor_that_writes_in_place_changes_only_its_own_row():
     assert run.started.logits_processors == ("only_seven",)
 
 
-def test_a_run_with_them_says_so_and_is_not_computed_again(tmp_path):
+def test_a_run_with_processors_names_them_and_cannot_be_resimulated(tmp_path):
     made = EntropyAdaptiveBranching(MODEL, max_new_tokens=4).run("0", logits_processor=REPETITION)
     made.save(tmp_path / "processed.eab")
     run = eab.load(tmp_path / "processed.eab")
@@ -179,13 +179,13 @@ def test_a_run_with_them_says_so_and_is_not_computed_again(tmp_path):
 
 
 @pytest.mark.parametrize("drafter", ["model", "prompt-lookup", "sibling-lookup", "run-ahead"])
-def test_they_are_refused_with_a_drafter(drafter):
+def test_processors_are_refused_with_a_drafter(drafter):
     with pytest.raises(ConfigError, match=f"drafter is '{drafter}', whose draft tokens"):
         EntropyAdaptiveBranching(MODEL).run("0", logits_processor=REPETITION, drafter=drafter)
 
 
 @pytest.mark.parametrize("given", [3, [3], MinPLogitsWarper, [REPETITION] * 65])
-def test_what_is_none_is_refused_at_once(given):
+def test_values_that_are_not_processors_are_refused_before_the_model_is_loaded(given):
     with pytest.raises(ConfigError, match="logits processor"):
         EntropyAdaptiveBranching("no-such-owner/no-such-model", logits_processor=given)
 
@@ -193,7 +193,7 @@ def test_what_is_none_is_refused_at_once(given):
 @pytest.mark.parametrize(
     ("given", "what"), [(None, "NoneType"), (torch.zeros(9), r"tensor of shape \(9,\)")]
 )
-def test_what_gives_no_scores_ends_its_run(given, what):
+def test_a_processor_that_returns_no_scores_ends_its_run(given, what):
     def wrong(input_ids, scores):
         return given
 
@@ -203,7 +203,7 @@ def test_what_gives_no_scores_ends_its_run(given, what):
         EntropyAdaptiveBranching(MODEL).run("0", logits_processor=wrong)
 
 
-def test_they_are_refused_for_a_model_on_a_server(embedded):
+def test_processors_are_refused_for_a_model_on_a_server(embedded):
     class OnServer:
         kv_shape = type("Shape", (), {"blocks": object()})()
         card = embedded.card
@@ -213,7 +213,7 @@ def test_they_are_refused_for_a_model_on_a_server(embedded):
         check_processors(OnServer(), request)
 
 
-def test_scores_that_are_no_numbers_are_not_only_blamed_on_the_model():
+def test_nan_scores_are_blamed_on_the_processors_or_the_model():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
     with pytest.raises(ModelError, match="the logits processors or the model returned NaN logits"):
         explorer.run("0", logits_processor=lambda ids, scores: scores * math.nan)

@@ -1,4 +1,4 @@
-"""Many runs through one scheduler: each is what it is alone, and a pass is split among its runs."""
+"""Many runs through one scheduler: each equals the run alone, and runs split the time of a pass."""
 
 import time
 from contextlib import closing
@@ -21,16 +21,16 @@ def request(seed: int, prompt: str = "0") -> Request:
 
 
 def ended_runs(runs: ManyRuns[int]) -> list[ActiveRun[int]]:
-    """All runs, in the order of their ends."""
+    """All runs, in the order in which they end."""
     ended = []
     while runs.busy:
         ended += runs.step()
     return ended
 
 
-def test_every_run_is_what_it_is_alone() -> None:
+def test_every_run_equals_the_same_run_alone() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
-    for seed in range(scheduler.MAX_RUNNING + 8):  # more than are served at a time
+    for seed in range(scheduler.MAX_RUNNING + 8):  # more than run at the same time
         runs.add(seed, request(seed))
     ended = ended_runs(runs)
     assert sorted(run.tag for run in ended) == [*range(scheduler.MAX_RUNNING + 8)]
@@ -40,7 +40,7 @@ def test_every_run_is_what_it_is_alone() -> None:
         assert run.problem == ""
 
 
-def test_the_parts_of_the_runs_are_the_time_of_the_passes() -> None:
+def test_the_seconds_of_all_runs_are_within_the_time_of_the_passes() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
     for seed in range(6):
         runs.add(seed, request(seed))
@@ -51,7 +51,7 @@ def test_the_parts_of_the_runs_are_the_time_of_the_passes() -> None:
     assert sum(run.seconds for run in ended) < seconds, "no pass counts twice"
 
 
-def test_a_run_that_is_first_begins_before_those_that_wait() -> None:
+def test_a_run_that_is_added_first_starts_before_those_that_wait() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
     runs._scheduler.max_running = 1
     for seed in range(3):
@@ -62,7 +62,7 @@ def test_a_run_that_is_first_begins_before_those_that_wait() -> None:
     assert [run.tag for run in ended_runs(runs)] == [0, 9, 1, 2]
 
 
-def test_a_run_that_cannot_begin_says_why_and_the_others_go_on() -> None:
+def test_a_run_that_cannot_start_reports_why_and_the_others_continue() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
     runs.add(0, request(0, " "))
     runs.add(1, request(1))
@@ -71,7 +71,7 @@ def test_a_run_that_cannot_begin_says_why_and_the_others_go_on() -> None:
     assert good.events[-1] == RunEnded(good.step, "finished")
 
 
-def test_what_is_dropped_ends() -> None:
+def test_runs_can_be_closed_while_one_is_active() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
     with closing(runs):
         runs.add(0, request(0))

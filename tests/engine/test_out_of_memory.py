@@ -1,4 +1,4 @@
-"""When memory runs out, the run ends with a message, and what it held is free at once."""
+"""When memory runs out, the run ends with a message, and all that it held is freed immediately."""
 
 import gc
 import weakref
@@ -23,14 +23,14 @@ OUT_OF_MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
     MemoryError(),
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
-    RuntimeError("CUDA error: out of memory"),  # of pinned memory
+    RuntimeError("CUDA error: out of memory"),  # pinned memory
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
 ]
 
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Reference cycles stay meanwhile."""
+    """Turn garbage collection off, so that reference cycles are not freed."""
     gc.collect()
     gc.disable()
     yield
@@ -38,7 +38,7 @@ def no_collection() -> Iterator[None]:
 
 
 class Failing:
-    """Wraps the forward pass of a model: after some passes it holds a tensor, and fails."""
+    """A forward pass that fails after some passes while it holds a tensor."""
 
     def __init__(self, model, error: Exception, passes: int) -> None:
         self._forward, self._error, self._passes = model.forward, error, passes
@@ -51,16 +51,16 @@ class Failing:
         partial_result = torch.zeros(1000)
         self.held += [weakref.ref(partial_result)]
         self.held += [weakref.ref(batch.cache) for batch in batches]
-        raise type(self._error)(*self._error.args)  # one that nobody else keeps
+        raise type(self._error)(*self._error.args)  # a copy that nothing else holds
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: str(error)[:40])
-def test_all_kinds_of_it_are_known(error):
+def test_every_kind_of_out_of_memory_error_is_recognised(error):
     assert is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a kernel failed"), ValueError("out of memory")])
-def test_other_errors_are_not_it(error):
+def test_other_errors_are_not_taken_for_out_of_memory(error):
     assert not is_out_of_memory(error)
 
 
@@ -99,8 +99,8 @@ def test_a_cache_that_cannot_grow_leaves_nothing_in_memory(twins, monkeypatch, n
     assert [one() for one in caches] == [None] * len(caches)
 
 
-def test_an_error_that_the_device_reports_late_ends_the_runs_of_the_pass_alone(monkeypatch):
-    """A kernel of CUDA fails after its call has returned; the clock is the first to hear of it."""
+def test_an_error_that_the_device_reports_late_ends_only_the_runs_of_the_pass(monkeypatch):
+    """A CUDA kernel fails after its call has returned, and reading the clock reports it first."""
     scheduler = Scheduler(chain())
     handles = [scheduler.submit(chain_request(seed=seed, max_new_tokens=12)) for seed in range(2)]
     scheduler.step()

@@ -1,4 +1,4 @@
-"""Runs that pause and lose their rows have the events that they have alone."""
+"""Runs that pause and lose their rows have the same events as alone."""
 
 from itertools import cycle, product
 
@@ -27,12 +27,12 @@ def test_preempted_runs_have_the_same_events_as_alone(monkeypatch, twins, family
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     mib = rows * model.kv_shape.row_bytes / 2**20
     scheduler = Scheduler(model, token_budget=40, kv_limit_mib=mib, newcomers_first=newcomers_first)
-    # All at once, and none has ended when the next begins.
+    # All are submitted together, and none has ended when the next one starts.
     handles = assert_served_as_alone(scheduler, twins, expected)
     assert sum(handle.preemptions for handle in handles) > 1
 
 
-def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
+def test_when_memory_runs_short_the_youngest_run_pauses_and_then_loses_its_rows():
     requests = [
         chain_request(seed=seed, max_paths=8, max_new_tokens=40, r=1, policy="independent")
         for seed in range(3)
@@ -58,12 +58,12 @@ def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
         assert_same_events(handle.new_events(), alone(model, request))
 
 
-def test_a_newcomer_begins_where_long_runs_hold_the_memory_and_all_come_to_their_end(monkeypatch):
+def test_a_newcomer_starts_while_long_runs_hold_the_memory_and_all_runs_finish(monkeypatch):
     monkeypatch.setattr("eab.engine.handle.SLICE", 256)
     wide = {"max_paths": 30, "max_new_tokens": 30, "r": 1}
     requests = [chain_request(seed=seed, policy="independent", **wide) for seed in range(6)]
     model = TableModel(random_table(3, 12))
-    # One of them takes 2 + 30 * 29 rows.
+    # One run takes 2 + 30 * 29 rows.
     scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(1700), newcomers_first=True)
     handles = [
         scheduler.submit(request, owner=str(number)) for number, request in enumerate(requests)
@@ -80,11 +80,11 @@ def test_a_newcomer_begins_where_long_runs_hold_the_memory_and_all_come_to_their
         assert scheduler.kv_held <= 1700 * model.kv_shape.row_bytes
     for handle, request in zip(handles, requests, strict=True):
         assert_same_events(handle.new_events(), alone(model, request))
-    # At most as often as it changes its place, and once for each of the others that does.
+    # At most once for each change of its own place, and once for each of another run's.
     assert max(handle.preemptions for handle in handles) <= 6 * max(one.slices for one in handles)
 
 
-def test_a_newcomer_waits_where_other_newcomers_hold_the_memory():
+def test_a_newcomer_waits_while_other_newcomers_hold_the_memory():
     model = TableModel(random_table(3, 12))
     scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(100), newcomers_first=True)
     wide = chain_request(max_paths=12, max_new_tokens=12, policy="independent", r=1)

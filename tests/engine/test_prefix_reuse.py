@@ -1,4 +1,4 @@
-"""Runs that find rows in the prefix cache decide as runs alone, and compute less."""
+"""Runs that find rows in the prefix cache decide as they do alone, and compute less."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ ROWS = ("rows_shared", "rows_private", "rows_independent", "paths")
 
 
 def assert_decides_as(found: Sequence[Event], expected: Sequence[Event]) -> None:
-    """The same decisions, and the same rows in use at every step; up to where a run was stopped."""
+    """Assert equal decisions and equal rows in use at every step, up to where a run was stopped."""
     pairs = [(decided(found), decided(expected)), (rows_in_use(found), rows_in_use(expected))]
     for own, wanted in pairs:
         whole = isinstance(found[-1], RunEnded)
@@ -73,8 +73,8 @@ def nothing_is_held(prefixes: PrefixCache) -> bool:
     "family",
     [pytest.param(one, marks=() if one == "qwen2" else pytest.mark.slow) for one in FAMILIES],
 )
-def test_every_kind_of_run_decides_the_same_with_and_without(twins, family):
-    """All of them three times over, side by side: the later ones find what the first ones leave."""
+def test_every_kind_of_run_decides_the_same_with_and_without_the_prefix_cache(twins, family):
+    """All requests run together, three times each: later runs find what the first ones leave."""
     model = twins(family).ours
     prefixes = prefixes_of(model)
     scheduler = Scheduler(model, token_budget=96, prefixes=prefixes)
@@ -101,7 +101,7 @@ def test_a_prompt_is_computed_once(twins, attention):
     assert usage.rows_reused == (prompt - 1 if attention == "sliced" else 0)
 
 
-def test_those_who_ask_the_same_at_once_wait_for_the_first(twins):
+def test_runs_with_the_same_prompt_wait_for_the_first_one(twins):
     model = twins("llama").ours
     prefixes = prefixes_of(model)
     scheduler = Scheduler(model, prefixes=prefixes)
@@ -124,7 +124,7 @@ def test_scopes_do_not_wait_for_each_other_and_share_nothing(twins):
     assert tokens_computed(served[0]) == tokens_computed(served[1])
 
 
-def test_nobody_waits_for_rows_that_will_not_be_kept(twins):
+def test_no_run_waits_for_rows_that_will_not_be_kept(twins):
     model = twins("llama").ours
     scheduler = Scheduler(model, prefixes=prefixes_of(model, rows=1))
     handles = [scheduler.submit(Request(LONG, replace(BASE, seed=seed))) for seed in range(3)]
@@ -133,8 +133,8 @@ def test_nobody_waits_for_rows_that_will_not_be_kept(twins):
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, LONG], ids=["short", "long"])
-def test_growing_from_a_path_computes_no_token_of_it(twins, prompt):
-    """Of the second run, which reads a long prompt in place and keeps what it adds."""
+def test_continuing_a_path_computes_none_of_its_tokens(twins, prompt):
+    """The path is of the second run, which reads a long prompt in place and keeps what it adds."""
     model = twins("qwen2").ours
     prefixes = prefixes_of(model)
     config = replace(BASE, max_new_tokens=40, entropy_threshold=3.5)
@@ -150,7 +150,7 @@ def test_growing_from_a_path_computes_no_token_of_it(twins, prompt):
 
 
 @pytest.mark.parametrize("newcomers_first", [True, False])
-def test_preempted_runs_go_on_after_the_prefix_that_they_hold(monkeypatch, twins, newcomers_first):
+def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, newcomers_first):
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     model = twins("llama").ours
     prefixes = prefixes_of(model)
@@ -169,7 +169,7 @@ def test_preempted_runs_go_on_after_the_prefix_that_they_hold(monkeypatch, twins
     assert sum(handle.preemptions for handle in handles) > 0
 
 
-def test_runs_take_the_memory_of_segments_that_nobody_reads(twins):
+def test_runs_may_take_the_memory_of_segments_without_readers(twins):
     model = twins("llama").ours
     prefixes = prefixes_of(model)
     mib = 150 * model.kv_shape.row_bytes / 2**20
@@ -195,7 +195,7 @@ TEXTS = [" ".join(LONG.split()[:length]) for length in (1, 30, 45, 60)] + [PROMP
 
 
 class Reused(RuleBasedStateMachine):
-    """Submits, stops, evicts and changes limits at random: each run decides as it does alone."""
+    """Random submits, stops, evictions and limits: each run decides as it does alone."""
 
     twins: Any = None
 
@@ -266,7 +266,7 @@ def test_any_order_of_submits_stops_and_evictions(twins):
     run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
 
 
-def test_an_object_keeps_what_its_calls_compute(twins):
+def test_an_explorer_keeps_what_its_calls_compute(twins):
     model = twins("llama").ours
     settings = {"max_new_tokens": 6, "max_paths": 4}
     kept = eab.EntropyAdaptiveBranching(model, prefix_cache_mib=8, **settings)
@@ -291,8 +291,8 @@ def test_a_limit_out_of_range_is_refused(twins, mib):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("weights", ["as-loaded", "int8"])
-def test_in_lower_precision_the_entropies_agree_within_its_rounding(dtype, weights):
-    """The text is given, so that no draw near a boundary can go another way."""
+def test_in_lower_precision_entropies_agree_within_rounding(dtype, weights):
+    """The text is part of the prompt, so that no draw near a boundary can go another way."""
     model = load_model("embedded", dtype=dtype, weights=weights)
     config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=4)
     text = "Once upon a time, there was a little girl who had a red ball and a brown dog. " * 4
@@ -305,7 +305,7 @@ def test_in_lower_precision_the_entropies_agree_within_its_rounding(dtype, weigh
     assert entropies[0] == pytest.approx(entropies[1], abs=1e-4 if dtype == "float32" else 0.1)
 
 
-def test_what_is_read_in_place_counts_for_the_limit_of_a_run(twins):
+def test_rows_that_are_read_in_place_count_towards_the_limit_of_a_run(twins):
     shape = twins("llama").ours.kv_shape
     prefixes = Prefixes(PrefixCache(shape, 2**20))
     text = [*range(2, 62)]
@@ -323,7 +323,7 @@ def test_what_is_read_in_place_counts_for_the_limit_of_a_run(twins):
         second.prepare([0], [[3]])
 
 
-def test_a_what_if_run_follows_from_one_that_has_reused_its_prompt(twins):
+def test_a_run_that_reused_its_prompt_can_be_resimulated(twins):
     model = twins("llama").ours
     prefixes, request = prefixes_of(model), Request(LONG, replace(BASE, entropy_threshold=1.0))
     runs = [list(event_stream(model, request, prefixes=prefixes)) for _ in range(2)]
@@ -331,7 +331,7 @@ def test_a_what_if_run_follows_from_one_that_has_reused_its_prompt(twins):
     assert_decides_as(again.events, first.events)
 
 
-def test_the_picture_shows_what_other_runs_read_too(twins):
+def test_the_board_shows_the_rows_that_other_runs_also_read(twins):
     model = twins("llama").ours
     scheduler = Scheduler(model, prefixes=prefixes_of(model))
     asked = [Request(LONG, replace(BASE, seed=seed)) for seed in range(3)]

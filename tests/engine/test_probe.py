@@ -1,4 +1,4 @@
-"""The greedy probe of a quantile threshold, and the presets that are made with it."""
+"""The greedy probe of a quantile threshold, and the presets that use it."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def config(**settings: object) -> BranchingConfig:
     )
 
 
-def test_a_prompt_is_probed_once_for_each_sampling_and_the_events_are_the_same(
+def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(
     embedded: HuggingFaceModel,
 ) -> None:
     PROBED.pop(embedded, None)
@@ -62,7 +62,7 @@ def test_a_quantile_lies_between_two_entropies() -> None:
         ([0.0, 0.2, 0.8], [2], 1),  # the answer is empty
     ],
 )
-def test_presets_give_a_run_where_the_probe_tells_little(
+def test_presets_give_a_run_even_where_the_probe_tells_little(
     preset: str, row: list[float], stop_ids: list[int], steps: int
 ) -> None:
     model = TableModel(np.array([row] * 3), stop_ids)
@@ -83,13 +83,13 @@ def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:
 
 
 def limited_early(run: RunState) -> bool:
-    """Whether the path limit acts before a third of the steps."""
+    """Whether the path limit acts in the first third of the steps."""
     acted = [step for path in run.paths for step in path.limited_steps]
     return bool(acted) and min(acted) < len(run.steps) / 3
 
 
 @pytest.mark.slow
-def test_balanced_forks_throughout_the_text(embedded: HuggingFaceModel) -> None:
+def test_the_balanced_preset_forks_throughout_the_text(embedded: HuggingFaceModel) -> None:
     runs = [
         run_of(embedded, prompt, config(seed=seed, max_new_tokens=48))
         for prompt in PROMPTS

@@ -1,4 +1,4 @@
-"""A run that is served beside others has the events that it has alone, whatever happens to them."""
+"""A run that is served with others has the events that it has alone, whatever happens to them."""
 
 import gc
 import weakref
@@ -45,8 +45,8 @@ from eab.events import Event, Forked, KvMeasured, RunEnded, RunStarted, Speculat
 @pytest.mark.parametrize(
     ("family", "token_budget"), [*((family, 40) for family in FAMILIES), ("llama", 512)]
 )
-def test_every_kind_of_run_has_the_same_events_beside_all_others(twins, family, token_budget):
-    """The smaller budget cuts the prompts, and leaves runs out."""
+def test_every_kind_of_run_has_the_same_events_alone_and_in_a_batch(twins, family, token_budget):
+    """The smaller budget splits prompts into chunks, and leaves runs out of passes."""
     expected = expected_of(twins, family)
     scheduler = Scheduler(twins(family).ours, token_budget=token_budget)
     assert_served_as_alone(scheduler, twins, expected)
@@ -125,7 +125,7 @@ class Served(RuleBasedStateMachine):
         for handle, events, expected in self.known:
             events += handle.new_events()
             found = untimed(events)
-            assert found == untimed(expected)[: len(found)]  # exactly: a table rounds nothing
+            assert found == untimed(expected)[: len(found)]  # exact: a table model does not round
             assert handle.error is None
         assert len(self.scheduler.running) <= 4
 
@@ -151,13 +151,13 @@ class ServedInLittleMemory(Served):
         pytest.param(ServedInLittleMemory, 40, marks=pytest.mark.slow),
     ],
 )
-def test_runs_that_come_and_go_have_the_events_that_they_have_alone(machine, examples):
+def test_runs_that_come_and_go_have_the_same_events_as_alone(machine, examples):
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples, stateful_step_count=30)
     )
 
 
-def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():
+def test_a_run_that_cannot_start_reports_why_and_the_others_continue():
     scheduler = Scheduler(chain())
     empty = scheduler.submit(Request(" ", BASE))
     no_draft = scheduler.submit(chain_request(drafter="model"))
@@ -170,10 +170,10 @@ def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():
 
 
 class Faulty(TableModel):
-    """Breaks where the run whose prompt begins with `culprit` takes part.
+    """A model that fails in passes with the run whose cache is `culprit`.
 
-    With `how` = "raise" the forward pass fails after K and V were stored; "logits" are no numbers;
-    "shared" fails only passes of several runs, as when memory runs out.
+    `how` = "raise" fails after K and V were stored, "memory" runs out of memory, "logits" gives
+    NaN, and "shared" fails only passes of several runs, as when memory runs out.
     """
 
     def __init__(self, how: str, after: int) -> None:
@@ -204,7 +204,7 @@ FAULTS = {"raise": RuntimeError, "logits": ModelError, "memory": None, "shared":
 
 @pytest.mark.parametrize("cache", get_args(CacheName))
 @pytest.mark.parametrize("how", FAULTS)
-def test_a_run_that_breaks_ends_alone(how, cache):
+def test_a_run_that_fails_ends_alone(how, cache):
     for after in (1, 4, 7):
         model = Faulty(how, after)
         scheduler = Scheduler(model)
@@ -233,7 +233,7 @@ def test_a_run_that_breaks_ends_alone(how, cache):
 
 
 def without_copies(events: Sequence[Event]) -> Iterator[Event]:
-    """Without what a repeated pass does twice: some caches copy K and V for every pass."""
+    """Blank what a repeated pass counts twice: some caches copy K and V for every pass."""
     for event in events:
         if isinstance(event, KvMeasured):
             usage = replace(event.usage, bytes_copied=0, allocations=0, peak_bytes=0)
@@ -257,7 +257,7 @@ def test_runs_that_are_submitted_later_join_the_next_pass():
     assert any(isinstance(event, RunStarted) for event in second.new_events())
 
 
-def test_what_a_run_held_is_free_once_it_has_ended_without_a_garbage_collection():
+def test_an_ended_run_is_freed_without_garbage_collection():
     scheduler = Scheduler(chain())
     gc.disable()
     try:

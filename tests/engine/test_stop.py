@@ -1,4 +1,4 @@
-"""A path ends where its text comes to contain a stop string, and nothing shows what is cut off."""
+"""A path ends where its text first contains a stop string, and what is cut off is never shown."""
 
 import json
 from collections import defaultdict
@@ -30,7 +30,7 @@ from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
 from eab.what_if.resimulate import resimulate
 
-STOP = (" 1 2", "3 3")  # each over two tokens
+STOP = (" 1 2", "3 3")  # each spans two tokens
 CONFIG = BranchingConfig(
     entropy_threshold=0.2, branch_factor=2, max_paths=256, max_new_tokens=7, stop=STOP
 )
@@ -48,8 +48,8 @@ def texts_of(sample: Sample) -> tuple[str, ...]:
 
 
 def cut(tokens: tuple[int, ...], texts: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
-    """The tokens up to the end of the first stop string, and the text before it, by a search of
-    the whole text at every token; token 4 is a control token.
+    """Search the whole text at every token. Return the tokens up to the end of the first stop
+    string, and the text before it; token 4 is a control token.
     """
     for count in range(1, len(tokens) + 1):
         text = "".join(
@@ -70,7 +70,7 @@ def weights(run: RunState) -> dict[Any, float]:
 
 @pytest.mark.parametrize("policy", ["fair", "greedy", "independent", "arithmetic"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, seed) -> None:
+def test_the_tree_is_the_one_without_stop_strings_cut_at_them(table, policy, seed) -> None:
     stopped, plain = (
         run_of(table, "0 1", CONFIG, policy=policy, seed=seed, stop=stop) for stop in (STOP, ())
     )
@@ -89,7 +89,7 @@ def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, se
 
 @pytest.fixture(scope="module")
 def stopped_run(twins) -> Callable[[str], RunState]:
-    """stopped_run(policy) -> a run without a drafter that its stop strings cut."""
+    """stopped_run(policy) -> a run without a drafter that stop strings cut."""
 
     @cache
     def made(policy: str) -> RunState:
@@ -107,7 +107,7 @@ def stopped_run(twins) -> Callable[[str], RunState]:
 
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_same_tokens_with_a_drafter(twins, stopped_run, policy, drafter) -> None:
+def test_a_drafter_changes_no_token(twins, stopped_run, policy, drafter) -> None:
     model, run = twins("llama").ours, stopped_run(policy)
     for length in (0, 1, 5):
         drafts = {"drafter": drafter, "draft_length": length}
@@ -117,7 +117,7 @@ def test_the_same_tokens_with_a_drafter(twins, stopped_run, policy, drafter) -> 
 
 @pytest.mark.parametrize("cache", get_args(CacheName))
 @pytest.mark.parametrize("policy", EVERY)
-def test_the_same_tokens_with_every_cache(table, cache, policy) -> None:
+def test_every_cache_gives_the_same_tokens(table, cache, policy) -> None:
     config = replace(CONFIG, policy=policy, max_paths=9)
     other = run_of(table, "0 1", config, cache=cache)
     assert_same_decisions(other, run_of(table, "0 1", config))
@@ -146,7 +146,7 @@ def test_what_if_agrees_with_the_engine(table, threshold) -> None:
 
 
 class Letters(TableModel):
-    """Its tokens are letters, half letters, and a control token that ends nothing."""
+    """Its tokens are letters, half letters, and a control token that does not end the text."""
 
     texts = ("a", "\udcc3", "\udca9", "b", "<x>")
 
@@ -158,7 +158,7 @@ class Letters(TableModel):
 
 
 def chain(*tokens: int) -> Letters:
-    """A model that says these tokens after token 0, and then token 0 for ever."""
+    """A model that produces these tokens after token 0, and then token 0 forever."""
     table = [[[0.0] * 5 for _ in range(5)] for _ in range(8)]
     for step in range(8):
         for row in table[step]:
@@ -169,13 +169,13 @@ def chain(*tokens: int) -> Letters:
 @pytest.mark.parametrize(
     ("tokens", "stop", "kept", "count"),
     [
-        ((3, 1, 2, 3), "é", "b", 3),  # split over tokens
+        ((3, 1, 2, 3), "é", "b", 3),  # split between tokens
         ((3, 1, 2, 3), "ébaa", "b", 6),
-        ((1, 1, 2), "é", "\ufffd", 3),  # after half a letter that stays alone
+        ((1, 1, 2), "é", "\ufffd", 3),  # after half a letter that is never completed
         ((3, 4, 3), "bb", "", 3),  # the text of a control token does not count
         ((3, 4, 3), "x", "bbaaaa", 7),
         ((3, 3, 3), "\ufffd", "bbbaaaa", 7),
-        ((1, 3, 3), "\ufffd", "\ufffdbbaaaa", 7),  # bytes that are no letter are not this sign
+        ((1, 3, 3), "\ufffd", "\ufffdbbaaaa", 7),  # invalid bytes do not match this character
     ],
 )
 def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, count) -> None:
@@ -186,7 +186,7 @@ def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, cou
     assert token_text.join(token.shown for token in run.paths[0].tokens) == kept
 
 
-def test_nothing_shows_what_is_cut_off(table) -> None:
+def test_text_that_is_cut_off_is_never_shown(table) -> None:
     run = run_of(table, "0 1", CONFIG, stop=(" 1 2",), seed=1)
     assert any(path.cut and path.tokens[-1].cut < path.cut for path in run.paths)
     for path in run.paths:
@@ -211,7 +211,7 @@ def _page_texts(run: RunState) -> list[str]:
     return texts
 
 
-def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> None:
+def test_the_board_of_a_live_run_redraws_what_a_stop_string_cuts_later() -> None:
     run = run_of(chain(3, 3, 3, 3, 3, 3), "0", GREEDY, stop="bbbbbb")
     [path] = board_message(run, since_step=5)["paths"]
     assert path["first_token"] == 0
@@ -219,7 +219,7 @@ def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> 
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-def test_a_sentence_is_decided_when_no_stop_string_can_cut_it_off(count: int) -> None:
+def test_a_sentence_is_decided_once_no_stop_string_can_cut_it_off(count: int) -> None:
     model = chain(3, 0, 3, 3, 3)
     model.texts = ("a.", "", "", "b", "<x>")
     config = replace(GREEDY, max_new_tokens=5)
@@ -233,7 +233,7 @@ def test_a_sentence_is_decided_when_no_stop_string_can_cut_it_off(count: int) ->
     assert (answer.text, answer.tokens) == ("ba.", (3, 0, 3, 3, 3)[:5])
 
 
-def test_the_command_line_takes_several() -> None:
+def test_the_command_line_takes_several_stop_strings() -> None:
     arguments = ["run", "I tossed a coin", "--stop", " ", "--stop", "\n", "--json", "-"]
     result = CliRunner().invoke(app, [*arguments, "--max-new-tokens", "4"])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Who is served next: passes within the budget, turns between owners, newcomers first."""
+"""Which run is served next: passes within the budget, turns between owners, newcomers first."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from eab.events import StepTimed, TokensAppended
 
 WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
 LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)
-# Its threshold needs a probe of many passes.
+# The threshold needs a probe of many passes.
 PROBED = Request("0 1", replace(BASE, threshold_unit="quantile", entropy_threshold=0.9))
 
 
@@ -26,7 +26,7 @@ def endless(**settings: Any) -> Scheduler:
 
 
 def submit(scheduler: Scheduler, config: BranchingConfig, owners: list[str]) -> list[Handle]:
-    """A run for each of these owners, each with a seed of its own."""
+    """Submit a run for each of these owners, each with its own seed."""
     return [
         scheduler.submit(Request("0", replace(config, seed=seed)), owner=owner)
         for seed, owner in enumerate(owners)
@@ -46,8 +46,8 @@ def tokens_of(handles: list[Handle]) -> int:
     return sum(handle.tokens for handle in handles)
 
 
-def test_nobody_waits_for_a_long_prompt(twins):
-    """The prompt goes through in what others leave of the budget, and they miss no pass."""
+def test_no_run_waits_for_a_long_prompt(twins):
+    """The prompt gets what other runs leave of the budget, and they miss no pass."""
     scheduler = Scheduler(twins("llama").ours, token_budget=24)
     quick = scheduler.submit(Request(PROMPT, replace(BASE, max_paths=4)), owner="a")
     scheduler.step()
@@ -59,7 +59,7 @@ def test_nobody_waits_for_a_long_prompt(twins):
     assert all(20 <= chunk <= 24 for chunk in chunks[:2])
 
 
-def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
+def test_a_pass_keeps_within_the_budget_and_serves_the_owner_served_least():
     scheduler = endless(token_budget=20)
     often = [
         scheduler.submit(chain_request(seed=seed, max_new_tokens=40), owner=owner)
@@ -81,23 +81,23 @@ def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
 
 
 @pytest.mark.parametrize("paths", [[60] * 3, [150], [20, 20, 100]])
-def test_whoever_asks_for_much_does_not_make_the_passes_of_the_others_long(paths):
-    """Beside a greedy owner, thirty others are in every pass, which has at most 64 tokens more on
-    average.
+def test_a_greedy_owner_does_not_make_the_passes_of_others_long(paths):
+    """Thirty small runs are in every pass beside those of a greedy owner, which add at most 64
+    tokens to a pass on average.
     """
     scheduler = endless(max_running=40)
     greedy = [
         scheduler.submit(Request("0", replace(WIDE, max_paths=width, seed=width)), owner="greedy")
         for width in paths
     ]
-    steps(scheduler, 12)  # its trees reach their widths
+    steps(scheduler, 12)  # the greedy owner's trees reach their full width
     small = [
         scheduler.submit(
             chain_request(seed=seed, max_paths=1, max_new_tokens=30), owner=f"small {seed}"
         )
         for seed in range(30)
     ]
-    scheduler.step()  # their prompts
+    scheduler.step()  # the prompts of the small runs
     before, passes = tokens_of(greedy), 0
     while not any(handle.ended for handle in small):
         assert set(small) <= set(scheduler.step())
@@ -122,8 +122,8 @@ def test_owners_who_left_are_forgotten():
     assert max(known) <= 3
 
 
-def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
-    """Their passes have one of the greedy owner's runs, not all of them."""
+def test_a_greedy_owner_does_not_delay_waiting_prompts():
+    """A pass with waiting prompts has one of the greedy owner's runs, not all of them."""
     scheduler = endless(max_running=40)
     submit(scheduler, WIDE, ["greedy"] * 3)
     steps(scheduler, 12)
@@ -134,7 +134,7 @@ def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
     assert [handle.owner for handle in served].count("greedy") == 1
 
 
-def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
+def test_owners_take_turns_to_start_runs_as_memory_allows():
     row = chain().kv_shape.row_bytes
     scheduler = Scheduler(chain(), max_running=2)
     submit(scheduler, BASE, [*"aaab"])
@@ -142,7 +142,7 @@ def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
     assert [handle.owner for handle in scheduler.running] == ["a", "b"]
     assert [handle.owner for handle in scheduler.waiting] == ["a", "a"]
     length = 2**20 // row // 256
-    large = chain_request(max_paths=256, max_new_tokens=length, r=length)  # 1 MiB, all at once
+    large = chain_request(max_paths=256, max_new_tokens=length, r=length)  # 1 MiB in one allocation
     scheduler = Scheduler(TableModel(random_table(3, 12), context=2**20), kv_limit_mib=1)
     first, second = scheduler.submit(large), scheduler.submit(large)
     scheduler.step()
@@ -153,7 +153,7 @@ def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
     assert scheduler.running == [second]
 
 
-def test_who_comes_new_has_a_token_while_others_hold_all_slots():
+def test_a_newcomer_gets_a_token_while_others_hold_all_slots():
     scheduler = endless(max_running=2, newcomers_first=True)
     submit(scheduler, WIDE, [*"01230123"])
     steps(scheduler, 20)
@@ -179,7 +179,7 @@ def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
 
 
 def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
-    """While others would fill the pass with their paths, up to a quarter of it is left."""
+    """Up to a quarter of the pass is left for it, though others could fill it with their paths."""
     scheduler = endless(token_budget=160, newcomers_first=True)
     submit(scheduler, replace(LONG_AND_WIDE, max_paths=9), [*map(str, range(24))])
     steps(scheduler, 40)
@@ -190,7 +190,7 @@ def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
 
 
 def test_passes_are_short_while_a_newcomer_has_no_token():
-    """Those who have tokens share 64 in every eighth pass."""
+    """Runs that have tokens share 64 in every eighth pass, and get none in the other passes."""
     scheduler = endless(newcomers_first=True)
     crowd = submit(scheduler, replace(LONG_AND_WIDE, max_paths=20), [*map(str, range(12))])
     steps(scheduler, 12)
@@ -210,7 +210,7 @@ def test_passes_are_short_while_a_newcomer_has_no_token():
     assert tokens_of_a_pass() == 240
 
 
-def test_a_wide_run_has_its_turns_while_newcomers_start():
+def test_a_wide_run_gets_turns_while_newcomers_start():
     scheduler = endless(newcomers_first=True)
     [run] = submit(scheduler, replace(LONG_AND_WIDE, max_paths=100), ["wide"])
     steps(scheduler, 12)
