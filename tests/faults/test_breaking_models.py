@@ -1,4 +1,4 @@
-"""A model that breaks while it generates: the run says why, keeps what it had, and the next one works."""
+"""A model fails during generation: the run says why and keeps its tokens; the next run works."""
 
 import logging
 import threading
@@ -34,7 +34,7 @@ ENDINGS = [
 
 @pytest.fixture
 def workers() -> Iterator[list[Worker]]:
-    """Workers to be closed at the end."""
+    """Workers to close at the end of the test."""
     made: list[Worker] = []
     yield made
     for worker in made:
@@ -42,14 +42,14 @@ def workers() -> Iterator[list[Worker]]:
 
 
 def serving(workers: list[Worker], error: BaseException) -> Worker:
-    """A worker with a model "0" that breaks with this error, and a model "1" that never does."""
+    """A worker with a model "0" that fails with this error, and a model "1" that never fails."""
     models = [BreakingModel(error), BreakingModel(error, passes=10**9)]
     workers.append(Worker(ModelCache(lambda name: models[int(name)])))
     return workers[0]
 
 
 def fails_and_the_next_works(worker: Worker, words: str, job: Callable[[], Any]) -> Any:
-    """The task of such a job, which fails and says these words."""
+    """Check that the job fails with these words and then works; return the task that failed."""
     broken = ended(worker.start(job()))
     assert broken.ending[0] == "failed"
     assert words in broken.ending[1]
@@ -58,7 +58,7 @@ def fails_and_the_next_works(worker: Worker, words: str, job: Callable[[], Any])
 
 
 @pytest.mark.parametrize(("error", "words"), ENDINGS)
-def test_a_forward_pass_that_raises_ends_its_run_in_words(
+def test_a_forward_pass_that_raises_fails_its_run_with_a_message(
     workers: list[Worker], error: Exception, words: str
 ) -> None:
     job = partial(run_job, PROMPT, CONFIG, "0")
@@ -66,7 +66,7 @@ def test_a_forward_pass_that_raises_ends_its_run_in_words(
     assert len(run.state.started_run().steps) == 4, "tokens so far are kept"
 
 
-def test_a_comparison_that_breaks_says_why_and_the_next_works(workers: list[Worker]) -> None:
+def test_a_failing_comparison_reports_why_and_the_next_one_works(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError("a kernel failed"))
     fails_and_the_next_works(
         worker, "a kernel failed", lambda: comparison_job(PROMPT, CONFIG, "0", cache_variants())
@@ -74,10 +74,10 @@ def test_a_comparison_that_breaks_says_why_and_the_next_works(workers: list[Work
 
 
 class Panic(BaseException):
-    """As compiled code raises it: no Exception, so that nothing on the way takes it."""
+    """An error of compiled code: it is not an Exception, so no handler on the way catches it."""
 
 
-def test_a_worker_that_breaks_tells_everybody_and_goes_on(
+def test_a_worker_that_stops_tells_every_visitor_and_is_restarted(
     workers: list[Worker], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = restarts()
@@ -102,9 +102,9 @@ def restarts() -> float:
     return REGISTRY.get_sample_value("eab_worker_restarts_total") or 0.0
 
 
-def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
+def test_a_server_that_cannot_start_a_thread_says_so(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError())
-    usual = threading.stack_size(2**47)  # there is no room for such a thread
+    usual = threading.stack_size(2**47)  # no room for a thread with such a stack
     try:
         refused = worker.start(run_job(PROMPT, CONFIG, "1"))
     finally:
@@ -114,7 +114,7 @@ def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
     assert ended(worker.start(run_job(PROMPT, CONFIG, "1"))).ending == ("finished", "")
 
 
-def test_a_model_that_panics_while_it_loads_says_so(workers: list[Worker]) -> None:
+def test_a_model_that_panics_while_loading_is_reported(workers: list[Worker]) -> None:
     def load(name: str) -> BreakingModel:
         if name == "panics":
             raise Panic("a tokenizer of compiled code")

@@ -1,4 +1,4 @@
-"""The clock of the machine jumps: nothing ends, nothing is lost, and the order stays."""
+"""The system clock jumps: nothing ends, nothing is lost, and the order stays."""
 
 import ast
 import time
@@ -30,7 +30,7 @@ OF_THE_DAY = {
 
 
 class Jumping(datetime):
-    """A clock that shows another day each time."""
+    """A clock that shows another day at each reading."""
 
     days: Iterator[int]
 
@@ -41,13 +41,13 @@ class Jumping(datetime):
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    """A store on a machine whose clock goes back by a day at each look."""
+    """A store on a machine whose clock goes back by a day at each reading."""
     monkeypatch.setattr(Jumping, "days", iter(range(1000, 0, -1)), raising=False)
     monkeypatch.setattr("app.server.named_store.datetime", Jumping)
     return NamedStore(tmp_path / "runs.sqlite", RUNS)
 
 
-def test_the_run_that_was_saved_last_comes_first_though_the_clock_goes_back(
+def test_the_last_saved_run_comes_first_even_if_the_clock_goes_back(
     store: RunStore,
 ) -> None:
     saved = [store.save(str(number), EVENTS) for number in range(3)]
@@ -55,7 +55,7 @@ def test_the_run_that_was_saved_last_comes_first_though_the_clock_goes_back(
     assert store.all() == saved[::-1]
 
 
-def test_what_was_deleted_last_can_be_restored_though_the_clock_goes_back(store: RunStore) -> None:
+def test_the_last_deleted_run_can_be_restored_even_if_the_clock_goes_back(store: RunStore) -> None:
     saved = [store.save(str(number), EVENTS) for number in range(MAX_DELETED + 3)]
     for run in saved:
         store.delete(run.id)
@@ -66,7 +66,7 @@ def test_what_was_deleted_last_can_be_restored_though_the_clock_goes_back(store:
 
 
 @pytest.mark.parametrize("day", [24 * 3600.0, -24 * 3600.0])
-def test_a_run_an_allowance_and_a_class_do_not_see_the_clock_jump(
+def test_a_clock_jump_does_not_affect_a_run_an_allowance_or_a_class(
     monkeypatch: pytest.MonkeyPatch, day: float
 ) -> None:
     looks = count()
@@ -88,18 +88,18 @@ def working() -> BreakingModel:
     return BreakingModel(RuntimeError(), passes=10**9)
 
 
-def test_only_what_keeps_files_asks_for_the_time_of_day() -> None:
+def test_only_modules_that_keep_files_use_the_time_of_day() -> None:
     sources = [file for folder in ("app", "eab") for file in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 200
     asking = {file.relative_to(ROOT).as_posix() for file in sources if asks_for_the_time(file)}
     assert asking == {
         "app/server/named_store.py",
-        "eab/models/packaged.py",  # compares it with the times of files that a killed download left
+        "eab/models/packaged.py",  # for the age of files that a killed download left
     }
 
 
 def asks_for_the_time(file: Path) -> bool:
-    """Whether a source has a name such as `time.time` or `datetime.now`."""
+    """Whether a source uses a name such as `time.time` or `datetime.now`."""
     modules = {"time", "datetime", "date"}
     return any(
         isinstance(one, ast.Attribute)

@@ -1,4 +1,4 @@
-"""A server that is killed, or ends, while it makes a run: the next one has it among the saved runs."""
+"""A server is killed, or ends, during a run: the next one has it among the saved runs."""
 
 import signal
 import subprocess

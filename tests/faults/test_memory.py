@@ -1,4 +1,4 @@
-"""The memory of the machine really runs out in the middle of a run."""
+"""The machine really runs out of memory in the middle of a run."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from places import ROOT
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is that of Linux")
-def test_a_run_that_uses_up_the_memory_ends_in_words_and_the_next_one_works() -> None:
+def test_a_run_that_uses_up_the_memory_fails_with_a_message_and_the_next_one_works() -> None:
     process = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "support" / "short_of_memory.py")],
         cwd=ROOT,

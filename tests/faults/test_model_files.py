@@ -1,4 +1,4 @@
-"""The files of a model vanish or change: between choosing it and running it, or while it is in use."""
+"""A model's files vanish or change: between choosing it and running it, or while it is in use."""
 
 import shutil
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ def worker() -> Iterator[Worker]:
 
 
 def texts(worker: Worker, folder: Path) -> list[tuple[int, ...]]:
-    """The tokens that a run with this model ends with."""
+    """The token ids of each sample of a run with this model."""
     run = worker.start(run_job(PROMPT, CONFIG, str(folder)))
     assert ended(run).ending == ("finished", "")
     return [sample.token_ids for sample in run.state.started_run().samples]
 
 
-def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back(
+def test_a_missing_folder_is_named_and_the_model_works_when_it_is_back(
     worker: Worker, llama_folder: Path
 ) -> None:
     aside = llama_folder.rename(llama_folder.with_name(f"{llama_folder.name}-aside"))
@@ -49,7 +49,7 @@ def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_file_that_has_vanished_ends_in_words(
+def test_a_missing_file_fails_the_run_with_a_message(
     worker: Worker, llama_folder: Path, file: str
 ) -> None:
     aside = (llama_folder / file).rename(llama_folder / "aside")
@@ -60,7 +60,7 @@ def test_a_file_that_has_vanished_ends_in_words(
     assert texts(worker, llama_folder)
 
 
-def test_a_loaded_model_goes_on_without_its_files_and_what_needs_them_says_so(
+def test_a_loaded_model_works_without_its_files_and_tasks_that_need_them_say_so(
     worker: Worker, llama_folder: Path
 ) -> None:
     before = texts(worker, llama_folder)
@@ -75,7 +75,7 @@ def test_a_loaded_model_goes_on_without_its_files_and_what_needs_them_says_so(
     assert texts(worker, llama_folder) == before
 
 
-def test_a_loaded_model_does_not_change_when_its_file_is_written_again(
+def test_a_loaded_model_does_not_change_when_its_file_is_overwritten(
     worker: Worker, llama_folder: Path
 ) -> None:
     before = texts(worker, llama_folder)

@@ -1,4 +1,4 @@
-"""What was saved stays, whatever happens to the process or the disk that saves it."""
+"""Saved runs survive whatever happens to the process or the disk that saves them."""
 
 import shutil
 import subprocess
@@ -9,12 +9,12 @@ import pytest
 from saving_process import found
 
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="no fork there"), pytest.mark.slow]
-OWN_MOUNTS = ("unshare", "--map-root-user", "--mount")  # the process mounts for itself only
+OWN_MOUNTS = ("unshare", "--map-root-user", "--mount")  # only the process itself sees its mounts
 
 
 @pytest.fixture
 def own_disk() -> tuple[str, ...]:
-    """What a command is put behind, so that it can mount disks."""
+    """A command prefix with which a process can mount disks of its own."""
     if shutil.which("unshare") is None:
         pytest.skip("no unshare here")
     mounts = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
@@ -23,7 +23,7 @@ def own_disk() -> tuple[str, ...]:
     return OWN_MOUNTS
 
 
-def test_a_hundred_processes_that_are_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
+def test_a_hundred_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
     seen = found("killed", tmp_path, 100)
     assert seen["lost"] == []
     assert seen["told"] >= 100
@@ -35,14 +35,14 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     assert seen == {"told": 40, "lost": [], "names": ["two"]}
 
 
-def test_where_files_cannot_grow_nothing_is_lost(tmp_path: Path) -> None:
+def test_nothing_is_lost_where_files_cannot_grow(tmp_path: Path) -> None:
     seen = found("without_room", tmp_path)
     assert "cannot be written" in seen.pop("why")
     assert seen.pop("told") > 1
     assert seen == {"lost": [], "again": ""}
 
 
-def test_a_full_disk_is_explained_and_loses_nothing(
+def test_a_full_disk_is_reported_and_loses_nothing(
     tmp_path: Path, own_disk: tuple[str, ...]
 ) -> None:
     seen = found("on_a_full_disk", tmp_path, around=own_disk)
@@ -51,7 +51,7 @@ def test_a_full_disk_is_explained_and_loses_nothing(
     assert seen == {"lost": [], "again": ""}
 
 
-def test_a_read_only_disk_is_explained_and_its_runs_can_be_opened(
+def test_a_read_only_disk_is_reported_and_its_runs_can_be_opened(
     tmp_path: Path, own_disk: tuple[str, ...]
 ) -> None:
     seen = found("on_a_read_only_disk", tmp_path, around=own_disk)

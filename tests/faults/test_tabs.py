@@ -1,5 +1,5 @@
-"""Tabs that are closed, cut off and doubled while their run is active: the run goes on or ends
-as it should, the next one works, and the log stays empty (without a browser: raw_session.py).
+"""Tabs that are closed, disconnected or duplicated during a run: the run continues or ends as it
+should, the next one works, and the log stays empty (without a browser: raw_session.py).
 """
 
 import os
@@ -25,7 +25,7 @@ PROMPT = "Once upon a time, there was a"
 LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min_fork_weight": 0.01}
 ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}
 KEY = "a-key-of-the-tests"
-# A server that stops a run when nobody has watched it for eight seconds, not for two minutes.
+# A server that stops a run after eight seconds without a viewer, instead of two minutes.
 IMPATIENT = (
     "from app.server import live_run; live_run.UNWATCHED_SECONDS = 8.0;"
     "from app.serve import main; main()"
@@ -34,7 +34,7 @@ IMPATIENT = (
 
 @contextmanager
 def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[str]:
-    """Its address. It must log no other error than what is expected."""
+    """Start a server and yield its address; it must log no error other than `expected`."""
     rules, log, port = folder / "eab.toml", folder / "log", free_port()
     rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
     started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
@@ -57,7 +57,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def begun(address: str, settings: dict[str, Any]) -> RawSession:
-    """A tab with a run that grows."""
+    """Open a tab and start a run that grows."""
     tab = RawSession(address, urlencode(settings))
     run(tab)
     return tab
@@ -73,13 +73,13 @@ def run(tab: RawSession) -> None:
 
 
 def ending(tab: RawSession) -> str:
-    """How the run in the address bar ends."""
+    """Return how the run in the address bar ends."""
     tab.until(lambda: tab.board["run"] == f"live-{tab.run_id}" and bool(tab.board["ended"]))
-    tab.until(lambda: "Texts" in tab.tabs)  # the page has been drawn anew
+    tab.until(lambda: "Texts" in tab.tabs)  # the page has been redrawn
     return str(tab.board["ended"])
 
 
-def test_a_connection_that_is_cut_comes_back_to_the_same_tab_and_its_run(address: str) -> None:
+def test_a_cut_connection_comes_back_to_the_same_tab_and_its_run(address: str) -> None:
     tab = begun(address, LONG)
     run_id, session = tab.run_id, tab.session
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_connection_that_is_cut_comes_back_to_the_same_tab_and_its_run(address
     tab.close()
 
 
-def test_two_tabs_of_one_link_see_the_same_run_and_one_may_go(address: str) -> None:
+def test_tabs_of_one_link_see_the_same_run_after_the_first_one_is_closed(address: str) -> None:
     first = begun(address, LONG)
     second, third = (RawSession(address, f"run={first.run_id}") for _ in range(2))
     first.close()
@@ -120,7 +120,7 @@ def test_stop_in_one_of_two_tabs_ends_the_run_in_both(address: str) -> None:
         tab.close()
 
 
-def test_a_run_whose_browser_was_closed_ends_and_the_next_visitor_is_served(
+def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
     tmp_path: Path,
 ) -> None:
     with logging_server(tmp_path, sys.executable, "-c", IMPATIENT) as address:
@@ -140,7 +140,7 @@ def test_a_run_whose_browser_was_closed_ends_and_the_next_visitor_is_served(
         other.close()
 
 
-def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
+def test_a_worker_that_stops_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
     told = "The worker stopped with Panic and was restarted."
     command = (sys.executable, str(ROOT / "tests" / "support" / "breaking_server.py"))
     with logging_server(tmp_path, *command, expected=told) as address:
@@ -157,7 +157,7 @@ def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: P
             tab.close()
 
 
-def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
+def test_a_tab_survives_a_server_that_is_killed_and_restarted() -> None:
     port = free_port()
     with serving(serve_command(port), port, cwd=ROOT) as (address, server):
         tab = begun(address, LONG)
