@@ -1,5 +1,5 @@
-"""A model is taken if it asks for ordinary causal attention, in every data type: judged by what it
-asks, because in 16 bits a wrong result can hide behind rounding.
+"""A model is accepted if it asks for ordinary causal attention, in every data type. It is judged by
+what it asks for, because in 16 bits a wrong result can hide behind rounding.
 """
 
 from itertools import cycle, product
@@ -51,7 +51,7 @@ TAKEN = {
     ],
     ids=str,
 )
-def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, monkeypatch):
+def test_attention_that_is_not_ordinary_and_causal_is_refused(kind, dtype, words, monkeypatch):
     name, more, reason = REFUSED[kind]
     monkeypatch.setattr(HuggingFaceModel, "_check_against_plain_forward", lambda self: None)
     model = causal(name, **more | {"initializer_range": 0.002}).to(dtype)
@@ -60,26 +60,26 @@ def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, mon
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_an_encoder_is_refused_whoever_keeps_its_memory(dtype, words):
+def test_an_encoder_is_refused_even_with_its_own_memory(dtype, words):
     model = causal("BertConfig", **MHA, initializer_range=0.002).to(dtype)
     with pytest.raises(ModelError, match="'bert' lets a token read later ones"):
         wrap_model(model, words)
 
 
-def test_an_encoder_that_leaves_out_the_last_token_of_some_texts_is_refused(words):
-    """As many as there are padding tokens: one, in the text of the check."""
+def test_an_encoder_that_ignores_the_last_token_of_some_texts_is_refused(words):
+    """It ignores as many tokens as there are padding tokens: one, in the text of the check."""
     xlm = XLMConfig(vocab_size=72, emb_dim=32, n_layers=2, n_heads=4, pad_index=0)
     with pytest.raises(ModelError, match="'xlm' lets a token read later ones"):
         wrap_model(AutoModelForCausalLM.from_config(xlm), words)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
-def test_other_families_are_taken(kind, dtype, words):
+def test_other_families_are_accepted(kind, dtype, words):
     model = causal(kind, **TAKEN[kind] | {"initializer_range": 0.1}).to(dtype)
     assert isinstance(wrap_model(model, words), HuggingFaceModel)
 
 
-def test_the_rows_are_those_that_the_model_stores_whatever_its_configuration_says(words):
+def test_row_sizes_come_from_what_the_model_stores_not_from_its_configuration(words):
     shape = wrap_model(causal("OPTConfig", num_key_value_heads=2), words).kv_shape
     assert (shape.kv_heads, shape.group, shape.attention) == (4, 1, ())
     sizes = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
@@ -90,7 +90,7 @@ def test_the_rows_are_those_that_the_model_stores_whatever_its_configuration_say
     assert latent.card.row_bytes == 2 * 4 * (8 + 6) * 4
 
 
-def test_layers_may_store_rows_of_different_sizes_or_read_those_of_another_layer(words):
+def test_layers_may_store_rows_of_different_sizes_or_read_rows_of_another_layer(words):
     sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
     sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
     sizes |= {"layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 8}
@@ -100,7 +100,7 @@ def test_layers_may_store_rows_of_different_sizes_or_read_those_of_another_layer
     assert model.card.row_bytes == 4 * (4 * 2 * 8 + 4 * 2 * 16)
 
 
-def test_a_data_type_that_the_model_itself_cannot_use_is_said_in_words(words):
+def test_a_data_type_that_the_model_cannot_use_is_refused_with_an_explanation(words):
     model = causal("MixtralConfig", num_local_experts=4, pad_token_id=0).double()
     with pytest.raises(ModelError, match=r"'mixtral' does not run in torch.float64 on cpu \(.*ble"):
         HuggingFaceModel(model, words, "it")

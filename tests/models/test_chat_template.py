@@ -1,4 +1,4 @@
-"""A chat template gives what transformers makes of it, and a hostile one ends soon, with a message."""
+"""A chat template gives what transformers gives; a hostile one ends quickly, with a message."""
 
 import sys
 import time
@@ -43,7 +43,7 @@ def tokenizer(words) -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS.keys())
 @pytest.mark.parametrize("template", [CHATML, STRIPPING, RICH], ids=["chatml", "strip", "rich"])
-def test_it_gives_what_transformers_gives(tokenizer, template, chat) -> None:
+def test_a_template_gives_what_transformers_gives(tokenizer, template, chat) -> None:
     tokenizer.chat_template = template
     open_ended = chat[-1]["role"] == "assistant"
     assert render(tokenizer, chat, {"extra": [1, None]}) == tokenizer.apply_chat_template(
@@ -77,7 +77,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("template", "why"), HOSTILE.items(), ids=lambda text: text[:40])
-def test_a_hostile_template_ends_soon(tokenizer, monkeypatch, template, why) -> None:
+def test_a_hostile_template_ends_quickly(tokenizer, monkeypatch, template, why) -> None:
     monkeypatch.setattr(chat_template, "MOST_SECONDS", 1.0)
     tokenizer.chat_template = template
     start = time.thread_time()
@@ -93,9 +93,9 @@ def test_endless_recursion_is_an_error(tokenizer) -> None:
 
 
 @pytest.mark.parametrize("template", [CHATML, "{{ 1 / 0 }}", "{%"])
-def test_the_trace_function_of_a_debugger_is_set_again(tokenizer, template) -> None:
+def test_the_trace_function_of_a_debugger_is_restored(tokenizer, template) -> None:
     def trace(*_: object) -> None:
-        """Of a debugger."""
+        """The trace function of a debugger."""
 
     tokenizer.chat_template = template
     before = sys.gettrace()

@@ -1,4 +1,4 @@
-"""The context is what was trained: texts up to it give the logits of the plain model."""
+"""The context is the trained length: texts up to it give the logits of the plain model."""
 
 from functools import cache
 from itertools import cycle
@@ -42,7 +42,7 @@ LONGROPE = {
 }
 PHI_LONG = {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}
 
-SLIDING_MASK = {  # only the mask slides: the layers hold no window
+SLIDING_MASK = {  # only the mask has a window; the layers do not
     "sliding_window": 16,
     "use_sliding_window": False,
     "layer_types": ["sliding_attention", "full_attention"],
@@ -107,7 +107,7 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
 
 @pytest.fixture(scope="module")
 def longrope():
-    """A tiny Phi-3 whose rotation changes at 32 tokens: as it is, and wrapped."""
+    """A tiny Phi-3 whose rotary factors change at 32 tokens: plain and wrapped."""
     return made("Phi3Config", **PHI_LONG), wrap_model(
         made("Phi3Config", **PHI_LONG), word_tokenizer()
     )
@@ -115,7 +115,7 @@ def longrope():
 
 @pytest.fixture(scope="module")
 def plain_logits(longrope):
-    """plain_logits(text) -> what the plain model says after it; runs and leaves share most texts."""
+    """plain_logits(text) -> logits of the plain model; cached, because leaves share most texts."""
 
     @cache
     @torch.inference_mode()
@@ -140,10 +140,10 @@ WAYS = [
 @pytest.mark.parametrize(
     ("length", "more"), [*zip(cycle([20, 28, 31, 32, 33]), WAYS * 2, strict=False)], ids=str
 )
-def test_a_run_across_the_original_length_reads_as_whole_texts(
+def test_a_run_across_the_original_length_equals_passes_over_whole_texts(
     length, more, longrope, plain_logits
 ):
-    """Longrope: beyond 32 tokens, all positions are rotated by other factors."""
+    """Longrope: in texts of more than 32 tokens, all positions are rotated by other factors."""
     ours = longrope[1]
     assert "In texts of more than 32 tokens" in ours.card.attention
     prompt = " ".join(f"w{2 + index % 7}" for index in range(length))

@@ -77,7 +77,7 @@ class StaticShape(KVShape):
 
 
 def captured(model: HuggingFaceModel, capture: Capture) -> HuggingFaceModel:
-    """The model, whose padded batches now use static buffers and are captured unverified."""
+    """Make the model's padded batches use static buffers, and capture them unverified."""
     model.kv_shape = StaticShape(
         *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
     )
@@ -93,8 +93,8 @@ def tracer() -> Tracer:
 
 @pytest.fixture
 def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
-    """A model on the CPU whose padded batches use static buffers, as on a GPU; `capture` captures
-    them without verification.
+    """capturing(family, capture) -> a model on the CPU whose padded batches use static buffers, as
+    on a GPU; `capture` captures them without verification.
     """
 
     def make(family: str, capture: Capture, weights: str = AS_LOADED) -> HuggingFaceModel:
@@ -106,7 +106,7 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
 
 
 @pytest.mark.parametrize("weights", ["nf4", "nf4-double-quant"])
-def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
+def test_replays_with_the_weight_formats_of_gpus_give_the_same_run(
     capturing, twins, words, tracer, weights
 ):
     config = replace(PADDED, max_paths=6)
@@ -121,7 +121,7 @@ def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
     ("settings", "family"),
     [*product(["forks"], FAMILIES), *product(["one path", "drafts", "independent"], ["qwen2"])],
 )
-def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
+def test_replays_give_the_same_run(capturing, twins, tracer, family, settings):
     config = replace(PADDED, **SETTINGS[settings])
     events = events_of(capturing(family, tracer.capture), PROMPT, config)
     assert tracer.replayed > tracer.traced + 3
@@ -130,7 +130,7 @@ def test_replays_make_the_same_run(capturing, twins, tracer, family, settings):
 
 
 @pytest.mark.parametrize("name", ["Mistral", "Gemma 4", "gpt-oss"])
-def test_replays_with_layers_that_differ_make_the_same_run(words, tracer, name):
+def test_replays_with_layers_that_differ_give_the_same_run(words, tracer, name):
     family = next(family for family in family_table.FAMILIES if family.name == name)
     model = HuggingFaceModel(family.model(), words, name)
     config = BranchingConfig(
@@ -161,7 +161,7 @@ def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow
     assert not model._graph_runner._replays, "they are discarded with the tensors"
 
 
-def test_concurrent_runs_each_use_their_own_numbers(capturing, twins, tracer):
+def test_concurrent_runs_each_use_their_own_inputs(capturing, twins, tracer):
     model = capturing("llama", tracer.capture)
     config = BranchingConfig(
         max_new_tokens=14, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
@@ -214,7 +214,7 @@ def freezes(forward: Callable[[], Tensor]) -> Replay:
 @pytest.mark.parametrize(
     ("capture", "reason"), [(synchronises, "not permitted"), (disagrees, "disagrees")]
 )
-def test_what_cannot_be_captured_runs_uncaptured_and_is_tried_a_few_times(
+def test_a_failing_capture_runs_uncaptured_and_is_retried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
@@ -223,9 +223,7 @@ def test_what_cannot_be_captured_runs_uncaptured_and_is_tried_a_few_times(
     assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
 
 
-def test_one_failure_discards_the_graphs_of_its_epoch_and_no_others(
-    capturing, twins, tracer, caplog
-):
+def test_one_failure_discards_the_graphs_of_its_epoch_only(capturing, twins, tracer, caplog):
     captures = iter([tracer.capture, synchronises])
     model = capturing("llama", lambda forward: next(captures, tracer.capture)(forward))
     cache, text = TreeCache(model.kv_shape, 64, 2**40, padded=True), []
@@ -250,7 +248,7 @@ def test_one_failure_discards_the_graphs_of_its_epoch_and_no_others(
     assert (tracer.traced, tracer.replayed) == (2, 4)
 
 
-def test_replays_are_verified_on_new_numbers_before_the_first_run(capturing, twins, caplog):
+def test_replays_are_verified_on_new_inputs_before_the_first_run(capturing, twins, caplog):
     model = capturing("llama", freezes)
     model._graph_runner = CudaGraphRunner(lambda: freezes, model._replays_agree)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
@@ -294,7 +292,7 @@ def test_without_a_free_stream_batches_run_uncaptured(capturing, twins):
     assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
 
 
-def test_a_stream_is_free_again_when_all_its_graphs_are_reset():
+def test_a_stream_is_free_again_once_all_its_graphs_are_reset():
     done: list[str] = []
     graphs = [SimpleNamespace(reset=lambda name=name: done.append(name)) for name in "ab"]
     _reset_graphs(graphs, "stream", free=done)
@@ -314,7 +312,7 @@ def test_logits_of_one_batch_are_not_overwritten_by_the_next(capturing, tracer):
     assert not torch.equal(kept[3], kept[4])
 
 
-def test_static_buffers_are_for_sizes_that_recur_and_keep_their_addresses(capturing, tracer):
+def test_static_buffers_are_for_recurring_sizes_and_keep_their_addresses(capturing, tracer):
     cache = TreeCache(capturing("llama", tracer.capture).kv_shape, 507, 2**40, padded=True)
     sizes = range(1, MAX_BUFFERS + 2)
     for size in [*sizes, *sizes]:

@@ -1,4 +1,4 @@
-"""Answers compared by a model of natural language inference: the mechanics, on tiny random models."""
+"""Answers compared by a natural language inference model: the mechanics, on tiny random models."""
 
 from itertools import combinations, product
 from pathlib import Path
@@ -35,7 +35,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_model(folder: Path, labels: dict[int, str], weights: float | None = None) -> Path:
-    """Save a model with random weights, or with all of them the same."""
+    """Save a model with random weights, or with all weights equal to `weights`."""
     torch.manual_seed(3)
     config = BertConfig(
         vocab_size=len(WORDS),
@@ -43,7 +43,7 @@ def tiny_model(folder: Path, labels: dict[int, str], weights: float | None = Non
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=8,
-        initializer_range=3.0,  # says each label of some pairs
+        initializer_range=3.0,  # so each label wins for some pairs
         id2label=labels,
         label2id={label: number for number, label in labels.items()},
     )
@@ -67,7 +67,7 @@ def test_every_pair_is_read_once_in_each_direction(
     assert asked == [("Q a", "Q b"), ("Q b", "Q a")]
 
 
-def test_a_text_joins_the_first_group_as_entailment_is_not_transitive() -> None:
+def test_a_text_joins_the_first_group_that_matches_as_entailment_is_not_transitive() -> None:
     def same(question: str, one: str, other: str) -> bool:
         return {one, other} in ({"a", "b"}, {"b", "c"})
 
@@ -76,10 +76,10 @@ def test_a_text_joins_the_first_group_as_entailment_is_not_transitive() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_a_model_from_a_folder_decides_by_its_own_label(
+def test_a_model_from_a_folder_decides_by_the_name_of_its_label(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
-    """Models number their labels differently: the name counts."""
+    """Models number their labels differently, so the name decides."""
     labels = {number: LABELS[label] for number, label in enumerate(order)}
     [entailment] = [number for number, label in labels.items() if label == "ENTAILMENT"]
     folder = tiny_model(tmp_path / "nli", labels)
@@ -96,14 +96,14 @@ def test_a_model_from_a_folder_decides_by_its_own_label(
     assert said == {True, False}
 
 
-def test_a_model_without_the_label_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_model_without_the_label_is_refused_with_an_explanation(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "mood", {0: "happy", 1: "sad"})
     with pytest.raises(ModelError, match=r"has the labels happy, sad; .*'entailment'"):
         load_entailment(str(folder))
 
 
 @pytest.mark.parametrize("change", [{"num_hidden_layers": 10**9}, {"vocab_size": 10**9}], ids=str)
-def test_a_model_that_asks_for_too_much_is_refused_in_words(
+def test_a_model_that_asks_for_too_much_is_refused_with_an_explanation(
     tmp_path: Path, change: dict[str, int]
 ) -> None:
     folder = tiny_model(tmp_path / "nli", LABELS)
@@ -111,7 +111,7 @@ def test_a_model_that_asks_for_too_much_is_refused_in_words(
         load_entailment(with_config(folder, change))
 
 
-def test_what_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_folder_or_name_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_entailment(str(tmp_path))
     for name in ("nli:", "nli: ", "fuzzy"):
@@ -120,7 +120,7 @@ def test_what_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
     assert load_rule("exact") is exact
 
 
-def test_the_model_is_loaded_when_a_sweep_begins_and_not_before(tmp_path: Path) -> None:
+def test_the_model_is_loaded_only_when_a_sweep_starts(tmp_path: Path) -> None:
     model, prompt = saying_model(3), TuningPrompt("a", Question("0", ("0",), {}, ""))
     steps = sweep(model, [prompt], GRID, measurement=Measurement("text", f"nli:{tmp_path}"))
     with pytest.raises(ModelError, match="cannot be loaded"):
@@ -129,7 +129,7 @@ def test_the_model_is_loaded_when_a_sweep_begins_and_not_before(tmp_path: Path) 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_sweep_compares_answers_by_the_model(tmp_path: Path, label: int) -> None:
-    """A model with weights of 0 finds all labels as likely, and says the first one."""
+    """A model with weights of 0 finds all labels equally likely, and gives the first one."""
     labels = {label: "entailment", 1 - label: "neutral", 2: "contradiction"}
     folder = tiny_model(tmp_path / "nli", labels, weights=0.0)
     prompt = TuningPrompt("a", Question("0", ("no such text",), {}, ""))

@@ -1,5 +1,5 @@
-"""Each family of the table: every leaf has the log-probabilities and entropies of transformers' own
-full forward pass, in texts longer than any window, and every cache gives the same events.
+"""Each family of the table: every leaf has the log-probabilities and entropies of a full forward
+pass by transformers, in texts longer than any window, and every cache gives the same events.
 """
 
 import copy
@@ -23,7 +23,7 @@ from eab.run import fold
 from scripts.write_models import FILE, written
 
 PROMPT = " ".join(f"w{2 + 13 * index % 60}" for index in range(20))
-# The path limit does not act: which path it ends can depend on the rounding of weights.
+# The path limit never acts: which path it ends can depend on how weights are rounded.
 CONFIG = BranchingConfig(
     max_new_tokens=14, max_paths=40, min_fork_weight=0.2, entropy_threshold=0.5, temperature=3.0
 )
@@ -38,7 +38,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("family", ROWS)
-def test_a_family_runs_in_its_way(family: Family, words):
+def test_a_family_runs_as_the_table_says(family: Family, words):
     plain = family.model()
     if family.way == "refused":
         with pytest.raises(ModelError, match=family.why):
@@ -54,12 +54,12 @@ def test_a_family_runs_in_its_way(family: Family, words):
     assert_leaves_match(run, plain, family.tolerance)
     for way, more in ({} if shape.own else WAYS).items():
         other = events_of(ours, PROMPT, replace(CONFIG, **more))
-        if way == "drafts":  # its passes differ, so its events are in another order
+        if way == "drafts":  # different passes put its events in another order
             assert texts(other) == texts(events)
         else:
             assert_same_tree(other, events, family.tolerance)
     prefixes = PrefixCache(shape, 2**24)
-    for _ in range(2):  # the second finds what the first has left
+    for _ in range(2):  # the second run finds what the first one left
         again = list(event_stream(ours, Request(PROMPT, CONFIG), prefixes=prefixes))
         assert_same_tree(again, events, family.tolerance)
     known = len(run.started.prompt_tokens) - 1
@@ -71,7 +71,7 @@ def texts(events: list[Event]) -> list[tuple[int, ...]]:
 
 
 def assert_same_tree(events: list[Event], expected: list[Event], tolerance: float) -> None:
-    """Equal but for rounding in probabilities."""
+    """Assert that the trees are equal, apart from the rounding of probabilities."""
     runs = [fold(given) for given in (events, expected)]
     for path, wanted in zip(*(run.paths for run in runs), strict=True):
         assert (path.parent, path.children) == (wanted.parent, wanted.children)
@@ -83,5 +83,5 @@ def assert_same_tree(events: list[Event], expected: list[Event], tolerance: floa
             assert found == pytest.approx(known, abs=2 * tolerance)
 
 
-def test_the_page_has_the_table_of_these_rows():
+def test_the_page_has_a_table_of_these_rows():
     assert FILE.read_text(encoding="utf-8") == written(), "run scripts/write_models.py"

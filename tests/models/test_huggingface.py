@@ -1,5 +1,5 @@
-"""Which models the engine drives and which it refuses with an explanation; prompts, templates, stop
-tokens.
+"""Which models the engine runs and which it refuses with an explanation; prompts, templates and
+stop tokens.
 """
 
 from itertools import zip_longest
@@ -45,12 +45,12 @@ def t5() -> PreTrainedModel:
     ],
     ids=["encoder-decoder", "recurrent", "no cache", "rows by their order"],
 )
-def test_a_family_that_the_caches_cannot_serve_is_refused_in_words(make, reason, words):
+def test_a_family_that_the_caches_cannot_serve_is_refused_with_an_explanation(make, reason, words):
     with pytest.raises(ModelError, match=reason):
         HuggingFaceModel(make(), words, "it")
 
 
-def test_a_model_that_is_refused_is_left_as_it_was(words):
+def test_a_refused_model_is_left_unchanged(words):
     model = causal("DogeConfig").eval()
     tokens = torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
@@ -80,7 +80,7 @@ def test_a_saved_encoder_decoder_is_refused(tmp_path, words):
 
 @pytest.fixture
 def chatty(words) -> PreTrainedTokenizerFast:
-    """A tokenizer that puts its first token (w0) before every text, as Llama's does; its chat
+    """A tokenizer that, like Llama's, puts its first token (w0) before every text; its chat
     template does so, too.
     """
     words.add_special_tokens({"bos_token": "w0"})
@@ -91,7 +91,7 @@ def chatty(words) -> PreTrainedTokenizerFast:
     return words
 
 
-def test_a_chat_prompt_gets_the_template_once_and_one_first_token(chatty):
+def test_a_chat_prompt_gets_the_template_once_and_one_bos_token(chatty):
     model = wrap_model(causal("LlamaConfig"), chatty)
     assert model.encode("w5 w6", BranchingConfig(chat=False)) == (0, 5, 6)
     chat = model.encode("w5 w6", BranchingConfig(chat=True))
@@ -110,7 +110,7 @@ def test_without_a_template_a_prompt_is_plain(twins):
     assert bare.encode("w5", BranchingConfig()) == bare.encode("w5", BranchingConfig(chat=False))
 
 
-def test_the_arguments_of_the_template_reach_it(chatty):
+def test_chat_template_arguments_reach_the_template(chatty):
     chatty.chat_template = "{% if deep.a[1] %}w9{% endif %}{{ word }}{{ messages[0].content }}"
     model = wrap_model(causal("LlamaConfig"), chatty)
     config = BranchingConfig(chat_template_kwargs={"deep": {"a": [0, True]}, "word": " w8 "})
@@ -126,7 +126,7 @@ def test_the_arguments_of_the_template_reach_it(chatty):
     ],
     ids=lambda value: str(value)[:9],
 )
-def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
+def test_chat_without_a_template_is_refused_with_an_explanation(twins, settings, why):
     with pytest.raises(ModelError, match=f"llama has no chat template.*{why}"):
         events_of(twins("llama").ours, "w5", **settings)
 
@@ -141,14 +141,14 @@ def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
         ("{{ 'w5 ' * 10 ** 7 }}", "its output has more than 800,000 characters"),
     ],
 )
-def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):
+def test_an_unusable_template_is_reported_with_the_reason(template, why, words):
     words.chat_template = template
     model = wrap_model(causal("LlamaConfig"), words)
     with pytest.raises(ModelError, match=f"the chat template of .*{why}"):
         events_of(model, "w5", chat=True)
 
 
-def test_every_id_that_ends_a_text_stops_a_path(words):
+def test_every_stop_token_ends_a_path(words):
     model = causal("LlamaConfig", eos_token_id=2)
     model.generation_config.eos_token_id = [2, 40, 41]
     wrapped = wrap_model(model, words)

@@ -1,4 +1,4 @@
-"""What other programs keep on this machine is found and opened; damaged things are left out."""
+"""Models that other programs keep here are found and opened; damaged ones are left out."""
 
 import json
 import os
@@ -19,13 +19,13 @@ USUAL = "registry.ollama.ai/library"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without models."""
+    """A home folder without models."""
     for name, folder in (
         ("HOME", tmp_path),
         ("USERPROFILE", tmp_path),
         ("OLLAMA_MODELS", tmp_path / "ollama"),
         ("EAB_MODELS", tmp_path / "models"),
-        ("HF_HUB_CACHE", tmp_path / "hub"),  # of processes; of this one:
+        ("HF_HUB_CACHE", tmp_path / "hub"),  # for processes that tests start; for this one:
     ):
         monkeypatch.setenv(name, str(folder))
     scan = installed.scan_cache_dir
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def blob(tmp_path: Path) -> bytes:
-    """A model in GGUF."""
+    """The bytes of a GGUF model."""
     return tiny_file().write(tmp_path / "a.gguf").read_bytes()
 
 
@@ -43,7 +43,7 @@ def others() -> list[InstalledModel]:
     return [model for model in installed_models() if model.keeper != "this project"]
 
 
-def test_without_other_programs_there_is_the_embedded_model(home: Path) -> None:
+def test_without_other_programs_only_the_embedded_model_is_found(home: Path) -> None:
     [embedded] = installed_models()
     assert (embedded.name, embedded.keeper) == ("embedded", "this project")
 
@@ -68,14 +68,14 @@ def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes
         assert ollama.weights_of(name).read_bytes() == blob
 
 
-def test_a_model_of_ollama_is_loaded(home: Path, blob: bytes) -> None:
+def test_an_ollama_model_is_loaded(home: Path, blob: bytes) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     model = load_model("ollama:tiny", "cpu")
     assert (model.card.name, model.card.family, model.card.layers) == ("ollama:tiny", "llama", 1)
 
 
 @pytest.mark.parametrize("name", ["ollama:", "ollama:big", "ollama:tiny:7b", "ollama:../../x"])
-def test_a_model_that_ollama_lacks_is_refused_with_what_there_is(
+def test_a_model_that_ollama_lacks_is_refused_with_those_that_it_has(
     name: str, home: Path, blob: bytes
 ) -> None:
     with pytest.raises(ModelError, match=r"Ollama has no model .*; it has no model"):
@@ -102,7 +102,7 @@ def manifest(*digests: object) -> str:
         '{"layers": ' + "[" * 100_000,
         manifest(),
         manifest(3),
-        manifest("sha256:" + "0" * 64),  # a blob that is not there
+        manifest("sha256:" + "0" * 64),  # a missing blob
         manifest("../../secret"),
         manifest(f"sha256:{'0' * 64}/../../../secret"),
         manifest(f"sha256:{'0' * 64}\n"),
@@ -119,20 +119,20 @@ def test_a_damaged_manifest_is_left_out(text: str, home: Path, blob: bytes) -> N
         load_model("ollama:evil", "cpu")
 
 
-def test_a_manifest_of_many_bytes_is_left_out(home: Path, blob: bytes) -> None:
+def test_a_manifest_that_is_too_large_is_left_out(home: Path, blob: bytes) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     [file] = (home / "ollama" / "manifests").glob("*/*/*/*")
     file.write_text(" " * 2**21 + file.read_text())
     assert others() == []
 
 
-def test_a_blob_that_is_no_gguf_is_refused(home: Path) -> None:
+def test_a_blob_that_is_not_gguf_is_refused(home: Path) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
     with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
         load_model("ollama:tiny", "cpu")
 
 
-def test_models_of_lm_studio_are_found_and_split_ones_counted_once(home: Path, blob: bytes) -> None:
+def test_lm_studio_models_are_found_and_split_ones_counted_once(home: Path, blob: bytes) -> None:
     folder = home / ".lmstudio" / "models" / "someone" / "tiny-GGUF"
     folder.mkdir(parents=True)
     for name in ("tiny-Q8_0", "mmproj-tiny", "big-00001-of-00002", "big-00002-of-00002"):
@@ -151,7 +151,7 @@ def test_models_of_lm_studio_are_found_and_split_ones_counted_once(home: Path, b
     assert load_model(others()[1].name, "cpu").card.layers == 1
 
 
-def test_models_of_the_hub_cache_need_weights_in_safetensors(home: Path) -> None:
+def test_hub_cache_models_need_weights_in_safetensors(home: Path) -> None:
     files = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
     add_to_hub_cache(home / "hub", "someone/whole", files)
     add_to_hub_cache(home / "hub", "someone/pickled", {"config.json": b"{}", "model.bin": b"x"})
@@ -161,7 +161,7 @@ def test_models_of_the_hub_cache_need_weights_in_safetensors(home: Path) -> None
     assert others() == [InstalledModel("someone/whole", 1002, "Hugging Face Hub")]
 
 
-def test_gguf_files_in_the_hub_cache_are_listed_by_their_place(home: Path, blob: bytes) -> None:
+def test_gguf_files_in_the_hub_cache_are_listed_by_their_path(home: Path, blob: bytes) -> None:
     add_to_hub_cache(home / "hub", "someone/packed", {"tiny.gguf": blob, "notes.gguf": b"text"})
     [found] = others()
     assert found.name.endswith("tiny.gguf")
@@ -174,8 +174,8 @@ def test_a_hub_cache_that_is_a_file_has_no_models(home: Path) -> None:
     assert others() == []
 
 
-def test_the_command_lists_all_of_them_with_names_to_copy(home: Path, blob: bytes) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/x/1b", blob)  # `:x:` is a sign for rich
+def test_the_command_lists_all_models_with_names_to_copy(home: Path, blob: bytes) -> None:
+    add_to_ollama(home / "ollama", f"{USUAL}/x/1b", blob)  # `:x:` is an emoji code for rich
     long = home / ".lmstudio" / "models" / "someone" / f"[bold]{'long-name-' * 12}"
     long.mkdir(parents=True)
     (long / "tiny.gguf").write_bytes(blob)

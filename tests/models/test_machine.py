@@ -11,7 +11,7 @@ MIB = 2**20
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str) -> None:
-    """A control group that says this."""
+    """Make a control group report this limit."""
     file = tmp_path / "memory.max"
     file.write_text(words)
     monkeypatch.setattr(machine, "_LIMITS", (str(tmp_path / "none"), str(file)))
@@ -24,7 +24,7 @@ def test_without_a_limit_the_memory_is_that_of_the_machine(monkeypatch, tmp_path
     assert 0 < machine.free_memory() < machine.total_memory()
 
 
-def test_a_container_has_what_its_limit_leaves(monkeypatch, tmp_path):
+def test_a_container_has_what_its_limit_leaves_free(monkeypatch, tmp_path):
     held = psutil.Process().memory_info().rss
     limited(monkeypatch, tmp_path, f"{held + 64 * MIB}\n")
     assert machine.total_memory() == held + 64 * MIB

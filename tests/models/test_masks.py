@@ -1,4 +1,4 @@
-"""What a model lets a token read, found from the functions that make its masks."""
+"""What a model lets a token read, derived from the functions that make its masks."""
 
 import pytest
 import torch
@@ -43,15 +43,15 @@ def rule(sees, size=0):
         (and_masks(FULL, lambda _text, _head, _, row: torch.arange(5)[row] >= 0), 0, None),
     ],
 )
-def test_a_mask_is_known_for_every_length(sees, size, reach):
+def test_the_reach_of_a_mask_is_known_for_every_length(sees, size, reach):
     assert rule(sees, size).reach(200) == reach
 
 
-def test_a_window_as_long_as_the_context_is_none():
+def test_a_window_as_long_as_the_context_lets_a_token_read_everything():
     assert rule(sliding_window_causal_mask_function(8), 8).reach(8) == EVERYTHING
 
 
-def test_without_somebody_who_notes_them_masks_are_those_of_transformers():
+def test_masks_that_are_not_noted_are_those_of_transformers():
     sizes = {"batch_size": 1, "q_length": 5, "kv_length": 5}
     assert cache_mask(**sizes) is None
     window = sliding_window_causal_mask_function(3)
@@ -92,7 +92,7 @@ def test_each_layer_has_the_reach_that_its_model_asks_for(kind, more, reaches, w
     assert [layer.reach for layer in model.kv_shape.attention] == reaches
 
 
-def test_a_mask_that_a_cache_does_not_know_is_refused(words, monkeypatch):
+def test_a_mask_that_no_cache_supports_is_refused(words, monkeypatch):
     monkeypatch.setattr(
         "transformers.masking_utils.sliding_window_overlay",
         lambda window: lambda _text, _head, at, row: (row > at - window) | (row == 0),

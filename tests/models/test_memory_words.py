@@ -1,4 +1,4 @@
-"""The sentence about what attention layers keep and read."""
+"""The sentence about what attention layers store and read."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def shape(*layers: LayerAttention) -> KVShape:
         ((PLAIN, BORROWS), " 1 of 2 attention layers reads the rows of another layer."),
     ],
 )
-def test_a_model_says_what_its_layers_read(layers, words):
+def test_the_sentence_says_what_the_layers_read(layers, words):
     made = shape(*layers)
     begun = f"KV rows are shared between paths, {made.row_bytes} B for each token." if words else ""
     assert rows_words(made) == begun + words

@@ -1,4 +1,4 @@
-"""A config.json that asks for too much is refused with an explanation, and soon: before anything is built."""
+"""A config.json that asks for too much is refused with an explanation before a model is built."""
 
 from itertools import cycle
 from pathlib import Path
@@ -33,7 +33,7 @@ def refusal(folder: str) -> str:
 
 @pytest.fixture
 def never_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is built with numbers in it."""
+    """Fail if a model is built."""
     monkeypatch.setattr(
         "eab.models.pretrained.AutoModelForCausalLM.from_pretrained",
         lambda *_, **__: pytest.fail("it was built"),
@@ -43,7 +43,7 @@ def never_built(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [*zip(COUNTS, cycle(HUGE)), *((COUNTS[0], one) for one in HUGE[1:])], ids=str
 )
-def test_too_many_of_a_kind_are_refused(
+def test_too_many_layers_heads_or_labels_are_refused(
     name: str, value: int, llama_folder: Path, never_built: None
 ) -> None:
     message = refusal(with_config(llama_folder, {name: value}))
@@ -77,13 +77,13 @@ def test_a_model_that_its_files_cannot_hold_is_refused(
 
 
 @pytest.mark.parametrize("layers", [0, -1, 3])
-def test_another_number_of_layers_than_the_files_hold_is_refused(
+def test_a_number_of_layers_that_the_files_do_not_have_is_refused(
     layers: int, llama_folder: Path
 ) -> None:
     refusal(with_config(llama_folder, {"num_hidden_layers": layers}))
 
 
-def test_nothing_is_said_about_files_that_are_not_here_yet() -> None:
+def test_without_files_only_the_number_of_tensors_is_limited() -> None:
     config = causal("LlamaConfig").config
     model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
     config.num_hidden_layers = 2_300  # of nine tensors each
@@ -91,7 +91,7 @@ def test_nothing_is_said_about_files_that_are_not_here_yet() -> None:
         model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
 
 
-def test_a_model_that_does_not_fit_into_the_memory_is_refused_with_the_figures(
+def test_a_model_that_does_not_fit_in_memory_is_refused_with_the_figures(
     llama_folder: Path, never_built: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = sum(weight.numel() for weight in causal("LlamaConfig").parameters())
@@ -99,7 +99,7 @@ def test_a_model_that_does_not_fit_into_the_memory_is_refused_with_the_figures(
     assert f"take {human_bytes(4 * weights)}, and this machine has" in refusal(str(llama_folder))
 
 
-def test_a_model_that_does_not_fit_onto_the_device_is_refused_with_what_helps(
+def test_a_model_that_does_not_fit_on_the_device_is_refused_with_alternatives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = torch.device("cuda", 1)
@@ -114,7 +114,7 @@ def test_a_model_that_does_not_fit_onto_the_device_is_refused_with_what_helps(
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])
-def test_a_tokenizer_for_a_server_is_read_with_the_same_care(name: str, llama_folder: Path) -> None:
+def test_a_tokenizer_for_a_server_has_the_same_limits(name: str, llama_folder: Path) -> None:
     with pytest.raises(ModelError, match="at most 65,536 are allowed"):
         load_tokenizer(with_config(llama_folder, {name: 10**9}))
 
@@ -132,7 +132,7 @@ def test_a_tokenizer_for_a_server_is_read_with_the_same_care(name: str, llama_fo
     )
 )
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
-def test_any_configuration_is_loaded_or_refused_in_few_words(
+def test_any_configuration_is_loaded_or_refused_with_a_short_message(
     change: dict[str, Any], llama_folder: Path
 ) -> None:
     before = (llama_folder / "config.json").read_text()
@@ -144,7 +144,7 @@ def test_any_configuration_is_loaded_or_refused_in_few_words(
 
 
 def words_of(folder: str) -> str:
-    """Why the model is refused; empty if it is not."""
+    """Return why the model is refused, or an empty string if it loads."""
     try:
         load_model(folder, device="cpu")
     except ModelError as error:

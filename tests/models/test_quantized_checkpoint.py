@@ -1,4 +1,4 @@
-"""Checkpoints that other libraries have quantized: what loads runs as it does without our cache."""
+"""Checkpoints that other libraries quantized: those that load run as they do without our cache."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ PER_CHANNEL = {
 
 @pytest.fixture
 def checkpoint(tmp_path, words):
-    """The folder of a tiny model as loaded, from which the libraries make theirs."""
+    """The folder of a tiny model as loaded, from which the libraries make quantized ones."""
     folder = tmp_path / "plain"
     causal("LlamaConfig", hidden_size=64, intermediate_size=128).save_pretrained(folder)
     words.save_pretrained(folder)
@@ -66,7 +66,7 @@ def by_compressed_tensors(checkpoint, tmp_path, words):
 
 
 def agrees_with(model, checkpoint) -> None:
-    """Near the model that it was made from, but not the same; and a run goes through."""
+    """Assert that the model is near its original, but not equal to it, and that a run finishes."""
     ids, plain = torch.arange(2, 30)[None], load_model(str(checkpoint), "cpu", "float32")
     with torch.inference_mode():
         ours, theirs = model._model(ids).logits, plain._model(ids).logits
@@ -75,7 +75,7 @@ def agrees_with(model, checkpoint) -> None:
     assert len(run.samples) == 4
 
 
-def test_four_bits_of_bitsandbytes_run_as_loaded(by_bitsandbytes, checkpoint):
+def test_four_bit_bitsandbytes_checkpoints_run_as_loaded(by_bitsandbytes, checkpoint):
     model = load_model(by_bitsandbytes(NF4), "cpu", "float32")
     agrees_with(model, checkpoint)
     plain = load_model(str(checkpoint), "cpu", "float32")
@@ -83,11 +83,11 @@ def test_four_bits_of_bitsandbytes_run_as_loaded(by_bitsandbytes, checkpoint):
     assert "model.layers.0.mlp.up_proj" not in model.weight_matrices  # packed integers
 
 
-def test_eight_bits_of_compressed_tensors_run_as_loaded(by_compressed_tensors, checkpoint):
+def test_eight_bit_compressed_tensors_checkpoints_run_as_loaded(by_compressed_tensors, checkpoint):
     agrees_with(load_model(by_compressed_tensors, "cpu", "float32"), checkpoint)
 
 
-def test_outlier_columns_of_bitsandbytes_are_refused_and_can_be_switched_off(by_bitsandbytes):
+def test_outlier_columns_of_bitsandbytes_are_refused_and_can_be_turned_off(by_bitsandbytes):
     with pytest.raises(ModelError, match=r"Linear8bitLt changes by .*llm_int8_threshold=0"):
         load_model(by_bitsandbytes(BitsAndBytesConfig(load_in_8bit=True)), "cpu", "float32")
     without = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
@@ -95,20 +95,20 @@ def test_outlier_columns_of_bitsandbytes_are_refused_and_can_be_switched_off(by_
 
 
 @pytest.mark.parametrize("given", [{"weights": "int8-weight-only"}, {"layout": "transposed"}])
-def test_they_are_not_stored_in_another_way(by_bitsandbytes, given):
+def test_quantized_checkpoints_are_not_stored_in_another_format(by_bitsandbytes, given):
     with pytest.raises(ModelError, match=r"already quantized \(bitsandbytes\).*choose weights as-"):
         load_model(by_bitsandbytes(NF4), "cpu", "float32", **given)
 
 
 class OneScaleForAll(nn.Linear):
-    """As torch's dynamic quantization rounds its input."""
+    """Rounds its input as torch's dynamic quantization does, with one scale for all rows."""
 
     def forward(self, rows):
         step = rows.abs().amax() / 127
         return super().forward((rows / step).round() * step)
 
 
-def test_a_layer_with_one_scale_for_all_rows_is_found():
+def test_a_layer_with_one_scale_for_all_rows_is_detected():
     model = causal("LlamaConfig", num_hidden_layers=1).float()
     refuse_dependent_rows(model, "none")
     old = model.lm_head

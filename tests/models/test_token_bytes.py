@@ -1,4 +1,4 @@
-"""Token texts: joined, they give what the tokenizer decodes."""
+"""Token texts join to what the tokenizer decodes."""
 
 import random
 
@@ -64,7 +64,7 @@ def is_byte(tokenizer: PreTrainedTokenizerFast, token: int) -> bool:
     return tokenizer.convert_ids_to_tokens(token).startswith("<0x")
 
 
-def test_ids_beyond_the_vocabulary_and_control_tokens_have_a_text_too(words):
+def test_ids_beyond_the_vocabulary_and_control_tokens_have_texts_too(words):
     texts = TokenTexts(words)
     assert texts[70_000] == "<unused 70000>"
     assert texts[1] == "<end>"

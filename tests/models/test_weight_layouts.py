@@ -1,5 +1,5 @@
-"""Weight layouts compute what the loaded layers compute, and are not used where they cannot help; the
-matrix is the same in all of them.
+"""Weight layouts compute what the loaded layers compute, are used only where they can help, and all
+hold the same matrix.
 """
 
 import pytest
@@ -24,13 +24,13 @@ WILD = {"plain": Timing((1.0, 4.0) * 5), "transposed": Timing((0.5, 3.0) * 5)}
 
 
 def steady(**seconds: float) -> dict[str, Timing]:
-    """Timings without any spread."""
+    """Timings without spread."""
     return {name: Timing((one,) * 9) for name, one in seconds.items()}
 
 
 @pytest.fixture
 def no_limit(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    """Small models are measured, too, and nothing is remembered of them."""
+    """Measure small models, too, and remember the choices in a temporary file."""
     monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 0)
     monkeypatch.setenv(layout_memory.VARIABLE, str(tmp_path / "layouts.json"))
 
@@ -62,7 +62,7 @@ def test_a_layout_is_chosen_only_if_it_is_clearly_faster(timings, expected):
     assert clearly_fastest(timings) == expected
 
 
-def test_all_layouts_are_measured_in_turn(monkeypatch):
+def test_all_layouts_are_measured(monkeypatch):
     monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
     timings = measure_layouts([nn.Linear(64, 64)])
     assert [*timings] == ["plain", *LAYOUTS]
@@ -86,14 +86,14 @@ def test_a_settled_choice_is_remembered_and_an_unsettled_one_is_not(no_limit, mo
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"', "[[[["])
-def test_a_damaged_memory_is_as_good_as_none(no_limit, tmp_path, content):
+def test_a_damaged_memory_counts_as_empty(no_limit, tmp_path, content):
     (tmp_path / "layouts.json").write_text(content)
     assert layout_memory.recall("a") == ""
     layout_memory.remember("a", "plain")
     assert layout_memory.recall("a") == "plain"
 
 
-def test_a_memory_that_cannot_be_written_is_left_out(monkeypatch):
+def test_a_memory_that_cannot_be_written_is_ignored(monkeypatch):
     for named in ("off", "/dev/null/layouts.json"):
         monkeypatch.setenv(layout_memory.VARIABLE, named)
         layout_memory.remember("a", "plain")
@@ -113,14 +113,14 @@ def test_a_layout_can_be_forced_and_computes_the_same_products(name):
                 torch.testing.assert_close(model(x), linear(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_layout_of_other_weights_is_refused_in_words():
+def test_a_layout_for_unsupported_weights_is_refused_with_an_explanation():
     with pytest.raises(
         ModelError, match="'transposed'; it works only for float32 weights on the CPU"
     ):
         apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "transposed")
 
 
-def test_small_models_and_other_types_stay_as_they_are(no_limit, monkeypatch):
+def test_small_models_and_other_types_stay_as_loaded(no_limit, monkeypatch):
     monkeypatch.setattr(
         weight_layouts, "measure_layouts", lambda linears: pytest.fail("nothing to measure here")
     )
@@ -158,12 +158,12 @@ def test_the_matrix_is_the_same_in_every_layout(layout):
     assert torch.equal(matrix_of(module), linear.weight.detach())
 
 
-def test_the_matrix_of_gpt2_is_turned():
+def test_the_matrix_of_gpt2_is_transposed():
     layer = Conv1D(32, 48)
     assert torch.equal(matrix_of(layer), layer.weight.detach().t())
 
 
-def test_the_embedded_model_has_its_embedding_and_all_linear_layers():
+def test_the_embedded_model_has_matrices_for_its_embedding_and_all_linear_layers():
     model = load_model("embedded", device="cpu")
     found = {name: matrix_of(module) for name, module in model.weight_matrices.items()}
     layers = model.card.layers

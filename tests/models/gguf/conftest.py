@@ -1,4 +1,4 @@
-"""A file that can be read, to be damaged, and why it is refused then."""
+"""A readable GGUF file for tests to damage, and the reason why it is then refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,5 +15,5 @@ def raw() -> RawFile:
 
 @pytest.fixture
 def refused(raw: RawFile, tmp_path: Path) -> Callable[..., str]:
-    """refused() -> why the file is refused, as it is now."""
+    """refused() -> why the file is refused as it is now."""
     return lambda **more: refusal(raw.write(tmp_path / "a.gguf", **more))

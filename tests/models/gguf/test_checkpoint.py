@@ -1,4 +1,4 @@
-"""A model in GGUF computes what the model that it was written from computes."""
+"""A GGUF model computes what the model that it was written from computes."""
 
 import hashlib
 from collections.abc import Callable
@@ -49,20 +49,20 @@ TOKENS = [5, 9, 33, 2, 64, 7, 7, 50]
 
 @pytest.fixture
 def plain() -> PreTrainedModel:
-    """A Llama to be written."""
+    """A Llama to write as GGUF."""
     return random_model(CONFIGS["llama"](), 1).float()
 
 
 @torch.inference_mode()
 def assert_computes(plain: PreTrainedModel, name: Path) -> None:
-    """The model of this name has the logits of the plain one."""
+    """Assert that the model of this name has the logits of the plain one."""
     ours, ids = load_model(str(name), "cpu", "float32")._model, torch.tensor([TOKENS])
     found = ours(ids, use_cache=False).logits
     torch.testing.assert_close(found, plain(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_it_computes_what_the_model_it_was_written_from_computes(family, tmp_path):
+def test_a_gguf_model_computes_what_its_original_computes(family, tmp_path):
     plain = random_model(CONFIGS[family](), 3).float()
     file = write(plain, tmp_path / "a.gguf", family.split()[0])
     assert_computes(plain, file)
@@ -71,7 +71,7 @@ def test_it_computes_what_the_model_it_was_written_from_computes(family, tmp_pat
 @pytest.mark.parametrize(
     "kind", [Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0]
 )
-def test_blocks_become_the_numbers_that_they_stand_for(kind, plain, tmp_path):
+def test_quantized_blocks_become_the_numbers_that_they_stand_for(kind, plain, tmp_path):
     file = write(plain, tmp_path / "a.gguf", kind=kind)
     held = named_tensors(plain, "llama")["blk.0.ffn_up.weight"]
     model = load_model(str(file), "cpu", "float32", layout="plain")._model
@@ -94,7 +94,7 @@ def test_a_split_model_is_opened_by_its_first_part(plain, tmp_path):
         load_model(str(parts[0]))
 
 
-def test_the_rotary_factors_of_llama_3_are_understood(tmp_path):
+def test_the_rotary_factors_of_llama_3_are_recognised(tmp_path):
     scaled = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0}
     scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     config = LlamaConfig(
@@ -112,7 +112,7 @@ def test_the_rotary_factors_of_llama_3_are_understood(tmp_path):
         load_model(str(other))
 
 
-def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(plain, tmp_path):
+def test_a_file_without_an_extension_and_a_folder_with_one_file_are_opened(plain, tmp_path):
     file = write(plain, tmp_path / "a.gguf")
     (tmp_path / "blobs").mkdir()
     blob = file.rename(tmp_path / "blobs" / "sha256-0")
@@ -126,7 +126,7 @@ def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(plain, t
         load_model(str(tmp_path / "blobs"))
 
 
-def test_stop_tokens_template_and_recommendations_are_those_of_the_file(plain, tmp_path):
+def test_stop_tokens_template_and_recommended_settings_come_from_the_file(plain, tmp_path):
     more = {
         "tokenizer.ggml.eot_token_id": 9,
         "tokenizer.chat_template": "{{ messages[0].content }} w5",
@@ -142,7 +142,7 @@ def test_stop_tokens_template_and_recommendations_are_those_of_the_file(plain, t
     assert load_model(name, "cpu").stop_ids == {1, 9}
 
 
-def test_a_run_names_the_weights_by_their_hash(plain, tmp_path):
+def test_a_run_identifies_the_weights_by_their_hash(plain, tmp_path):
     file = write(plain, tmp_path / "a.gguf")
     run = run_of(load_model(str(file), "cpu"), "w5w6", max_new_tokens=2)
     assert run.started.model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()

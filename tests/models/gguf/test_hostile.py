@@ -1,4 +1,4 @@
-"""GGUF files of a stranger: refused in few words, and soon; never loaded as another model."""
+"""GGUF files of strangers are refused quickly and briefly, and never loaded as another model."""
 
 import struct
 import subprocess
@@ -44,7 +44,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
     ],
     ids=str,
 )
-def test_a_wrong_beginning_is_refused(change, reason, raw, refused):
+def test_a_wrong_header_is_refused(change, reason, raw, refused):
     for key, value in change.items():
         setattr(raw, key, value)
     assert reason in refused()
@@ -65,32 +65,32 @@ HOSTILE_VALUES = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_VALUES)
-def test_a_value_that_cannot_be_is_refused(case, raw, refused):
+def test_an_impossible_value_is_refused(case, raw, refused):
     packed, reason = HOSTILE_VALUES[case]
     raw.fields["general.name"] = Packed(packed)
     assert reason in refused()
 
 
-def test_a_field_that_is_there_twice_is_refused(raw, tmp_path):
+def test_a_repeated_field_is_refused(raw, tmp_path):
     for key in ("llama.block_count", "general.architecture"):
         path = raw.write(tmp_path / "a.gguf", more_fields=[(key, raw.fields[key])])
         assert f"has the field '{key}' twice" in refusal(path)
 
 
-def test_many_elements_in_several_arrays_are_refused(raw, refused):
+def test_several_arrays_with_too_many_elements_in_total_are_refused(raw, refused):
     empty_texts = Packed(struct.pack("<IIQ", ARRAY, 8, 900_000) + bytes(8 * 900_000))
     for name in "abc":
         raw.fields[f"general.{name}"] = empty_texts
     assert "elements of arrays; at most" in refused()
 
 
-def test_a_header_of_many_bytes_is_refused(raw, refused):
+def test_a_header_that_is_too_large_is_refused(raw, refused):
     for number in range(70):
         raw.fields[f"general.{number}"] = "x" * 2**20
     assert "the header is too large" in refused()
 
 
-def test_a_file_of_many_gib_of_nothing_is_refused(tmp_path):
+def test_a_huge_file_of_zeros_is_refused(tmp_path):
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 10, 1000))
     with path.open("r+b") as file:
@@ -116,14 +116,14 @@ def test_a_file_of_many_gib_of_nothing_is_refused(tmp_path):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_wrong_shape_or_kind_of_a_tensor_is_refused(change, reason, raw, refused):
+def test_a_tensor_of_a_wrong_shape_or_kind_is_refused(change, reason, raw, refused):
     for name, value in change.items():
         setattr(raw.tensor(UP), name, value)
     assert reason in refused()
 
 
 @pytest.mark.parametrize("offset", [0, 33, 2**40, 2**64 - 1])
-def test_tensors_that_overlap_or_lie_elsewhere_are_refused(offset, raw, refused):
+def test_tensors_that_overlap_or_leave_a_gap_are_refused(offset, raw, refused):
     raw.tensors[3].offset = offset
     message = refused()
     assert (
@@ -141,7 +141,7 @@ def test_missing_and_surplus_tensors_are_refused(raw, tmp_path):
     path, tensors = tmp_path / "a.gguf", raw.tensors
     for index, missing in enumerate(tensors):
         raw.tensors = tensors[:index] + tensors[index + 1 :]
-        if missing.name == "output.weight":  # the model uses its embedding then, as in llama.cpp
+        if missing.name == "output.weight":  # the model then uses its embedding, as in llama.cpp
             assert load_model(str(raw.write(path)), "cpu").card.layers == 1
         else:
             expected = "no tensor token_embd" if missing.name == EMBEDDING else "is incomplete: 1"
@@ -154,8 +154,8 @@ def test_missing_and_surplus_tensors_are_refused(raw, tmp_path):
     assert "twice" in refusal(raw.write(path))
 
 
-def test_a_tensor_far_larger_than_its_place_is_not_read(raw, tmp_path):
-    """A sparse file has any size; only numbers that the settings ask for are read."""
+def test_a_tensor_far_larger_than_the_settings_allow_is_not_read(raw, tmp_path):
+    """A sparse file can have any size; only the numbers that the settings ask for are read."""
     raw.tensors.append(raw.tensors.pop(raw.tensors.index(raw.tensor(UP))))
     raw.tensors[-1].shape = (2**34, 32)
     path = raw.write(tmp_path / "a.gguf")
@@ -169,7 +169,7 @@ def test_a_tensor_far_larger_than_its_place_is_not_read(raw, tmp_path):
     assert "factors of its rotary embedding" in refusal(path)
 
 
-def test_text_that_is_no_utf8_in_a_key_is_refused_or_replaced(raw, tmp_path):
+def test_invalid_utf8_is_refused_or_replaced(raw, tmp_path):
     raw.fields |= {"general.\ufffd": b"\xff\xfe", "general.url": b"\xc3"}
     path = raw.write(tmp_path / "a.gguf")
     assert load_model(str(path), "cpu").card.layers == 1
@@ -198,7 +198,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
-def test_refusing_takes_little_memory(raw, tmp_path):
+def test_refusing_a_file_takes_little_memory(raw, tmp_path):
     raw.fields["general.a"] = Packed(struct.pack("<IIQ", ARRAY, 12, 4_000_000) + bytes(32 * 10**6))
     numbers = raw.write(tmp_path / "numbers.gguf")
     raw.fields["general.a"] = Packed(struct.pack("<IIQ", ARRAY, 8, 2_000_000) + bytes(16 * 10**6))
@@ -215,6 +215,6 @@ def test_refusing_takes_little_memory(raw, tmp_path):
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert out.returncode == 0, out.stderr
     *messages, more_mib = out.stdout.splitlines()
-    # numbers: twice; layers and sparse: not when the tokenizer alone is loaded; texts: they are few
+    # numbers is refused twice; layers and sparse only with the weights; texts is small enough
     assert len(messages) == 4
     assert int(more_mib) < 500

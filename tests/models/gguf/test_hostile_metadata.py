@@ -1,4 +1,4 @@
-"""Settings and vocabularies of a stranger's GGUF file: refused with an explanation, or the model is right."""
+"""Settings and vocabularies of a stranger's GGUF file: refused with a message, or right."""
 
 import math
 from itertools import cycle
@@ -31,7 +31,7 @@ ROLES = ["eos", "bos", "eot", "eom", "unknown", "padding"]
 
 
 def each_with_some(names: list[str], values: list[Any]) -> list[tuple[str, Any]]:
-    """The first name with every value; each other name with three of them, in turn."""
+    """Pair the first name with every value, and each other name with the next three values."""
     first, *others = names
     some = cycle(values)
     return [(first, one) for one in values] + [
@@ -40,14 +40,14 @@ def each_with_some(names: list[str], values: list[Any]) -> list[tuple[str, Any]]
 
 
 @pytest.mark.parametrize(("key", "value"), each_with_some(COUNTS, NO_COUNTS), ids=repr)
-def test_a_setting_that_is_no_count_is_refused(key, value, raw, refused):
+def test_a_count_with_an_invalid_value_is_refused(key, value, raw, refused):
     raw.fields[f"llama.{key}"] = value
     message = refused()
     assert f"llama.{key}" in message or value in (10**9, 2**63)
 
 
 @pytest.mark.parametrize(("key", "value"), each_with_some(NUMBERS, NO_NUMBERS), ids=repr)
-def test_a_setting_that_is_no_number_is_refused(key, value, raw, refused):
+def test_a_number_with_an_invalid_value_is_refused(key, value, raw, refused):
     raw.fields[f"llama.{key}"] = value
     assert f"llama.{key}" in refused()
 
@@ -98,12 +98,12 @@ def test_settings_of_another_model_are_refused(change, reason, raw, refused):
         "llama.attention.layer_norm_rms_epsilon", TOKENS,
     ],
 )  # fmt: skip
-def test_a_file_without_a_setting_that_it_needs_is_refused(key, raw, refused):
+def test_a_file_without_a_required_setting_is_refused(key, raw, refused):
     del raw.fields[key]
     refused()
 
 
-def test_settings_that_llama_cpp_assumes_are_assumed(raw, tmp_path):
+def test_missing_settings_get_the_defaults_of_llama_cpp(raw, tmp_path):
     del raw.fields["llama.attention.key_length"], raw.fields["llama.rope.freq_base"]
     config = load_model(str(raw.write(tmp_path / "a.gguf")), "cpu")._model.config
     assert (config.head_dim, config.rope_parameters["rope_theta"]) == (8, 10_000)
@@ -113,7 +113,7 @@ def test_settings_that_llama_cpp_assumes_are_assumed(raw, tmp_path):
 
 
 @pytest.mark.parametrize(("role", "value"), each_with_some(ROLES, NO_TOKENS), ids=repr)
-def test_a_role_for_what_is_no_token_is_refused(role, value, raw, refused):
+def test_a_special_token_that_does_not_exist_is_refused(role, value, raw, refused):
     raw.fields[f"tokenizer.ggml.{role}_token_id"] = value
     message = refused()
     assert f"its tokenizer.ggml.{role}_token_id is" in message
@@ -167,13 +167,13 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_part_of_a_tokenizer_that_is_none_is_refused(key, value, raw, refused):
+def test_an_invalid_part_of_a_tokenizer_is_refused(key, value, raw, refused):
     raw.fields[key] = value
     refused()
 
 
-def test_a_vocabulary_that_takes_long_to_merge_is_refused(raw, refused, tmp_path):
-    """Without merges, they are recovered from all cuts of all tokens."""
+def test_a_vocabulary_that_would_take_long_to_merge_is_refused(raw, refused, tmp_path):
+    """If there are no merges, they are recovered by splitting every token in every way."""
     del raw.fields["tokenizer.ggml.merges"]
     raw.fields |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0] * 72}
     raw.fields[TOKENS] = ["x" * (500 - index) for index in range(72)]
@@ -184,7 +184,7 @@ def test_a_vocabulary_that_takes_long_to_merge_is_refused(raw, refused, tmp_path
     assert "at most 1,000 and 4,194,304 are allowed" in refused()
 
 
-def test_a_chat_template_that_is_broken_is_said_when_it_is_used(raw, tmp_path):
+def test_a_broken_chat_template_is_reported_when_it_is_used(raw, tmp_path):
     raw.fields["tokenizer.chat_template"] = "{% for %}"
     model = load_model(str(raw.write(tmp_path / "a.gguf")), "cpu")
     with pytest.raises(ModelError, match=r"chat template of .* cannot be used") as caught:
@@ -193,8 +193,8 @@ def test_a_chat_template_that_is_broken_is_said_when_it_is_used(raw, tmp_path):
     assert model.encode("w5", BranchingConfig(chat=False))
 
 
-def test_whole_tokens_with_signs_beyond_the_bytes_stay_whole(raw, tmp_path):
-    """As those of DeepSeek: they are ids of the embedding, not new ones behind it."""
+def test_tokens_with_characters_outside_the_byte_alphabet_stay_whole(raw, tmp_path):
+    """Tokens such as DeepSeek's: they are ids of the embedding, not new ids after it."""
     raw.fields[TOKENS] = ["<｜begin▁of▁text｜>", "<end>", "<｜User｜>", "<think>", *WORDS[4:]]
     raw.fields[KINDS] = [3, 3, 4, 4, *[1] * 68]
     raw.fields[BOS] = 0
@@ -213,7 +213,7 @@ def test_no_text_becomes_a_token_that_the_model_lacks(raw, tmp_path):
         assert max(tokenizer.encode(text), default=0) < 72
 
 
-def test_a_gpt2_with_an_output_of_its_own_is_read(tmp_path):
+def test_a_gpt2_with_an_output_layer_of_its_own_is_read(tmp_path):
     config = GPT2Config(
         vocab_size=72, n_embd=32, n_layer=1, n_head=4, n_positions=128, tie_word_embeddings=False
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""SmolLM2 here and in llama.cpp, from the same GGUF file: the same tokens, the same probabilities."""
+"""SmolLM2 here and in llama.cpp, from the same GGUF file: the same tokens and probabilities."""
 
 import json
 import urllib.request
@@ -58,7 +58,7 @@ def exact(smollm2_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def greedy(url: str, ids: list[int]) -> tuple[list[int], list[list[dict[str, Any]]]]:
-    """What llama.cpp continues with, and its most likely tokens at each place."""
+    """Return the continuation of llama.cpp, and its most likely tokens at each position."""
     asked = {"prompt": ids, "n_predict": NEW_TOKENS, "n_probs": 5, "temperature": 0}
     found = answer(url, "/completion", asked | {"cache_prompt": False, "return_tokens": True})
     return found["tokens"], [one["top_logprobs"] for one in found["completion_probabilities"]]
@@ -69,7 +69,7 @@ def chat_ids(model: HuggingFaceModel, prompt: str) -> list[int]:
 
 
 def differences(model: HuggingFaceModel, url: str, prompt: str) -> list[float]:
-    """By how many nats log-probabilities of llama.cpp's five best tokens differ, at each place."""
+    """Differences in nats between our and llama.cpp's log-probabilities of its five best tokens."""
     ids = chat_ids(model, prompt)
     tokens, best = greedy(url, ids)
     with torch.inference_mode():
@@ -82,14 +82,14 @@ def differences(model: HuggingFaceModel, url: str, prompt: str) -> list[float]:
     ]
 
 
-def test_text_becomes_the_same_tokens(smollm2, as_it_is):
+def test_text_is_tokenised_as_in_llama_cpp(smollm2, as_it_is):
     for text in TEXTS:
         asked = {"content": text, "parse_special": True, "add_special": False}
         theirs = answer(as_it_is, "/tokenize", asked)["tokens"]
         assert smollm2._tokenizer.encode(text) == theirs
 
 
-def test_a_chat_becomes_the_same_tokens(smollm2, as_it_is):
+def test_a_chat_is_tokenised_as_in_llama_cpp(smollm2, as_it_is):
     for prompt in PROMPTS:
         asked = {"messages": [{"role": "user", "content": prompt}]}
         text = answer(as_it_is, "/apply-template", asked)["prompt"]
@@ -97,7 +97,7 @@ def test_a_chat_becomes_the_same_tokens(smollm2, as_it_is):
         assert chat_ids(smollm2, prompt) == theirs["tokens"]
 
 
-def test_the_same_numbers_give_the_same_greedy_tokens_and_log_probabilities(smollm2, exact):
+def test_equal_weights_give_the_same_greedy_tokens_and_log_probabilities(smollm2, exact):
     settings = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
     for prompt in PROMPTS:
         theirs, _ = greedy(exact, chat_ids(smollm2, prompt))
@@ -109,7 +109,7 @@ def test_the_same_numbers_give_the_same_greedy_tokens_and_log_probabilities(smol
 
 
 def test_the_same_file_gives_nearly_the_same_log_probabilities(smollm2, as_it_is):
-    """llama.cpp multiplies blocks of four bits with input that it rounds to eight bits."""
+    """llama.cpp multiplies 4-bit blocks by inputs that it rounds to 8 bits."""
     all_of_them = [one for prompt in PROMPTS for one in differences(smollm2, as_it_is, prompt)]
     assert len(all_of_them) > 5 * len(PROMPTS)
     assert sum(all_of_them) / len(all_of_them) < 0.15

@@ -37,7 +37,7 @@ MARKET = Request(
     "Grandma went to the market and bought some",
     BranchingConfig(entropy_threshold=0.5, max_new_tokens=12, max_paths=8),
 )
-# Largest change of the entropy of a prompt with a known distribution, in bits; measured.
+# The largest entropy change of prompts with a known distribution, in bits; measured.
 ENTROPY_BITS = {"bfloat16": 0.05, "int8": 0.1, "int8-weight-only": 0.1, "int4": 0.6}
 ENTROPY_BITS |= {"nf4": 0.6, "nf4-double-quant": 0.6}
 
@@ -62,7 +62,7 @@ def prober(model) -> Prober:
 
 
 def forks(events) -> list[object]:
-    """Where it forked, and into which tokens."""
+    """Where the run forked, and into which tokens."""
     return [event for event in events if isinstance(event, Forked)]
 
 
@@ -71,24 +71,24 @@ def entropies(events) -> list[float]:
     return [seen.entropy for event in predicted for seen in event.predictions]
 
 
-# Shares of the bytes that the linear layers have as loaded; measured.
+# The bytes of the linear layers as a share of those as loaded; measured.
 BYTES = {"bfloat16": 0.51, "int8": 0.26, "int8-weight-only": 0.26, "int4": 0.2, "nf4": 0.15}
 
 
 @pytest.mark.parametrize("weights", FORMATS)
-def test_the_embedded_model_is_stored_and_says_so(stored, embedded, weights):
+def test_the_embedded_model_is_stored_in_each_format_and_says_so(stored, embedded, weights):
     model = stored(weights)
     assert set(WEIGHT_FORMATS) == {AS_LOADED, *FORMATS}
     assert (model.card.weights, model.card.layout) == (weights, "plain")
     assert model.card.dtype == "float32"
-    # NF4 leaves the output layer, which shares the weights of the embedding.
+    # NF4 does not quantize the output layer, which shares the weights of the embedding.
     assert model.stored.kept == (("lm_head",) if weights.startswith("nf4") else ())
     for kind in ("embeddings", "norms and biases"):
         assert model.weight_bytes[kind] == embedded.weight_bytes[kind]
 
 
 @pytest.mark.parametrize(("weights", "most"), BYTES.items())
-def test_the_bytes_of_the_linear_layers(stored, embedded, weights, most):
+def test_the_linear_layers_take_no_more_bytes_than_measured(stored, embedded, weights, most):
     model, names = stored(weights)._model, ("lm_head",) if weights == "nf4" else ()
     ours = sum(
         sum(tensor.nbytes for tensor in module.buffers())
@@ -104,7 +104,7 @@ def test_the_bytes_of_the_linear_layers(stored, embedded, weights, most):
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8", "int8-weight-only"])
-def test_facts_are_answered_with_the_same_words_at_eight_bits(stored, embedded, weights):
+def test_facts_are_answered_with_the_same_words_at_eight_bits_or_more(stored, embedded, weights):
     questions = fact_questions()
     asked = questions["capitals, 20 best known"] + questions["general questions"][:20]
     plain, ours = prober(embedded), prober(stored(weights))
@@ -156,7 +156,7 @@ def test_padded_attention_and_draft_tokens_change_nothing(stored, weights, chang
 
 
 @pytest.mark.parametrize(("policy", "weights"), [*zip(EVERY, cycle(["int8", "int4"]))])
-def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
+def test_a_run_served_with_others_equals_the_run_alone(stored, weights, policy):
     model = stored(weights)
     requests = [replace(MARKET, config=replace(MARKET.config, policy=policy, seed=1))]
     requests += [Request("Tom had a red ball. He", replace(MARKET.config, seed=n)) for n in (2, 3)]
@@ -168,7 +168,7 @@ def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
         assert entropies(events) == pytest.approx(entropies(alone), abs=0.02)
 
 
-def test_gpt2_has_linear_layers_too(make_model):
+def test_the_linear_layers_of_gpt2_are_quantized_too(make_model):
     config = GPT2Config(vocab_size=72, n_embd=32, n_layer=2, n_head=4, **IDS)
     model = make_model(config).float()
     ids = torch.arange(2, 14)[None]
@@ -180,7 +180,7 @@ def test_gpt2_has_linear_layers_too(make_model):
     assert 0 < (after - before).norm() / before.norm() < 0.1
 
 
-def test_layers_of_a_shape_that_does_not_fit_stay_and_are_named():
+def test_layers_of_an_unsupported_shape_stay_as_loaded_and_are_named():
     model = causal("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
     assert set(quantize(model, FORMATS["int4"])) == {
         "model.layers.0.mlp.gate_proj",
@@ -197,20 +197,20 @@ def test_a_tied_output_layer_becomes_a_copy_and_the_embedding_stays():
     assert bytes_by_kind(model)["embeddings"] == before["embeddings"] == weight.nbytes
 
 
-def test_other_devices_are_refused_in_words():
+def test_other_devices_are_refused_with_an_explanation():
     with pytest.raises(ModelError, match=r"'int8', which runs on the CPU only.*nf4"):
         refuse_if_unusable("int8", torch.device("cuda"))
 
 
 class Wrong(Int8Linear):
-    """What saturating integer units would compute."""
+    """Products as saturating integer units would compute them."""
 
     def _product(self, rows):
         return super()._product(rows).clamp(max=100.0)
 
 
 class Leaning(Int8Linear):
-    """One scale for the whole pass."""
+    """Products that depend on all rows, as with one scale for the whole pass."""
 
     def _product(self, rows):
         return super()._product(rows) + rows.abs().amax() * 1e-6
@@ -229,7 +229,7 @@ class Missing(Int8Linear):
         (Missing, "PyTorch lacks it"),
     ],
 )
-def test_what_a_machine_cannot_compute_is_refused_before_anything_is_loaded(
+def test_a_format_that_the_machine_cannot_compute_is_refused_before_loading(
     monkeypatch, layer, reason
 ):
     monkeypatch.setitem(formats.FORMATS, "int8", formats.FORMATS["int8"]._replace(layer=layer))
@@ -246,7 +246,7 @@ def test_what_a_machine_cannot_compute_is_refused_before_anything_is_loaded(
         ({"weights": "int8", "layout": "transposed"}, "a layout can be chosen only for as-loaded"),
     ],
 )
-def test_unknown_names_are_refused_in_words(monkeypatch, arguments, reason):
+def test_unknown_names_are_refused_with_the_choices(monkeypatch, arguments, reason):
     monkeypatch.setattr("eab.models.loading._load", lambda *_: pytest.fail("loaded"))
     with pytest.raises(ModelError, match=reason):
         load_model("embedded", **arguments)
@@ -261,6 +261,6 @@ def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, 
         load_model(str(tmp_path), "cpu")
 
 
-def test_a_layout_is_told_by_the_card():
+def test_the_card_names_the_layout():
     model = load_model("embedded", "cpu", "float32", layout="transposed")
     assert (model.card.weights, model.card.layout) == (AS_LOADED, "transposed")

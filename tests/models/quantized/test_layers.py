@@ -1,4 +1,4 @@
-"""Layers with fewer bits compute their plain formula, and each row on its own."""
+"""Quantized layers compute their plain formula, and each row independently of the others."""
 
 import os
 import subprocess
@@ -34,14 +34,14 @@ LAYERS = [
     NF4DoubleQuantLinear,
 ]
 EVERYWHERE = LAYERS[1:]
-# Those of the embedded model among them
+# Including those of the embedded model
 SHAPES = [(256, 256), (688, 256), (256, 688), (48, 32), (130, 70), (1, 64), (17, 33), (64, 4864)]
 INT8_STEP = 1 / 127
 BFLOAT16_STEP = 2**-8
 
 
 def made(outputs: int, inputs: int, seed: int = 0, bias: bool = False) -> nn.Linear:
-    """A linear layer with random weights of about the size that models have."""
+    """A linear layer with random weights about as large as those of models."""
     torch.manual_seed(seed)
     linear = nn.Linear(inputs, outputs, bias=bias)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def numbers(rows: int, inputs: int, seed: int = 1) -> Tensor:
 
 
 def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
-    """What the layer should compute, in float64, from the rounded weights."""
+    """What the layer should compute from the rounded weights, in float64."""
     weight = linear.weight.detach()
     if isinstance(layer, Int8Linear):
         rows, row_scale = quantize_rows(x, largest_input())
@@ -82,7 +82,7 @@ def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
 def test_a_layer_computes_its_plain_formula(kind):
     shapes = [shape for shape in SHAPES if kind.fits(made(*shape))]
     assert len(shapes) > 3
-    # Integer sums are exact; the others are rounded to bfloat16.
+    # Integer sums are exact; the other products are rounded to bfloat16.
     step = 1e-6 if kind is Int8Linear else BFLOAT16_STEP
     for shape, bias in product(shapes, (False, True)):
         linear = made(*shape, bias=bias)
@@ -103,7 +103,7 @@ def test_a_layer_computes_its_plain_formula(kind):
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_the_result_of_a_row_does_not_depend_on_the_rows_beside_it(
+def test_the_result_of_a_row_does_not_depend_on_the_other_rows(
     kind, outputs, inputs, beside, louder, seed
 ):
     linear = made(outputs, inputs, seed)
@@ -127,7 +127,7 @@ LARGE = [(896, 4864), (4864, 896), (64, 11008)]
 )
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
-def test_a_row_alone_and_beside_others_at_the_shapes_of_models(kind, shape):
+def test_a_row_has_the_same_result_alone_and_in_a_batch_at_the_shapes_of_models(kind, shape):
     layer = kind(made(*shape))
     x = numbers(64, shape[1]) * torch.logspace(-2, 2, 64)[:, None]
     whole = layer(x)
@@ -136,7 +136,7 @@ def test_a_row_alone_and_beside_others_at_the_shapes_of_models(kind, shape):
             assert torch.equal(layer(x[start : start + rows]), whole[start : start + rows])
 
 
-def test_rows_that_are_no_numbers_stay_so_and_leave_the_others_alone():
+def test_rows_with_nan_or_infinity_do_not_affect_the_others():
     layer, x = Int8Linear(made(32, 64)), numbers(4, 64)
     expected = layer(x)
     x[1, 5], x[2, 3] = float("nan"), float("inf")
@@ -145,20 +145,20 @@ def test_rows_that_are_no_numbers_stay_so_and_leave_the_others_alone():
     assert not found[[1, 2]].isfinite().any()
 
 
-def test_eight_bits_by_hand():
+def test_eight_bit_rounding_by_hand():
     integers, scale = quantize_rows(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
     assert integers.tolist() == [[64, -127, 32], [0, 0, 0]]
     assert scale[0].item() == pytest.approx(2 * INT8_STEP)
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40))
-def test_eight_bits_are_off_by_half_a_step_at_most(values):
+def test_eight_bit_rounding_is_off_by_half_a_step_at_most(values):
     x = torch.tensor([values])
     integers, scale = quantize_rows(x)
     assert ((integers * scale - x).abs() <= scale * 0.5001).all()
 
 
-def test_four_bits_by_hand():
+def test_four_bit_rounding_by_hand():
     weight = torch.linspace(-1, 14, 16).repeat(2)[None]
     integers, scale, zero = quantize_groups(weight)
     assert integers[0].tolist() == [*range(16)] * 2
@@ -166,19 +166,19 @@ def test_four_bits_by_hand():
 
 
 @given(st.integers(0, 1000), st.floats(1e-3, 10.0), st.sampled_from([32, 64, 128]))
-def test_four_bits_are_off_by_half_a_step_and_the_rounding_of_scale_and_zero(seed, size, group):
+def test_four_bit_error_is_half_a_step_and_the_rounding_of_scale_and_zero(seed, size, group):
     weight = size * numbers(3, 128, seed)
     integers, scale, zero = (
         one.float().unflatten(1, (128 // group, -1)) for one in quantize_groups(weight, group)
     )
     found = (integers - 8) * scale + zero
     error = (found.flatten(1) - weight).abs().unflatten(1, (-1, group))
-    # The ends of a group move by the rounding of its scale, which 15 steps magnify, and zero.
+    # The ends of a group also move by the rounding of zero, and of the scale times at most 8.
     slack = BFLOAT16_STEP * (8 * scale + zero.abs())
     assert (error <= 0.5 * scale + slack).all()
 
 
-def test_nf4_takes_the_nearest_of_its_values():
+def test_nf4_picks_the_nearest_of_its_values():
     block = torch.tensor([2.0, -2.0, 0.0, 2 * NF4[3] + 0.01, *[0.1] * 60])
     codes, scale = quantize_blocks(block[None])
     assert scale.tolist() == [2.0]
@@ -187,7 +187,7 @@ def test_nf4_takes_the_nearest_of_its_values():
 
 
 @given(st.integers(0, 1000))
-def test_no_nf4_value_is_nearer(seed):
+def test_no_other_nf4_value_is_nearer(seed):
     linear = made(32, 64, seed)
     values, (_, scale) = torch.tensor(NF4), quantize_blocks(linear.weight)
     shares = linear.weight.detach().view(-1, 64) / scale[:, None]
@@ -211,7 +211,7 @@ def test_double_quantization_changes_a_scale_by_half_a_step_at_most():
 
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
-def test_a_weight_that_is_stored_as_its_transpose_is_read_right(kind):
+def test_a_weight_stored_as_its_transpose_is_read_correctly(kind):
     linear, x = made(64, 96), numbers(3, 96)
     assert torch.equal(kind(transpose_weight(linear))(x), kind(linear)(x))
 
@@ -227,13 +227,13 @@ def test_a_weight_that_is_stored_as_its_transpose_is_read_right(kind):
         (NF4Linear, (3, 32), False),
     ],
 )
-def test_which_shapes_a_layer_takes(kind, shape, fits):
+def test_which_shapes_a_layer_supports(kind, shape, fits):
     assert kind.fits(made(*shape)) is fits
 
 
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
-def test_the_output_has_the_number_format_of_the_input(kind):
+def test_the_output_has_the_dtype_of_the_input(kind):
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         layer = kind(made(32, 64).to(dtype))
         x = numbers(6, 64).to(dtype).view(1, 2, 3, 64)
@@ -243,8 +243,8 @@ def test_the_output_has_the_number_format_of_the_input(kind):
 @pytest.mark.skipif(
     not torch.cpu.get_capabilities().get("avx512_vnni", False), reason="no AVX-512 VNNI"
 )
-def test_eight_bit_products_use_the_units_of_the_processor():
-    """oneDNN has a slow reference product for what it has no kernel for."""
+def test_eight_bit_products_use_the_integer_units_of_the_processor():
+    """oneDNN falls back to a slow reference product where it has no kernel."""
     program = (
         "import torch; from eab.models.quantized.int8 import Int8Linear;"
         "Int8Linear(torch.nn.Linear(256, 688))(torch.randn(2, 256))"
@@ -258,14 +258,14 @@ def test_eight_bit_products_use_the_units_of_the_processor():
         check=True,
     ).stdout
     products = [line for line in told.splitlines() if ",exec," in line and ",matmul," in line]
-    # Another, small product finds out whether this processor's sums saturate.
+    # Another, small product tests whether this processor's sums saturate.
     [product] = [line for line in products if "2x256:256x688" in line]
     assert "ref" not in product.split(",matmul,")[1].split(",")[0]
 
 
 @torch.inference_mode()
 def test_the_largest_numbers_do_not_saturate():
-    """255 x 127 twice is more than 16 bits hold, which is what processors without VNNI add in."""
+    """255 x 127 twice exceeds 16 bits, in which processors without VNNI add."""
     linear = made(32, 704)
     linear.weight.fill_(1.0)
     torch.testing.assert_close(Int8Linear(linear)(torch.ones(3, 704)), torch.full((3, 32), 704.0))
