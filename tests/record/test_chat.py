@@ -1,4 +1,4 @@
-"""Messages are read strictly, and come back from JSON as they were."""
+"""Messages are validated strictly, and come back from JSON unchanged."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
     assert read_messages(messages) == read_messages([*as_json(messages)]) == messages
 
 
-def test_a_content_in_parts_of_text_is_one_text() -> None:
+def test_content_in_several_text_parts_becomes_one_text() -> None:
     parts = [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]
     assert read_messages([USER | {"content": parts}]) == (Message("user", "Hi you"),)
 
@@ -50,7 +50,7 @@ def test_a_content_in_parts_of_text_is_one_text() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_no_chat_is_refused_in_words(given: object, why: str) -> None:
+def test_an_invalid_chat_is_refused_with_an_explanation(given: object, why: str) -> None:
     with pytest.raises(PromptError) as error:
         read_messages(given)
     assert why in str(error.value)
@@ -58,7 +58,7 @@ def test_what_is_no_chat_is_refused_in_words(given: object, why: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "[NaN]", "9" * 5000])
-def test_what_is_no_json_is_refused_in_words(text: str) -> None:
+def test_invalid_json_is_refused_with_an_explanation(text: str) -> None:
     with pytest.raises(PromptError, match="messages"):
         parse_messages(text)
 
@@ -66,13 +66,13 @@ def test_what_is_no_json_is_refused_in_words(text: str) -> None:
 @pytest.mark.parametrize(
     ("roles", "title"), [("u", 0), ("su", 1), ("ua", 0), ("uau", 2), ("s", 0), ("sa", 1)]
 )
-def test_a_chat_is_called_by_its_last_user_message_or_its_last_one(roles: str, title: int) -> None:
+def test_a_chat_is_titled_by_its_last_user_message_or_its_last_one(roles: str, title: int) -> None:
     names = {"u": "user", "s": "system", "a": "assistant"}
     messages = [Message(names[role], f"text {number}") for number, role in enumerate(roles)]
     assert title_of(messages) == f"text {title}"
 
 
-def test_there_is_a_prompt_or_there_are_messages() -> None:
+def test_either_a_prompt_or_messages_must_be_given() -> None:
     assert prompt_or_messages("Hi", None) == ("Hi", ())
     assert prompt_or_messages(None, [USER]) == ("Hi", (Message("user", "Hi"),))
     for both in [("Hi", [USER]), (None, None), ("", [])]:

@@ -1,4 +1,4 @@
-"""Events as JSON values: they come back equal, and every limit of a field is declared and checked."""
+"""Events as JSON values: they come back equal, and each field's limit is declared and checked."""
 
 import json
 from dataclasses import fields, is_dataclass, replace
@@ -31,7 +31,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
-# These hold no lone surrogates; the others may hold those that stand for bytes.
+# These contain no lone surrogates; others may contain those that stand for bytes.
 OF_THE_MODEL = {"name", "family", "dtype", "device", "weights", "layout"}
 ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors"}
 
@@ -68,7 +68,7 @@ def in_order(seen: PathPrediction) -> PathPrediction:
 
 
 def consistent(event: Event) -> Event:
-    """The event with lengths that fit each other."""
+    """The event with lengths that match each other."""
     match event:
         case RunStarted():
             tokens = event.prompt_tokens or (0,)
@@ -98,7 +98,7 @@ def test_every_event_comes_back_equal(kind):
         [packed] = Unpacker().unpack(json.loads(json.dumps(Packer().pack(event))))
         for found in (from_json(json.loads(json.dumps(to_json(event)))), packed):
             assert found == event
-            assert repr(found) == repr(event)  # also the types of its values
+            assert repr(found) == repr(event)  # the types of values, too
 
     comes_back()
 
@@ -113,7 +113,7 @@ def test_bounds_in_the_wrong_order_are_refused():
 
 
 def places(kind: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """Every text and every list in an event: the names that lead to it, and its declared type."""
+    """Every text and list in an event: the names that lead to it, and its declared type."""
     if get_origin(kind) is UnionType:
         return [place for one in get_args(kind) for place in places(one, path)]
     if is_dataclass(kind) and kind is not BranchingConfig:
@@ -131,7 +131,7 @@ PLACES = [
 STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
 
 
-def test_every_text_and_every_list_declares_its_longest():
+def test_every_text_and_every_list_declares_its_maximum_length():
     assert len(PLACES) == 38
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
@@ -168,7 +168,7 @@ def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read
     ],
     ids=str,
 )
-def test_messages_that_no_run_has_are_refused(messages, prompt, why):
+def test_messages_that_no_run_can_have_are_refused(messages, prompt, why):
     with pytest.raises(RecordError, match=why) as error:
         from_json(STARTED | {"messages": messages, "prompt": prompt})
     str(error.value).encode("utf-8")
@@ -180,7 +180,7 @@ def test_a_header_without_messages_is_read():
 
 
 @pytest.mark.parametrize("name", ["cache", "threshold_unit", "system", "max_paths"])
-def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name):
+def test_an_error_that_quotes_a_lone_surrogate_can_be_encoded(name):
     config = STARTED["config"] | {name: "x\udfff", "chat": True}
     with pytest.raises(RecordError, match="is not valid text") as error:
         from_json(STARTED | {"config": config})
@@ -190,7 +190,7 @@ def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name):
 @pytest.mark.parametrize(
     "name", ["own:", "own:a b", "own:<b>", "own:\ud800", "own:" + "x" * 61, "Own:x"]
 )
-def test_a_policy_of_a_program_has_a_short_plain_name(name):
+def test_the_name_of_an_own_policy_must_be_short_and_plain(name):
     config = STARTED["config"] | {"policy": "own:margin_2.x-y"}
     assert from_json(STARTED | {"config": config}).config.policy == "own:margin_2.x-y"
     with pytest.raises(
@@ -210,7 +210,7 @@ def test_a_run_without_logits_processors_does_not_name_them():
 
 
 @pytest.mark.parametrize("value", [None, 3, [], [["a"] * 9] * 9, "x" * 10**6])
-def test_what_is_no_object_is_refused_in_few_words(value):
+def test_a_value_that_is_not_an_object_is_refused_with_a_short_message(value):
     with pytest.raises(RecordError, match="expected an object, got") as error:
         from_json(value)
     assert len(str(error.value)) < 400

@@ -1,4 +1,4 @@
-"""Run files with impossible numbers and texts: refused with an explanation when loaded, or shown without any
+"""Run files with impossible numbers and texts are refused with an explanation, or shown without an
 exception.
 """
 
@@ -42,7 +42,7 @@ TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x"
 
 
 def loaded(data: bytes) -> tuple[list[Event], RunState] | None:
-    """The events and their run; None if the file was refused with an explanation."""
+    """Return the events and their run, or None if the file was refused with an explanation."""
     try:
         events = record.loads(data)
         return events, fold(events)
@@ -52,7 +52,7 @@ def loaded(data: bytes) -> tuple[list[Event], RunState] | None:
 
 
 def show_everything(data: bytes) -> bool:
-    """Load and show; False if the file was refused."""
+    """Load and show the file; return False if it was refused."""
     found = loaded(data)
     if found is None:
         return False
@@ -71,7 +71,7 @@ def show_everything(data: bytes) -> bool:
 
 
 def show_comparison(events: list[Event]) -> None:
-    """The same file twice, as if it were two caches."""
+    """Show the same file twice, as if the runs had different caches."""
     compared = fold_variants([*events, *events], cache_variants(("tree", "deep-copy")))
     for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
         for_print(figure(compared)).to_json()
@@ -85,7 +85,7 @@ def show_comparison(events: list[Event]) -> None:
     terminal.variants_summary(compared)
 
 
-def test_the_recording_itself_is_shown() -> None:
+def test_the_unchanged_recording_is_shown() -> None:
     assert show_everything(gzip.compress("\n".join(LINES).encode()))
 
 
@@ -105,7 +105,7 @@ FIELDS = {
     ("kind", "place"), [(kind, place) for kind, places in FIELDS.items() for place in places]
 )
 def test_no_number_breaks_the_page(kind: str, place: tuple[Any, ...]) -> None:
-    """Each is refused or loaded; of those that are loaded, the smallest and the largest are shown."""
+    """Each number is refused or loaded; the smallest and the largest that load are shown."""
 
     def with_number(number: float) -> bytes:
         def change(event: Any) -> None:
@@ -166,7 +166,7 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
     ],
     ids=range(8),
 )
-def test_a_file_that_would_take_long_is_refused(data: bytes, reason: str) -> None:
+def test_a_file_that_would_take_too_long_is_refused(data: bytes, reason: str) -> None:
     assert len(data) < 10**6
     with pytest.raises(RecordError, match=reason):
         record.loads(data)
@@ -183,14 +183,14 @@ def test_a_file_within_the_limits_is_shown(events: list[Event]) -> None:
     assert ("paths more" in shown) == (len(fold(events).paths) > terminal.MAX_ROWS)
 
 
-def test_a_token_follows_the_one_before_it() -> None:
+def test_a_token_must_follow_the_one_before_it() -> None:
     started, *events = chain(3, "a")
     again = [started, *events[:2], events[1]]
     with pytest.raises(RecordError, match="appends a token at step 0; its next step is 1"):
         record.loads(packed(again))
 
 
-def test_what_could_not_be_opened_is_not_saved(
+def test_a_run_that_could_not_be_opened_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = replace(run_limits.SMALL, lines=1000)
@@ -201,7 +201,7 @@ def test_what_could_not_be_opened_is_not_saved(
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- many mutations
+# ---- random changes
 
 VALUES = st.one_of(
     st.sampled_from([None, True, "", "x", "\ud800", "\udc80", "x" * 1001, [], {}, [[]], 10**400]),
@@ -212,7 +212,7 @@ VALUES = st.one_of(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The keys and indices that lead to each value within this one."""
+    """The keys and indices that lead to each value inside this one."""
     found = [path] if path else []
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -227,7 +227,7 @@ AN_EVENT = st.integers(1, len(SMALL) - 1)
 
 @settings(max_examples=100)
 @given(place=st.sampled_from(SMALL_PLACES), value=VALUES)
-def test_no_changed_value_is_a_traceback(place: tuple[Any, ...], value: Any) -> None:
+def test_no_changed_value_causes_a_traceback(place: tuple[Any, ...], value: Any) -> None:
     lines = json.loads(json.dumps(SMALL))
     holder = lines
     for key in place[:-1]:
@@ -242,14 +242,14 @@ def test_no_changed_value_is_a_traceback(place: tuple[Any, ...], value: Any) -> 
     swap=st.tuples(AN_EVENT, AN_EVENT),
     twice=AN_EVENT,
 )
-def test_no_order_of_events_is_a_traceback(cut: int, swap: tuple[int, int], twice: int) -> None:
+def test_no_order_of_events_causes_a_traceback(cut: int, swap: tuple[int, int], twice: int) -> None:
     lines = LINES[:60]
     lines[swap[0]], lines[swap[1]] = lines[swap[1]], lines[swap[0]]
     lines.insert(twice, lines[twice])
     show_everything(gzip.compress("\n".join(lines[:cut]).encode()))
 
 
-# What is put into the text of a file, as it is in the JSON
+# Pieces to insert into the text of a file, as they would stand in the JSON
 PIECES = st.one_of(
     st.sampled_from(
         [*'{}[],:"\n\\', "null", "-1", "1e999", "NaN", '"\\ud800"', "9" * 5000, "[" * 5000]
@@ -268,7 +268,7 @@ SMALL_TEXT = "\n".join(LINES[:60])
         max_size=3,
     )
 )
-def test_no_changed_text_is_a_traceback(changes: list[tuple[int, int, str]]) -> None:
+def test_no_changed_text_causes_a_traceback(changes: list[tuple[int, int, str]]) -> None:
     text = SMALL_TEXT
     for place, length, piece in changes:
         text = text[:place] + piece + text[place + length :]
@@ -279,14 +279,14 @@ def test_no_changed_text_is_a_traceback(changes: list[tuple[int, int, str]]) -> 
 @given(
     changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)
 )
-def test_no_changed_byte_is_a_traceback(changes: list[tuple[int, int]]) -> None:
+def test_no_changed_byte_causes_a_traceback(changes: list[tuple[int, int]]) -> None:
     data = bytearray(gzip.compress(SMALL_TEXT.encode(), mtime=0))
     for place, byte in changes:
         data[place % len(data)] = byte
     show_everything(bytes(data))
 
 
-def test_the_limits_in_the_docs_are_those_of_the_code() -> None:
+def test_the_limits_in_the_docs_are_those_in_the_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     small, each = run_limits.SMALL, run_limits.OF_A_TOKEN
     rows = [

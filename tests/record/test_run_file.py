@@ -1,4 +1,4 @@
-"""Run files: what is saved comes back equal, and a file from a stranger is read with care."""
+"""Run files: saved events come back equal, and a stranger's file is read with care."""
 
 import errno
 import gzip
@@ -31,14 +31,14 @@ def unpacked(data: bytes) -> list[Any]:
 
 
 def packed(lines: list[Any]) -> bytes:
-    """A file of these lines; what is no text already is written as JSON."""
+    """A file of these lines; each one that is not text yet is written as JSON."""
     return gzip.compress(
         "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
     )
 
 
 def changed(kind: str, *place: str | int, to: object) -> bytes:
-    """The file of a real run with one event that has this value in this place."""
+    """The file of a real run in which one event has this value in this place."""
     lines = unpacked(dumps(EVENTS))
     holder = next(line for line in lines if line.get("event") == kind)
     for key in place[:-1]:
@@ -61,7 +61,7 @@ def refusal(data: bytes) -> str:
 # ---- round trips
 
 
-def test_a_run_that_is_saved_loads_equal(tmp_path):
+def test_a_saved_run_loads_equal(tmp_path):
     path = tmp_path / "run.eab"
     save(EVENTS, path)
     assert load(path) == load(str(path)) == EVENTS
@@ -74,11 +74,11 @@ def test_every_prefix_of_a_run_loads():
 
 
 @given(chunk=st.integers(1, 3000))
-def test_a_file_is_the_same_in_pieces_of_any_size(chunk):
+def test_a_file_reads_the_same_in_chunks_of_any_size(chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eab.record.run_file._CHUNK", chunk)
         assert loads(dumps(EVENTS)) == EVENTS
-        assert loads(dumps(EVENTS)[:-1]) == EVENTS[:-1]  # the last line may go on
+        assert loads(dumps(EVENTS)[:-1]) == EVENTS[:-1]  # the last line may be incomplete
 
 
 def test_the_same_events_give_the_same_bytes(tmp_path):
@@ -88,7 +88,7 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
     assert (tmp_path / "one.eab").read_bytes() == (tmp_path / "two.eab").read_bytes()
 
 
-# ---- files that are no runs
+# ---- files that are not runs
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
     ],
     ids=range(15),
 )
-def test_what_is_no_run_file_is_refused_in_words(data, reason):
+def test_a_file_that_is_not_a_run_file_is_refused_with_the_reason(data, reason):
     with pytest.raises(RecordError, match=reason):
         loads(data, "strange.eab")
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
     assert not is_truncated(EVENTS)
 
 
-def test_a_run_file_that_is_being_written_holds_every_step_and_leaves_the_older_one(tmp_path):
+def test_a_growing_run_file_holds_every_step_and_leaves_the_older_file(tmp_path):
     path, part = tmp_path / "run.eab", tmp_path / "run.part.eab"
     path.write_bytes(b"older")
     file = RunFile(path)
@@ -148,7 +148,7 @@ def test_a_run_file_that_is_being_written_holds_every_step_and_leaves_the_older_
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-def test_a_pipe_gets_all_of_the_run_at_once(tmp_path):
+def test_a_pipe_gets_the_whole_run_in_one_piece(tmp_path):
     path, read = tmp_path / "pipe.eab", list[bytes]()
     os.mkfifo(path)
     reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
@@ -162,7 +162,7 @@ def test_a_pipe_gets_all_of_the_run_at_once(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
-def test_a_disk_that_is_full_is_told_when_the_run_has_ended(tmp_path):
+def test_a_full_disk_is_reported_when_the_run_has_ended(tmp_path):
     (tmp_path / "run.eab").symlink_to("/dev/full")
     for path in (tmp_path / "run.eab", tmp_path / "missing" / "run.eab"):
         file = RunFile(path)
@@ -186,13 +186,13 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(text, what):
     assert f"strange.eab has more than {what}" in refusal(bomb)
 
 
-def test_a_packed_file_without_an_end_and_without_text_is_refused():
-    empty_block = b"\x00\x00\x00\xff\xff"  # a stored block of no bytes; another one follows
+def test_a_compressed_file_without_end_and_without_text_is_refused():
+    empty_block = b"\x00\x00\x00\xff\xff"  # a stored block of no bytes, which is not the last one
     endless = gzip.compress(b"")[:10] + empty_block * 7_000_000
     assert "more than 33,554,432 bytes" in refusal(endless)
 
 
-def test_a_file_of_nothing_is_refused_at_once(tmp_path):
+def test_a_huge_file_of_zeros_is_refused_immediately(tmp_path):
     path = tmp_path / "huge.eab"
     with path.open("wb") as file:
         file.truncate(2**40)
@@ -201,7 +201,7 @@ def test_a_file_of_nothing_is_refused_at_once(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
-def test_a_device_without_an_end_is_refused():
+def test_a_device_without_end_is_refused():
     with pytest.raises(RecordError, match="not a run file"):
         load("/dev/zero")
 
@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         load(path)
 
 
-# ---- events that are no events
+# ---- invalid events
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, v
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_number_that_is_none_is_refused(value):
+def test_a_number_that_is_not_finite_is_refused(value):
     data = changed("TokensAppended", "tokens", 0, 2, to=12345.5)
     refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
 
@@ -263,12 +263,12 @@ def test_an_extra_key_and_a_missing_key_are_refused():
 
 
 @pytest.mark.parametrize("line", [{"event": "Exploded"}, {}, [], {"event": 3}, "{", "NaN"])
-def test_a_line_that_is_no_event_is_named_by_its_number(line):
+def test_a_line_that_is_not_an_event_is_named_by_its_number(line):
     lines = unpacked(dumps(EVENTS))
     assert "line 4" in refusal(packed([*lines[:3], line, *lines[3:]]))
 
 
-def test_a_config_out_of_its_range_is_refused_with_its_words():
+def test_a_setting_out_of_range_is_refused_with_its_own_message():
     message = refusal(changed("RunStarted", "config", "branch_factor", to=99))
     assert "branch_factor is 99; it must be a whole number from 2 to 16" in message
 
@@ -284,7 +284,7 @@ def test_a_config_out_of_its_range_is_refused_with_its_words():
         (("StepTimed", "seconds"), -1.0),
     ],
 )
-def test_a_field_out_of_its_range_is_refused_in_words(place, value):
+def test_a_field_out_of_range_is_refused_with_an_explanation(place, value):
     with pytest.raises(RecordError, match=r": expected (int|float) [<>]= .*, got "):
         loads(changed(*place, to=value))
 
@@ -301,7 +301,7 @@ def test_events_that_do_not_fold_are_refused():
 # ---- saving
 
 
-def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_older_file_unchanged(tmp_path, monkeypatch):
     def write_half(self: Path, data: bytes) -> int:
         with self.open("wb") as file:
             file.write(data[: len(data) // 2])
@@ -316,7 +316,7 @@ def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
 
 
-def test_an_error_while_the_events_are_made_leaves_the_older_file_as_it_was(tmp_path):
+def test_an_error_while_events_are_produced_leaves_the_older_file_unchanged(tmp_path):
     def half_a_run():
         yield from EVENTS[:5]
         raise RuntimeError("the model broke")
@@ -328,7 +328,7 @@ def test_an_error_while_the_events_are_made_leaves_the_older_file_as_it_was(tmp_
     assert load(path) == EVENTS
 
 
-def test_a_model_card_of_a_stranger_is_only_text():
+def test_the_model_card_of_a_stranger_is_only_text():
     name = "<img src=x onerror=alert(1)>"
     run = fold(loads(changed("RunStarted", "model", "name", to=name)))
     assert isinstance(run.started.model, ModelCard)

@@ -1,5 +1,5 @@
-"""What it costs to open or refuse a run file that was made to be costly: seconds of this processor's
-time and memory, for the terminal, the exported page and the pictures of the app alike.
+"""The CPU time and memory that it takes to open or refuse run files made to be costly, for the
+terminal, the exported page and the pictures of the app.
 """
 
 import gzip
@@ -30,7 +30,7 @@ from eab.share.html_page import to_html
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 10.0  # of the processor; the slowest takes one or two, up to five beside other work
+SECONDS = 10.0  # CPU time; the slowest takes one or two, up to five on a busy machine
 MEMORY = 2**30
 STARTED = to_json(invented_run(0, 1, 1)[0])
 
@@ -45,7 +45,7 @@ def array(of: str, times: int) -> str:
 
 
 def start_with(field: str, value: str) -> str:
-    """A RunStarted with this JSON text as one of its values."""
+    """The JSON of a RunStarted with this JSON text as the value of one field."""
     return json.dumps(STARTED | {field: "HERE"}).replace('"HERE"', value)
 
 
@@ -85,7 +85,7 @@ FILES = {
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """What this process spent on it, and its result."""
+    """Return the CPU time of this process for the work, and its result."""
     begun = time.process_time()
     result = work()
     return time.process_time() - begun, result
@@ -108,7 +108,7 @@ def draw_it(run: RunState) -> None:
 
 @pytest.fixture
 def peak() -> Callable[[], int]:
-    """peak() -> bytes by which the memory of this process has grown at most, since the test began."""
+    """peak() -> by how many bytes this process has grown at most since the start of the test."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
     if not reset.exists():
         pytest.skip("only Linux tells the largest memory of a while")
@@ -117,13 +117,13 @@ def peak() -> Callable[[], int]:
         [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
         return 1024 * int(line.split()[1])
 
-    reset.write_text("5")  # the largest so far becomes what is held now
+    reset.write_text("5")  # resets the peak to what is held now
     before = largest()
     return lambda: largest() - before
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_costly_file_is_opened_or_refused_soon(kind: str, peak: Callable[[], int]) -> None:
+def test_a_costly_file_is_opened_or_refused_quickly(kind: str, peak: Callable[[], int]) -> None:
     data = FILES[kind]()
     assert len(data) <= run_limits.SMALL.text_bytes
     opening, run = seconds(lambda: opened(data))

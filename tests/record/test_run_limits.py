@@ -1,4 +1,4 @@
-"""The size limits of a run file have room for every run that its settings allow."""
+"""The size limits of run files leave room for every run that its settings allow."""
 
 import gzip
 
@@ -12,8 +12,8 @@ from eab.run import fold
 
 
 @pytest.mark.parametrize(("paths", "tokens"), [(256, 4096), (256, 400), (64, 2000)])
-def test_what_the_largest_settings_can_make_has_room(paths: int, tokens: int) -> None:
-    """Twice what a token of a run was measured to need."""
+def test_the_largest_settings_have_room_within_the_limits(paths: int, tokens: int) -> None:
+    """The limits are twice what a token of a run was measured to need."""
     amounts = run_limits.Amounts("the run")
     amounts.allow(BranchingConfig(max_paths=paths, max_new_tokens=tokens))
     limits, most = amounts.limits, paths * tokens
@@ -23,7 +23,7 @@ def test_what_the_largest_settings_can_make_has_room(paths: int, tokens: int) ->
     assert limits.paths >= most
 
 
-def test_a_run_that_is_larger_than_small_ones_may_be_is_saved_and_read(
+def test_a_run_beyond_the_limits_of_small_runs_is_saved_and_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = run_limits.Limits(200_000, 1000, 10_000, 50)
@@ -40,8 +40,8 @@ def test_a_run_that_is_larger_than_small_ones_may_be_is_saved_and_read(
         loads(data, most_tokens=40)
 
 
-def test_a_long_run_whose_texts_end_all_the_time_is_saved_and_read() -> None:
-    """Its leaves repeat what they share, so they have much more text than the tree."""
+def test_a_long_run_with_many_finished_texts_is_saved_and_read() -> None:
+    """Its leaves repeat what they share, so their texts are much longer than the tree's."""
     events = invented_run(5, 300, 64, [" " + letter * 40 for letter in "abcdef"])
     run = fold(events)
     text = sum(len(run.text(leaf.id)) for leaf in run.leaves())

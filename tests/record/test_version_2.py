@@ -1,4 +1,4 @@
-"""Run files of version 2, which had an event for each path, open as the run that they are."""
+"""Run files of version 2, which had one event per path, open as the same runs."""
 
 import gzip
 import json
@@ -87,11 +87,11 @@ def file_of(lines: list[Any]) -> bytes:
     )
 
 
-def test_the_events_of_a_step_are_joined() -> None:
+def test_the_events_of_a_step_are_merged() -> None:
     assert record.loads(file_of(OLDER)) == [STARTED, *TODAY]
 
 
-def test_every_beginning_of_an_older_file_opens() -> None:
+def test_every_prefix_of_an_older_file_opens() -> None:
     for length in range(len(OLDER)):
         events = record.loads(file_of(OLDER[:length]))
         assert len(events) <= length + 1
@@ -99,9 +99,9 @@ def test_every_beginning_of_an_older_file_opens() -> None:
             assert events == [STARTED, *TODAY[: {5: 4, 6: 5, 13: 11}[length]]]
 
 
-def test_a_file_that_breaks_off_opens_up_to_its_last_step() -> None:
+def test_a_truncated_file_opens_up_to_its_last_step() -> None:
     data = file_of(OLDER)
-    opened = record.loads(data[:-8])  # all lines, and no end of the packed data
+    opened = record.loads(data[:-8])  # all lines, but not the end of the compressed data
     assert opened == [STARTED, *TODAY[:11]]
 
 

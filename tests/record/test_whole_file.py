@@ -1,4 +1,4 @@
-"""A file is whole or as it was before."""
+"""A file is written whole, or stays as it was."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ from eab.errors import RecordError
 from eab.record.whole_file import write_table, write_whole
 
 
-def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+def test_the_content_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
     write_whole(tmp_path / "a", b"one")
     write_whole(str(tmp_path / "a"), b"two")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a", b"two")]
 
 
 @pytest.mark.parametrize("broken", ["replace", "write_bytes", "unlink"])
-def test_a_disk_that_refuses_leaves_the_older_file(
+def test_a_disk_that_fails_leaves_the_older_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -33,7 +33,7 @@ def test_a_disk_that_refuses_leaves_the_older_file(
     assert (tmp_path / "a").read_bytes() == b"one"
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     write_whole(tmp_path / "link", b"one")
     assert (tmp_path / "link").is_symlink()
@@ -41,13 +41,13 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
-def test_a_device_is_written_to() -> None:
+def test_a_device_can_be_written_to() -> None:
     write_whole(os.devnull, b"one")
     with pytest.raises(OSError, match="No space left"):
         write_whole("/dev/full", b"one")
 
 
-def test_a_pyarrow_that_refuses_numpy_is_explained(
+def test_a_pyarrow_that_does_not_accept_numpy_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> bytes:
