@@ -1,5 +1,5 @@
-"""A real llama.cpp server with the embedded model, a fake one that answers badly, and a vLLM server
-if there is one.
+"""A real llama.cpp server with the embedded model, a fake server that answers badly, and a vLLM
+server if there is one.
 """
 
 import os
@@ -29,14 +29,14 @@ def gguf_file(embedded: HuggingFaceModel, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def llama_url(gguf_file: Path) -> Iterator[str]:
-    """The address of a llama.cpp server that wants a key."""
+    """The address of a llama.cpp server that requires a key."""
     with llama_server(gguf_file, KEY) as (url, _):
         yield url
 
 
 @pytest.fixture(scope="session")
 def llama(llama_url: str) -> Iterator[RemoteModel]:
-    """The embedded model on that server."""
+    """The embedded model on the llama.cpp server."""
     os.environ |= {operator.ADDRESS: llama_url, operator.KEY: KEY}
     model = connect("llama.cpp", "embedded")
     del os.environ[operator.ADDRESS], os.environ[operator.KEY]
@@ -46,7 +46,7 @@ def llama(llama_url: str) -> Iterator[RemoteModel]:
 
 @pytest.fixture
 def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    """A server that answers as it is told; the operator has named it."""
+    """A server that answers as the test says; the operator's settings name it."""
     with FakeServer(embedded) as server:
         monkeypatch.setenv(operator.ADDRESS, server.url)
         monkeypatch.setenv(operator.KEY, KEY)
@@ -66,7 +66,7 @@ def model(fake: FakeServer, dialect: str) -> RemoteModel:
 
 @pytest.fixture
 def plain(fake: FakeServer) -> RemoteModel:
-    """The same, where both dialects would be treated alike."""
+    """The embedded model on the fake server, for tests where the dialect makes no difference."""
     return connected("llama.cpp")
 
 

@@ -1,4 +1,4 @@
-"""Servers that are gone, slow, busy, or answer nonsense: the run so far stays, and words say why."""
+"""Servers that are gone, slow, busy or answer nonsense: a run keeps its tokens and says why."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def backwards(answer: Any) -> Any:
     return answer | {"choices": answer["choices"][::-1]}
 
 
-def test_both_dialects_give_the_tokens_of_this_machine_in_whatever_order(
+def test_both_dialects_give_the_tokens_of_this_machine_whatever_the_order_of_answers(
     fake: FakeServer, model: RemoteModel, embedded: HuggingFaceModel, dialect: str
 ) -> None:
     wanted = fold(event_stream(embedded, Request(PROMPT, CONFIG)))
@@ -58,7 +58,7 @@ def test_both_dialects_give_the_tokens_of_this_machine_in_whatever_order(
 
 
 @pytest.mark.parametrize("name", [*BAD_ANSWERS, *BAD_NUMBERS])
-def test_a_bad_answer_ends_the_run_in_words_and_keeps_it(
+def test_a_bad_answer_fails_the_run_with_a_message_and_keeps_its_tokens(
     fake: FakeServer, model: RemoteModel, name: str
 ) -> None:
     def spoil() -> None:
@@ -71,7 +71,7 @@ def test_a_bad_answer_ends_the_run_in_words_and_keeps_it(
     events, message = run_until_failed(model, spoil)
     assert said[0] in message
     asked = len(fake.requests) - before
-    assert asked == sum(isinstance(event, Pause) for event in events) + 2  # one more try
+    assert asked == sum(isinstance(event, Pause) for event in events) + 2  # one retry
 
     fake.answer_well()
     run = fold(events)
@@ -80,14 +80,14 @@ def test_a_bad_answer_ends_the_run_in_words_and_keeps_it(
     assert len(grown.steps) == CONFIG.max_new_tokens
 
 
-def test_one_bad_answer_is_asked_for_again(fake: FakeServer, model: RemoteModel) -> None:
+def test_a_single_bad_answer_is_asked_for_again(fake: FakeServer, model: RemoteModel) -> None:
     turn = iter(range(10**6))
     fake.change = lambda answer: None if next(turn) % 2 == 0 else answer
     run = fold(event_stream(model, Request(PROMPT, CONFIG)))
     assert run.ended.reason == "finished"
 
 
-def test_a_busy_server_is_asked_once_more_and_not_for_long(
+def test_a_busy_server_is_asked_once_more_unless_it_asks_for_a_long_wait(
     fake: FakeServer, plain: RemoteModel
 ) -> None:
     turns = iter((1, 1))
@@ -105,10 +105,10 @@ def test_a_busy_server_is_asked_once_more_and_not_for_long(
     before = len(fake.requests)
     _, message = run_until_failed_at_once(plain)
     assert "asks to wait" in message
-    assert len(fake.requests) == before + 1  # an hour is not waited
+    assert len(fake.requests) == before + 1  # it does not wait an hour
 
 
-def test_a_slow_server_ends_the_run_in_words(fake: FakeServer) -> None:
+def test_a_slow_server_fails_the_run_with_a_message(fake: FakeServer) -> None:
     model = connected("llama.cpp", seconds=3.0)
     fake.respond = lambda handler: handler.send_slowly(b"[ ")
     _, message = run_until_failed_at_once(model)
@@ -117,13 +117,13 @@ def test_a_slow_server_ends_the_run_in_words(fake: FakeServer) -> None:
 
 NO_ANSWERS = [
     *((one, 200, "not JSON") for one in (b"", b"[", b"<html>", b"[" * 10**5, b"\xff\xfe")),
-    (b"[" + b" " * 2**20, 200, "may belong to another program"),  # it is not read to its end
-    (b"", 307, "HTTP 307"),  # it is not followed
+    (b"[" + b" " * 2**20, 200, "may belong to another program"),  # not read to its end
+    (b"", 307, "HTTP 307"),  # not followed
 ]
 
 
 @pytest.mark.parametrize(("content", "status", "words"), NO_ANSWERS, ids=lambda one: str(one)[:20])
-def test_what_is_no_answer_is_said(
+def test_an_invalid_answer_is_explained(
     fake: FakeServer,
     plain: RemoteModel,
     monkeypatch: pytest.MonkeyPatch,
@@ -137,7 +137,7 @@ def test_what_is_no_answer_is_said(
     assert words in run_until_failed_at_once(plain)[1]
 
 
-def test_stop_cancels_the_work_of_the_server(fake: FakeServer) -> None:
+def test_stopping_a_run_cancels_the_work_of_the_server(fake: FakeServer) -> None:
     model = connected("llama.cpp", seconds=600.0)
     fake.respond = fake.wait_for_the_client_to_leave
     scheduler, stop = Scheduler(model), threading.Event()
@@ -148,7 +148,7 @@ def test_stop_cancels_the_work_of_the_server(fake: FakeServer) -> None:
     assert fake.abandoned.wait(120)
 
 
-def test_a_pass_goes_on_while_one_of_its_runs_is_wanted(
+def test_a_pass_continues_while_one_of_its_runs_is_wanted(
     fake: FakeServer, plain: RemoteModel
 ) -> None:
     scheduler = Scheduler(plain)
@@ -163,7 +163,7 @@ def test_a_pass_goes_on_while_one_of_its_runs_is_wanted(
     assert [end.reason for end in ends] == ["stopped"]
 
 
-def test_a_real_server_that_dies_leaves_the_run(
+def test_a_run_is_kept_when_a_real_server_dies(
     gguf_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with llama_server(gguf_file) as (url, process):

@@ -1,4 +1,4 @@
-"""What is checked on connecting to a server, and what is refused then."""
+"""Checks on connecting to a server, and what they refuse."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: 
         connected(dialect)
 
 
-def test_log_probabilities_after_the_temperature_are_refused(
+def test_log_probabilities_that_depend_on_the_temperature_are_refused(
     fake: FakeServer, dialect: str
 ) -> None:
     def sharper(tops: Tops) -> None:
@@ -40,7 +40,7 @@ def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.Monk
 
 
 class _Reversed:
-    """A model whose tokenizer gives other ids."""
+    """A model whose tokenizer gives different ids."""
 
     def __init__(self, model: HuggingFaceModel) -> None:
         self.card, self._tokenizer = model.card, self
@@ -75,6 +75,6 @@ def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, 
 
 
 @pytest.mark.parametrize("name", ["openai:http://127.0.0.1:9/none", "sglang:x", "http://x/y"])
-def test_other_kinds_of_server_are_refused_in_words(name: str) -> None:
+def test_other_kinds_of_server_are_refused(name: str) -> None:
     with pytest.raises(ModelError, match="there is no kind of server"):
         load_model(name)

@@ -1,4 +1,4 @@
-"""The made delay of benchmarks/remote.py: everything arrives, in order, and not earlier."""
+"""The artificial delay of benchmarks/remote.py: everything arrives, in order, and not earlier."""
 
 import socket
 import socketserver
@@ -25,7 +25,7 @@ def received(connection: socket.socket, count: int) -> bytes:
     return content
 
 
-def test_everything_arrives_in_order_and_late() -> None:
+def test_everything_arrives_in_order_and_delayed() -> None:
     long = bytes(range(256)) * 1000
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -35,7 +35,7 @@ def test_everything_arrives_in_order_and_late() -> None:
                 start = time.monotonic()
                 connection.sendall(b"a few bytes")
                 assert received(connection, 11) == b"a few bytes"
-                assert time.monotonic() - start >= 0.95 * ROUND_TRIP  # clocks are not that exact
+                assert time.monotonic() - start >= 0.95 * ROUND_TRIP  # clocks are not exact
                 connection.sendall(long)
                 assert received(connection, len(long)) == long
                 connection.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""scripts/remote_demo.py: the page and its llama.cpp server start together, and end together."""
+"""scripts/remote_demo.py: the page and its llama.cpp server start together and end together."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ DEMO = [sys.executable, str(ROOT / "scripts" / "remote_demo.py")]
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to another process")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
-def test_whoever_ends_the_demo_ends_its_page_and_its_server(ending: signal.Signals) -> None:
+def test_a_signal_to_the_demo_ends_its_page_and_its_server(ending: signal.Signals) -> None:
     port = free_port()
     with serving([*DEMO, f"--port={port}"], port) as (_, process):
         demo = psutil.Process(process)

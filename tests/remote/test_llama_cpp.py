@@ -1,4 +1,4 @@
-"""The engine on a real llama.cpp server gives the tokens that it gives on this machine."""
+"""The engine on a real llama.cpp server gives the same tokens as on this machine."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ SETTINGS = {
     "lookup": replace(BASE, drafter="sibling-lookup", draft_length=3, entropy_threshold=2.0),
     "filters": replace(BASE, top_k=100, min_p=0.05, typical_p=0.9),
 }
-ROUNDING = 1e-4  # nats: both compute in float32, in another order
+ROUNDING = 1e-4  # nats: both compute in float32, in different orders
 
 
 def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: BranchingConfig) -> RunState:
@@ -45,7 +45,7 @@ def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: Branching
 
 
 def plain(config: BranchingConfig) -> BranchingConfig:
-    """The same tokens without drafts, on this machine."""
+    """The settings that give the same tokens on this machine, without drafts."""
     return replace(config, drafter="none", draft_length=0)
 
 
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_tree(
 
 @pytest.fixture
 def sizes(llama: RemoteModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many texts each request had so far."""
+    """The number of texts in each request so far."""
     found: list[int] = []
     asked = llama._server.continue_texts
 
@@ -107,17 +107,17 @@ def test_many_runs_share_their_requests(
     assert max(sizes) > BASE.max_paths
 
 
-def test_one_request_of_a_run_ahead_serves_several_steps(llama: RemoteModel) -> None:
+def test_one_request_that_runs_ahead_serves_several_steps(llama: RemoteModel) -> None:
     config = replace(BASE, max_paths=1, policy="greedy", drafter="run-ahead", draft_length=5)
     events = list(event_stream(llama, Request(PROMPTS[0], config)))
     drafts = [event for event in events if isinstance(event, Speculated)]
-    # Greedy runs take what the server takes; only an end token stops it.
+    # A greedy run takes the tokens that the server takes; only an end token stops it.
     assert sum(one.accepted for one in drafts) >= 8
     assert sum(isinstance(event, StepTimed) for event in events) <= 4
 
 
 @pytest.mark.parametrize(("max_paths", "most"), [(1, 0.65), (2, 0.85)])
-def test_a_run_ahead_goes_on_through_forks(
+def test_a_run_ahead_continues_through_forks(
     llama: RemoteModel, sizes: list[int], max_paths: int, most: float
 ) -> None:
     """At the default threshold nearly every step of a story may fork."""
@@ -132,11 +132,11 @@ def test_a_run_ahead_goes_on_through_forks(
         assert len(sizes) - before < most * before
 
 
-def test_the_books_name_what_is_computed_and_what_is_measured(llama: RemoteModel) -> None:
+def test_the_memory_sentence_says_what_is_computed_and_what_is_measured(llama: RemoteModel) -> None:
     run = run_of(llama, PROMPTS[0], BASE)
     last = run.steps[-1].kv
     assert last.block_size == 1
-    assert last.rows_shared == 0  # each slot of llama.cpp has rows of its own
+    assert last.rows_shared == 0  # each slot of llama.cpp has its own rows
     assert last.rows_private + last.rows_spare == last.bytes_held // llama.kv_shape.row_bytes
     assert 0.5 < last.tokens_cached / last.tokens_sent < 1
     assert last.bytes_copied == 0
@@ -153,7 +153,7 @@ def test_the_books_name_what_is_computed_and_what_is_measured(llama: RemoteModel
     ],
     ids=["plain", "cold and ahead", "nucleus"],
 )
-def test_the_entropy_of_all_tokens_lies_within_its_bounds(
+def test_the_entropy_over_all_tokens_lies_within_its_bounds(
     llama: RemoteModel, embedded: HuggingFaceModel, changes: dict[str, Any]
 ) -> None:
     run = run_of(llama, PROMPTS[0], replace(BASE, max_paths=3, **changes))
@@ -179,7 +179,7 @@ def test_a_run_on_this_machine_has_no_bounds(embedded: HuggingFaceModel) -> None
     assert "the band" not in entropy_sentence(run)
 
 
-def test_a_prompt_longer_than_a_chunk_is_refused_or_read(llama: RemoteModel) -> None:
+def test_a_prompt_longer_than_a_chunk_is_read(llama: RemoteModel) -> None:
     assert llama.context == 512
     long = "the cat and the dog " * 60
     run = run_of(llama, long, replace(BASE, max_new_tokens=4))
@@ -205,7 +205,7 @@ def test_runs_that_would_not_be_exact_are_refused(
         run_of(llama, PROMPTS[0], replace(BASE, **changes))
 
 
-def test_what_may_leave_out_the_most_likely_tokens_has_no_bounds(llama: RemoteModel) -> None:
+def test_a_filter_that_may_drop_the_most_likely_tokens_leaves_no_bounds(llama: RemoteModel) -> None:
     run = run_of(llama, PROMPTS[0], replace(BASE, max_paths=2, typical_p=0.5))
     assert all(token.whole is None for path in run.paths for token in path.tokens)
 
@@ -215,8 +215,8 @@ def test_run_ahead_needs_a_server(embedded: HuggingFaceModel) -> None:
         run_of(embedded, PROMPTS[0], replace(BASE, drafter="run-ahead"))
 
 
-def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: RemoteModel) -> None:
-    """So it is told to choose a letter, which does not change them."""
+def test_the_server_withholds_the_probabilities_of_half_a_character(llama: RemoteModel) -> None:
+    """So the server is told to choose a letter, which does not change the probabilities."""
     half = next(token for token in range(256) if "\udce0" <= llama.text(token) <= "\udcef")
     server = LlamaCpp(llama._connection, half)
     server.served()
@@ -227,7 +227,7 @@ def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: Remote
     assert len(found.tops[0]) == 20
 
 
-def test_pages_for_models_on_this_machine_say_so(llama: RemoteModel) -> None:
+def test_a_batch_of_a_local_cache_is_refused(llama: RemoteModel) -> None:
     cache = TreeCache(llama.kv_shape, 1, 2**30)
     with pytest.raises(ModelError, match="on this machine"):
         llama.forward([cache.prepare([0], [[1, 2, 3]])])

@@ -1,6 +1,6 @@
-"""The engine on a real vLLM server gives the tokens that it gives on this machine.
+"""The engine on a real vLLM server gives the same tokens as on this machine.
 
-On request: EAB_VLLM_URL names a server with the embedded model (see docs/remote.md).
+Runs on request: EAB_VLLM_URL names a server with the embedded model (see docs/remote.md).
 """
 
 from dataclasses import replace

@@ -1,7 +1,8 @@
-"""The books of a vLLM server's blocks, against the events with which it tells of them.
+"""The bookkeeping of a vLLM server's blocks, checked against the block events that it sends.
 
-On request: besides EAB_VLLM_URL, EAB_VLLM_EVENTS names the endpoint that the server connects to, such
-as tcp://127.0.0.1:5557 (see docs/remote.md). The server must have stored nothing of the text before.
+Runs on request: besides EAB_VLLM_URL, EAB_VLLM_EVENTS names the endpoint that the server connects
+to, such as tcp://127.0.0.1:5557 (see docs/remote.md). The server must not have stored any of the
+text before.
 """
 
 import os
@@ -21,8 +22,8 @@ from eab.remote.model import RemoteModel
 pytestmark = pytest.mark.vllm
 
 ENDPOINT = os.environ.get("EAB_VLLM_EVENTS", "")
-QUIET_SECONDS = 2.0  # without an event: all have come
-DEADLINE = 120.0  # seconds, until the server has found the listener
+QUIET_SECONDS = 2.0  # without an event: all have arrived
+DEADLINE = 120.0  # seconds for the server to find the listener
 
 
 class Blocks:
@@ -30,11 +31,11 @@ class Blocks:
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
-        self._ends: dict[Any, tuple[int, ...]] = {None: ()}  # by the hash of a block
+        self._ends: dict[Any, tuple[int, ...]] = {None: ()}  # by block hash
         self.stored: set[tuple[int, ...]] = set()
 
     def read(self, seconds: float) -> bool:
-        """Read one batch of events, if it comes in time."""
+        """Read one batch of events; return False if none comes in time."""
         import msgpack
 
         if not self._socket.poll(1000 * seconds):
@@ -48,7 +49,7 @@ class Blocks:
     def _store(self, event: Any) -> None:
         text = self._ends.get(event["parent_block_hash"])
         if text is None:
-            return  # it was stored before we listened
+            return  # stored before this test listened
         size, tokens = event["block_size"], tuple(event["token_ids"])
         for index, name in enumerate(event["block_hashes"], 1):
             self._ends[name] = (*text, *tokens[: index * size])
@@ -57,13 +58,13 @@ class Blocks:
 
 @pytest.fixture
 def blocks(vllm: RemoteModel) -> Iterator[Blocks]:
-    """The server's blocks from now on; it has found the listener."""
+    """The blocks that the server stores from now on; it has found the listener."""
     if not ENDPOINT:
         pytest.skip("EAB_VLLM_EVENTS names no endpoint")
     zmq = pytest.importorskip("zmq")
     with zmq.Context() as context, context.socket(zmq.SUB) as socket:
         socket.subscribe(b"")
-        socket.bind(ENDPOINT)  # without a * in its name, the server connects
+        socket.bind(ENDPOINT)  # the server connects, because the name has no *
         found = Blocks(socket)
         deadline = time.monotonic() + DEADLINE
         while not found.read(0.2):
@@ -73,7 +74,7 @@ def blocks(vllm: RemoteModel) -> Iterator[Blocks]:
         yield found
 
 
-def test_the_server_stores_the_blocks_that_the_books_name(
+def test_the_server_stores_the_blocks_that_the_bookkeeping_names(
     vllm: RemoteModel,
     blocks: Blocks,
     monkeypatch: pytest.MonkeyPatch,
