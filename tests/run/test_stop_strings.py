@@ -1,4 +1,4 @@
-"""Stop strings are found where a search in the whole text finds them."""
+"""Stop strings are found where a search of the whole text finds them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ STOP = st.lists(st.text("abé\n\ufffd", min_size=1, max_size=4), min_size=1, max
 
 
 @given(PIECES, STOP)
-def test_it_ends_at_the_first_token_after_which_the_text_has_one(
+def test_the_search_ends_at_the_first_token_that_completes_a_stop_string(
     pieces: list[bytes], stop: list[str]
 ) -> None:
     search, tail = StopStrings(stop), b""
@@ -25,6 +25,6 @@ def test_it_ends_at_the_first_token_after_which_the_text_has_one(
         assert len(tail) < max(len(one.encode()) for one in stop)
 
 
-def test_without_stop_strings_it_is_false() -> None:
+def test_an_empty_set_of_stop_strings_is_false() -> None:
     assert not StopStrings(())
     assert StopStrings(("a",))
