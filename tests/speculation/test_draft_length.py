@@ -1,4 +1,4 @@
-"""The adaptive draft length pays or is silent, on made-up machines whose times are known."""
+"""The adaptive draft length saves time or drafts nothing, on simulated machines of known speed."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from eab.speculation.draft_length import AdaptiveLength, PassOutcome
 def run_of(
     start: float, per_token: float, draft: float, alpha: float, paths: int = 1
 ) -> tuple[list[int], float]:
-    """Lengths that AdaptiveLength chooses, and its time over that of plain decoding, where a pass
-    of T tokens takes start + per_token * T seconds.
+    """Return the lengths that AdaptiveLength chooses, and its time divided by that of plain
+    decoding, where a pass of T tokens takes start + per_token * T seconds.
     """
     length, chosen, random, taken, plain = AdaptiveLength(), [], np.random.default_rng(0), 0.0, 0.0
     for _ in range(120):
@@ -28,7 +28,7 @@ def run_of(
     return chosen, taken / plain
 
 
-def test_the_adaptive_length_pays_or_is_silent():
+def test_the_adaptive_length_saves_time_or_drafts_almost_nothing():
     sure, faster = run_of(start=1.0, per_token=0.01, draft=0.01, alpha=0.9)
     assert np.mean(sure[20:]) > 6
     assert faster < 0.3
@@ -40,7 +40,7 @@ def test_the_adaptive_length_pays_or_is_silent():
         run_of(start=1.0, per_token=0.01, draft=1.5, alpha=0.9),
         # A longer pass costs what it saves.
         run_of(start=0.1, per_token=1.0, draft=0.0, alpha=0.7),
-        # Never accepted, and free except for the tokens.
+        # Draft tokens are never accepted, and cost only their place in the pass.
         run_of(start=1.0, per_token=0.03, draft=0.0, alpha=0.0),
         # In every pass some path has a rejected token.
         run_of(start=1.0, per_token=0.3, draft=0.1, alpha=0.5, paths=20),
@@ -53,11 +53,11 @@ def test_the_adaptive_length_pays_or_is_silent():
 def server_run(
     round_trip: float, per_token: float, alpha: float, paths: int = 1
 ) -> tuple[list[int], float]:
-    """The same for a server that runs ahead: one step per pass, and no request while all paths go
-    on as the server did.
+    """The same for a server that runs ahead: one step per pass, and no request while every path
+    follows the server's predictions.
     """
     length, chosen, random, taken, steps = AdaptiveLength(), [], np.random.default_rng(0), 0.0, 200
-    left, drafts = [0] * paths, []  # predictions that each path still has
+    left, drafts = [0] * paths, []  # predictions left for each path
     for _ in range(steps):
         limit = length.choose()
         asked = left.count(0)
@@ -74,7 +74,7 @@ def server_run(
     return chosen, taken / (steps * (round_trip + per_token * paths))
 
 
-def test_a_run_ahead_is_as_long_as_the_round_trip_pays_for() -> None:
+def test_a_run_ahead_is_as_long_as_the_round_trip_justifies() -> None:
     far, faster = server_run(round_trip=20.0, per_token=1.0, alpha=0.55)
     assert 2 <= np.median(far) <= 6
     assert faster < 0.7
@@ -86,13 +86,13 @@ def test_a_run_ahead_is_as_long_as_the_round_trip_pays_for() -> None:
 
 
 @pytest.mark.parametrize("round_trip", [1.0, 20.0])
-def test_a_run_ahead_of_many_paths_is_silent(round_trip: float) -> None:
+def test_many_paths_do_not_run_ahead(round_trip: float) -> None:
     many, slower = server_run(round_trip=round_trip, per_token=1.0, alpha=0.6, paths=20)
     assert np.mean(many) < 0.1
     assert slower < 1.02
 
 
-def test_a_drafter_that_finds_nothing_and_takes_its_time_is_hardly_asked():
+def test_a_slow_drafter_that_finds_nothing_is_rarely_asked():
     length = AdaptiveLength()
     asked = 0
     for _ in range(120):

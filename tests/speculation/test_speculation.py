@@ -1,5 +1,5 @@
-"""A run with speculation is the run without it, in fewer forward passes; and the draft tokens are
-what they claim to be.
+"""A run with speculation equals the run without it, in fewer forward passes, and its events
+describe the draft tokens correctly.
 """
 
 from collections.abc import Callable
@@ -52,14 +52,14 @@ def speculated(events: list[Event]) -> list[Speculated]:
 
 @pytest.fixture(scope="module")
 def plain_run(twins) -> Callable[[str, int], RunState]:
-    """plain_run(name of the settings, seed) -> the run without speculation, which has the
-    probabilities of the model without a cache.
+    """plain_run(settings name, seed) -> the run without speculation, checked against the model
+    without a cache.
     """
 
     @cache
     def made(name: str, seed: int) -> RunState:
         run = run_of(twins("llama").ours, PROMPT, max_new_tokens=24, seed=seed, **SETTINGS[name])
-        if name != "penalties":  # see tests/engine/test_logits_processors.py
+        if name != "penalties":  # checked in tests/engine/test_logits_processors.py
             assert_leaves_match(run, twins("llama").plain, EXACT)
         return run
 
@@ -95,7 +95,7 @@ def test_speculation_changes_no_decision_with_any_cache(twins, name):
     [({}, 33), ({"repetition_penalty": 1.2, "no_repeat_ngram_size": 1}, 25)],
 )
 @pytest.mark.parametrize("length", [1, 3, 7])
-def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length, penalties, tokens):
+def test_a_draft_model_that_equals_the_target_is_always_accepted(twins, length, penalties, tokens):
     model = twins("llama").ours
     settings = {"max_new_tokens": tokens, "draft_length": length, "seed": 4, **penalties}
     events = events_of(model, PROMPT, ONE_PATH, model, **settings)
@@ -107,7 +107,7 @@ def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length, pena
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter):
+def test_accepted_draft_tokens_are_in_the_text_and_rejected_ones_are_not(embedded, drafter):
     settings = {"max_new_tokens": 60, "temperature": 0.3, "drafter": drafter, "draft_length": 4}
     prompt = "Anna has a red ball. Ben has a red ball. Anna has a"
     events = events_of(embedded, prompt, ONE_PATH, embedded, **settings)
@@ -121,13 +121,13 @@ def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter
         assert one.draft_texts == tuple(map(embedded.text, one.draft_tokens))
 
 
-def test_rows_of_rejected_draft_tokens_are_free_again_without_copying(twins):
+def test_rows_of_rejected_draft_tokens_are_freed_without_copying(twins):
     model, draft = twins("llama").ours, twins("llama", 1).ours
     events = events_of(model, PROMPT, ONE_PATH, draft, max_new_tokens=40, draft_length=4, r=64)
     assert any(one.accepted < len(one.draft_tokens) for one in speculated(events))
     measured = [event for event in events if isinstance(event, KvMeasured)]
     prompt = len(fold(events).started.prompt_tokens)
-    for event in measured:  # rows in use hold the certain tokens, and nothing else
+    for event in measured:  # rows: the text so far, and at most four draft tokens ahead
         certain = prompt + event.step
         assert certain <= event.usage.rows_private <= certain + 4
     assert measured[-1].usage.bytes_copied == 0
@@ -146,7 +146,7 @@ def ask(lookup: NgramLookup, path: int, text: list[int], limit: int = 4) -> list
     return draft
 
 
-def test_prompt_lookup_continues_the_latest_place_that_ended_alike():
+def test_prompt_lookup_continues_from_the_latest_longest_match():
     lookup = NgramLookup(siblings=False)
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7]) == [8, 9, 1, 6]
     repeats = [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]
@@ -167,7 +167,7 @@ def test_sibling_lookup_also_reads_the_other_paths():
         assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
 
 
-def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):
+def test_an_unusable_drafter_is_refused_with_an_explanation(twins, embedded):
     model = twins("llama").ours
     with pytest.raises(ConfigError, match="no draft model is given"):
         events_of(model, PROMPT, drafter="model")
@@ -213,7 +213,7 @@ def test_every_prefix_of_a_run_with_speculation_folds(twins):
     assert sum(event.draft_seconds for event in timed) > 0
 
 
-def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
+def test_a_path_that_is_ahead_keeps_only_its_own_predictions():
     predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8, 9])
     assert state.verify(predictions, 2, [7, 8, 5, 4], own_copy=True) == (2, 3)
@@ -222,7 +222,7 @@ def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
     assert kept == [(3, 0), (3, 1), (3, 2)]
 
 
-def test_where_the_path_may_fork_a_draft_token_is_neither_accepted_nor_rejected():
+def test_a_draft_token_where_the_path_may_fork_is_neither_accepted_nor_rejected():
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8])
     predictions = Predictions(torch.zeros(3, 40), BranchingConfig())
     assert state.verify(predictions, 0, [7, None, 3], own_copy=False) == (1, 1)
@@ -230,9 +230,7 @@ def test_where_the_path_may_fork_a_draft_token_is_neither_accepted_nor_rejected(
 
 
 @pytest.mark.parametrize("drafter", ["prompt-lookup", "sibling-lookup"])
-def test_where_the_rows_of_draft_tokens_do_not_fit_a_pass_goes_without_them(
-    embedded, drafter, monkeypatch
-):
+def test_a_pass_goes_without_draft_tokens_whose_rows_do_not_fit(embedded, drafter, monkeypatch):
     refused = []
 
     def limited(needed, limit, *words):
