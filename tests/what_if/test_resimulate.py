@@ -1,5 +1,5 @@
-"""A resimulated run is what the engine makes, event by event, with rows and bytes; where it may
-differ, it says so.
+"""A resimulated run equals the engine's, event by event, with rows and bytes; where it may differ,
+it says so.
 """
 
 import math
@@ -47,7 +47,7 @@ STOPS = st.sets(st.integers(0, 5), max_size=2)
 
 
 def timeless(events: Iterable[Event]) -> list[Event]:
-    """Without what a resimulated run does not have (times), and what only it has (its mark)."""
+    """Blank the fields that always differ: times, and the mark of a resimulated run."""
     kept = []
     for event in events:
         if isinstance(event, StepTimed):
@@ -57,8 +57,8 @@ def timeless(events: Iterable[Event]) -> list[Event]:
 
 
 def assert_alike(ours: Iterable[Event], theirs: Iterable[Event]) -> None:
-    """Equal up to the last digits of weights: a resimulated weight comes from ratios of recorded
-    ones.
+    """Assert that events are equal up to the last digits of weights, because a resimulated weight
+    is computed from ratios of recorded weights.
     """
     ours, theirs = timeless(ours), timeless(theirs)
     assert [type(event) for event in ours] == [type(event) for event in theirs]
@@ -122,7 +122,7 @@ def test_without_limits_a_higher_threshold_and_another_r_are_exact(
         }
     ),
 )
-def test_whatever_is_called_exact_is_what_the_engine_makes(chain, thresholds, stops, settings):
+def test_a_what_if_called_exact_equals_the_run_of_the_engine(chain, thresholds, stops, settings):
     model = TableModel(random_table(chain, 6, concentration=1.0), sorted(stops))
     recorded = events_of(model, "0 1", entropy_threshold=thresholds[0], **settings)
     what_if = resimulate(recorded, thresholds[1])
@@ -159,12 +159,12 @@ def test_another_r_is_exact_under_every_limit_and_policy(chain, r, cache, settin
 
 
 @pytest.mark.parametrize("name", [one.file[:-4] for one in bundled_runs.recordings()])
-def test_a_bundled_run_resimulated_without_changes_is_itself_byte_for_byte(name: str) -> None:
+def test_a_bundled_run_resimulated_without_changes_stays_the_same(name: str) -> None:
     events = bundled(name)
     assert timeless(resimulate(events).events) == timeless(events)
 
 
-def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
+def test_a_resimulated_stopped_run_equals_one_that_the_engine_stopped_at_the_same_step() -> None:
     def stopped(threshold: float) -> list[Event]:
         config = BranchingConfig(
             entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
@@ -183,7 +183,7 @@ def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
     assert_alike(what_if.events, stopped(1.2))
 
 
-def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
+def test_a_lower_threshold_marks_new_forks_and_keeps_the_tree() -> None:
     recorded = events_of(MODEL, "0 1", entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
     what_if = resimulate(recorded, 0.8)
     wanted = {
@@ -202,7 +202,7 @@ def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
 
 
 def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
-    """Two equal children at first (0.69 nats), then four equal ones (1.39 nats); each child is too
+    """Two equally likely tokens at first (0.69 nats), then four (1.39 nats); each child is too
     light to fork.
     """
     first, later = np.tile([0.5, 0.5, 0.0, 0.0], (4, 1)), np.full((4, 4), 0.25)
@@ -215,7 +215,7 @@ def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
     assert forks[0] == (1, 0), "where the engine forks, indeed"
 
 
-def test_what_the_path_limit_took_is_marked() -> None:
+def test_unknowns_that_the_path_limit_causes_are_marked() -> None:
     what_if = resimulate(bundled("long"), 1.56)
     assert {unknown.why for unknown in what_if.unknowns} >= {"limit", "heir", "dropped"}
     run = fold(what_if.events)
@@ -223,7 +223,7 @@ def test_what_the_path_limit_took_is_marked() -> None:
     assert {run.paths[path].status for path in lost} == {"live"}, "as the trace leaves it"
 
 
-def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
+def test_a_new_threshold_is_in_nats_and_drops_the_probe() -> None:
     settings = {"entropy_threshold": 0.5, "threshold_unit": "quantile", "max_new_tokens": 5}
     recorded = events_of(MODEL, "0 1", **settings)
     assert isinstance(recorded[0], Probed)
@@ -233,14 +233,14 @@ def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
     assert (started.config.entropy_threshold, started.config.threshold_unit) == (1.3, "nats")
 
 
-def test_a_run_that_outgrew_its_memory_does_so_again_or_has_an_unknown_end() -> None:
+def test_a_run_that_outgrew_its_memory_fails_again_or_has_an_unknown_end() -> None:
     settings = {"max_new_tokens": 4000, "max_paths": 64, "kv_limit_mib": 1, "r": 4000}
     model = TableModel(random_table(3, 6))
     recorded = events_of(model, "0 1", entropy_threshold=0.3, **settings)
     assert isinstance(recorded[-1], RunEnded)
     assert recorded[-1].reason == "failed"
     assert resimulate(recorded).events[-1] == recorded[-1]
-    smaller = resimulate(recorded, r=8)  # with it, it would have gone on
+    smaller = resimulate(recorded, r=8)  # the run would have gone on
     assert [unknown.why for unknown in smaller.unknowns] == ["ended"]
 
 
@@ -252,7 +252,7 @@ def test_a_run_that_outgrew_its_memory_does_so_again_or_has_an_unknown_end() -> 
         ("original", None, 0, "r is 0"),
     ],
 )
-def test_a_threshold_and_an_r_that_cannot_be_are_refused(name, threshold, r, words) -> None:
+def test_an_impossible_threshold_or_r_is_refused(name, threshold, r, words) -> None:
     with pytest.raises(ConfigError, match=words):
         resimulate(bundled(name), threshold, r)
 
@@ -262,7 +262,7 @@ STARTED = fold(EVENTS).started
 
 
 def started_with(**changed: object) -> list[Event]:
-    """The run with another start."""
+    """The events with these fields of RunStarted changed."""
     return [replace(STARTED, **changed) if one == STARTED else one for one in EVENTS]
 
 
@@ -279,14 +279,14 @@ BROKEN: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize("events", BROKEN.values(), ids=BROKEN)
-def test_events_that_contradict_themselves_are_refused_in_words(events: list[Event]) -> None:
+def test_contradictory_events_are_refused(events: list[Event]) -> None:
     with pytest.raises(RecordError):
         resimulate(events, 0.9)
 
 
 @settings(max_examples=150)
 @given(gone=st.lists(st.integers(1, 160), max_size=3), threshold=st.floats(0.0, 3.0))
-def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_breaks(
+def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_crashes(
     gone: list[int], threshold: float
 ) -> None:
     left = [event for index, event in enumerate(bundled("sum")) if index not in gone]
@@ -294,7 +294,7 @@ def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_breaks(
         assert fold(resimulate(left, threshold).events).leaves()
 
 
-def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
+def test_a_what_if_of_an_approximate_what_if_is_approximate() -> None:
     again = resimulate(resimulate(bundled("ball"), 1.5).events, 20.0)
     assert fold(again.events).started.what_if == "approximate"
 
@@ -311,7 +311,7 @@ def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Pa
     assert list(resimulate(record.load(source), 1.0, 4).events) == record.load(pruned)
 
 
-def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
+def test_the_embedded_model_confirms_a_resimulated_run(embedded) -> None:
     prompt = fold(bundled("market")).started.prompt
     config = BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4)
     recorded = events_of(embedded, prompt, config)
