@@ -1,5 +1,5 @@
-"""What several test files share: one thread, tiny random models of real families, and folders that
-may be absent.
+"""One thread per process, and shared fixtures: tiny random models of real families, and models that
+may not be on this machine.
 """
 
 import os
@@ -19,7 +19,7 @@ from eab.models.packaged import SMOLLM2
 from eab.models.packaged import VARIABLE as MODELS_VARIABLE
 from eab.models.sources import EMBEDDED_FOLDER
 
-# One thread each: the tests share the machine with a browser, servers and each other.
+# One thread per process: the tests share the machine with a browser, servers and each other.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the servers and commands that tests start
 
@@ -32,7 +32,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-SMOLLM2_FILE = SMOLLM2.file  # before the folder is changed
+SMOLLM2_FILE = SMOLLM2.file  # before a fixture changes the models folder
 STORIES_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "models" / "stories260K-hf"
 
 
@@ -50,10 +50,10 @@ class Twins:
 
 @pytest.fixture(scope="session", autouse=True)
 def _store_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nobody's own files are touched by tests, also not by servers that they start."""
+    """Keep tests, and the servers they start, away from the user's own files."""
     os.environ["EAB_STORE"] = str(tmp_path_factory.mktemp("store") / "runs.sqlite")
     os.environ["EAB_LAYOUTS"] = str(tmp_path_factory.mktemp("layouts") / "layouts.json")
-    # Pages would send a typed prompt to the chat model, where it is here; see `smollm2_here`.
+    # With the chat model in place, pages would send typed prompts to it; see `smollm2_here`.
     os.environ[MODELS_VARIABLE] = str(tmp_path_factory.mktemp("models"))
 
 
@@ -93,7 +93,7 @@ def embedded() -> HuggingFaceModel:
 
 @pytest.fixture(scope="session")
 def smollm2_file() -> Path:
-    """The chat model, where `make` could get it."""
+    """The file of the chat model; skips the test if `make` could not download it."""
     if not SMOLLM2_FILE.is_file():
         pytest.skip("SmolLM2 is not here: the package index did not have it")
     return SMOLLM2_FILE
@@ -101,7 +101,7 @@ def smollm2_file() -> Path:
 
 @pytest.fixture
 def smollm2_here(smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`smollm2` is the name of the chat model."""
+    """Make the name `smollm2` find the chat model."""
     monkeypatch.setenv(MODELS_VARIABLE, str(smollm2_file.parent.parent))
 
 

@@ -1,4 +1,4 @@
-"""What scripts/audit.py makes of the reports of pip-audit."""
+"""How scripts/audit.py turns a report of pip-audit into an exit code and a message."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ BAD = {"name": "jinja2", "version": "1.0", "vulns": [FLAW]}
         ([SKIPPED], 0, "Not audited: the database knows none of the packages"),
     ],
 )
-def test_it_fails_for_known_vulnerabilities_alone_and_says_what_it_could_not_ask(
+def test_only_known_vulnerabilities_fail_the_audit_and_unaudited_packages_are_listed(
     packages: list[dict[str, Any]],
     status: int,
     words: str,
@@ -31,7 +31,7 @@ def test_it_fails_for_known_vulnerabilities_alone_and_says_what_it_could_not_ask
     assert words in capsys.readouterr().out
 
 
-def test_a_database_that_cannot_be_reached_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_database_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     report, why = _answer(["sh", "-c", "echo no network >&2; exit 1"])
     assert (report, why) == (None, "no network")
     assert verdict(report, why) == 0

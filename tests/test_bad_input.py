@@ -1,6 +1,4 @@
-"""What comes of prompts and limits that do not work out: a clear error, or a tree that ends
-early.
-"""
+"""Bad prompts and limits give a clear error, or a tree that ends early."""
 
 import math
 
@@ -32,7 +30,7 @@ def first_event(model, prompt: str, **settings: object) -> object:
     ],
     ids=repr,
 )
-def test_a_prompt_that_is_empty_or_no_text_is_refused(twins, prompt, why):
+def test_an_empty_prompt_or_one_that_is_not_text_is_refused(twins, prompt, why):
     with pytest.raises(PromptError, match=f"the prompt {why}"):
         first_event(twins("llama").ours, prompt)
 
@@ -80,19 +78,19 @@ def test_a_prompt_without_any_token_is_refused(monkeypatch):
         "%s%n",
     ],
 )
-def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
+def test_a_hostile_prompt_is_treated_as_plain_text(embedded, prompt):
     run = run_of(embedded, prompt, max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
     assert run.started.prompt == prompt
     assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("prompt", ["\ud800", "half a \udce2 character"])
-def test_a_prompt_that_is_no_unicode_text_is_refused_in_words(embedded, prompt):
+def test_a_prompt_with_lone_surrogates_is_refused(embedded, prompt):
     with pytest.raises(EabError):
         first_event(embedded, prompt)
 
 
-def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
+def test_a_run_that_outgrows_its_memory_fails_with_a_message_and_keeps_its_tree(twins):
     limit = {"max_paths": 40, "max_new_tokens": 100, "kv_limit_mib": 1}
     # 1,536 bytes a row: 682 rows.
     events = events_of(twins("llama").ours, "w5", entropy_threshold=0.0, **limit)
@@ -114,7 +112,7 @@ def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
+def test_a_model_with_nan_or_infinite_logits_fails_with_an_explanation(monkeypatch, value):
     monkeypatch.setattr(MODEL, "_logits", torch.full((4, 4), value, dtype=torch.float64))
     with pytest.raises(ModelError, match="NaN logits at step 0; its weights may"):
         events_of(MODEL, "0")

@@ -1,4 +1,4 @@
-"""The bundled examples: what their sentences say is what their data hold, and the first one shows
+"""The bundled examples: what each description claims is true of its run, and the first one shows
 the idea.
 """
 
@@ -18,11 +18,11 @@ from eab.settings import Lines, Slider
 from eab.threshold_scales import THRESHOLD_SCALES
 
 Fact: TypeAlias = Callable[[RunState], bool]
-STEPS_PER_SECOND: Final = 6  # of a replay
+STEPS_PER_SECOND: Final = 6  # during a replay
 
 
 def shares(run: RunState, path: int = 0) -> dict[str, int]:
-    """The branches of a fork in percent, by their first word."""
+    """The share of each branch of this path's fork in percent, by the branch's first word."""
     children = [run.paths[child] for child in run.paths[path].children]
     return {child.tokens[0].text.strip(): round(100 * child.share) for child in children}
 
@@ -52,7 +52,7 @@ def unforked(run: RunState) -> list[Token]:
 
 
 def texts(run: RunState) -> list[str]:
-    """The texts, the heaviest first."""
+    """The texts, heaviest first."""
     return [sample.text for sample in run.samples]
 
 
@@ -63,13 +63,13 @@ def after(run: RunState, words: str) -> list[Path]:
 
 
 def likely_after(run: RunState, words: str) -> tuple[int, float]:
-    """How many branches of the fork after these words are likely, and its entropy."""
+    """How many branches of the fork after these words have at least 5%, and its entropy."""
     [path] = after(run, words)
     return sum(share >= 5 for share in shares(run, path.id).values()), fork_entropy(run, path.id)
 
 
 def weights(run: RunState) -> list[int]:
-    """Those of the texts in percent, the heaviest first."""
+    """The weights of the texts in percent, heaviest first."""
     return [round(100 * sample.weight) for sample in run.samples]
 
 
@@ -82,7 +82,7 @@ def some_text_has(run: RunState, words: str) -> bool:
 
 
 def first(run: RunState) -> Token:
-    """The first token of a run that does not fork there."""
+    """The first token of a run that does not fork at its first step."""
     return run.paths[0].tokens[0]
 
 
@@ -91,7 +91,7 @@ def highest_entropy(run: RunState) -> float:
 
 
 def caches_ratio(run: RunState, step: int) -> float:
-    """What separate caches would hold, as a multiple of what is held."""
+    """The bytes that separate caches would hold, as a multiple of the bytes held."""
     kv = run.steps[step].kv
     return separate_bytes(run.started, kv) / kv.bytes_held
 
@@ -102,7 +102,7 @@ def is_product_of_three_shares(run: RunState, sample: Sample) -> bool:
     return math.isclose(weight, product, rel_tol=1e-6) and len(sample.lineage) == 4
 
 
-# What each sentence claims, piece by piece.
+# The claims of each description, each with its check.
 FACTS: Final[dict[str, dict[str, Fact]]] = {
     "bridge.eab": {
         "is sure of nearly every word": lambda run: (
@@ -295,7 +295,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
 
 
 def truth(prompt: str) -> list[int]:
-    """The percentages of the text that the model was trained on, for this prompt."""
+    """The percentages in the text that the model was trained on, for this prompt."""
     from training.choices import CHOICES, known_distributions
 
     return [round(100 * share) for share in known_distributions(CHOICES)[prompt].values()]
@@ -312,7 +312,7 @@ def run(recording: bundled_runs.Recording) -> RunState:
     return fold(bundled_runs.events_of(recording))
 
 
-def test_the_sentence_says_what_the_data_hold(
+def test_every_claim_of_a_description_is_true_of_its_run(
     recording: bundled_runs.Recording, run: RunState
 ) -> None:
     words = f"{recording.title}. {recording.shows}"
@@ -345,7 +345,7 @@ def test_the_page_offers_every_setting_of_an_example(run: RunState) -> None:
             assert steps == pytest.approx(round(steps)), name
 
 
-def test_most_of_the_time_and_where_a_replay_rests_sharing_holds_less(run: RunState) -> None:
+def test_sharing_holds_no_more_in_most_steps_and_where_a_replay_rests(run: RunState) -> None:
     assert caches_ratio(run, run.peak_step()) >= 1.0
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
     assert more <= 0.25 * len(run.steps)

@@ -1,4 +1,4 @@
-"""The benchmark of the chat model, without the model."""
+"""The benchmark of the chat model, started without the model."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from places import ROOT
 
 
 @pytest.mark.slow
-def test_without_the_model_it_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_the_model_the_benchmark_says_how_to_get_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "benchmarks/chat_model.py", "--quick"],
         cwd=ROOT,

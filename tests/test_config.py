@@ -1,4 +1,4 @@
-"""A config checks itself when it is made, and is a value."""
+"""A config validates itself when it is made, and cannot be changed."""
 
 import dataclasses
 import math
@@ -47,7 +47,7 @@ def test_both_ends_of_a_range_are_allowed(name, low, high):
 
 
 @pytest.mark.parametrize(("name", "low", "high"), BOUNDS)
-def test_a_value_outside_its_range_is_named_with_the_range(name, low, high):
+def test_a_value_outside_its_range_is_refused_and_the_message_names_the_range(name, low, high):
     step = 1 if isinstance(low, int) else 0.001
     for value in (low - step, high + step):
         with pytest.raises(ConfigError) as error:
@@ -66,13 +66,13 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value):
         BranchingConfig(**{name: value})
 
 
-def test_none_turns_off_what_it_turns_off_in_transformers():
+def test_none_turns_off_the_settings_that_it_turns_off_in_transformers():
     off = dict.fromkeys((*OFF_AS_NONE, "stop"))
     assert BranchingConfig(**off) == BranchingConfig()
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_half_a_number_is_no_whole_number(name):
+def test_a_fraction_is_refused_where_a_whole_number_is_needed(name):
     with pytest.raises(ConfigError, match=f"{name} is 2.5; it must be a whole number"):
         BranchingConfig(**{name: 2.5})
 
@@ -97,7 +97,7 @@ POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
         ("cache", "paged", "tree, concat-cow, deep-copy, recompute"),
     ],
 )
-def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, allowed):
+def test_an_unknown_choice_is_refused_with_the_allowed_choices(name, value, allowed):
     with pytest.raises(ConfigError) as error:
         BranchingConfig(**{name: value})
     assert str(error.value) == f"the setting {name} is {value!r}; it must be one of: {allowed}"
@@ -106,14 +106,14 @@ def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, 
 @pytest.mark.parametrize(
     ("given", "kept"), [("\n\n", ("\n\n",)), (["a", "b"], ("a", "b")), ([], ()), (("a",), ("a",))]
 )
-def test_stop_strings_may_be_given_as_a_text_or_a_list(given, kept):
+def test_stop_strings_may_be_given_as_a_string_or_a_list(given, kept):
     assert BranchingConfig(stop=given).stop == kept
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("system", "You are a pirate."), ("chat_template_kwargs", '{"a": 1}')]
 )
-def test_what_goes_into_the_chat_template_is_refused_while_chat_is_off(name, value):
+def test_chat_template_settings_are_refused_while_chat_is_off(name, value):
     with pytest.raises(ConfigError, match=f"{name} is set, but chat is off.*chat='auto'"):
         BranchingConfig(**{name: value, "chat": False})
     for chat in (True, "auto"):
@@ -130,7 +130,7 @@ def test_what_goes_into_the_chat_template_is_refused_while_chat_is_off(name, val
         ('{"b":null,"a":[1,"\\u00e9"]}', '{"a": [1, "é"], "b": null}'),
     ],
 )
-def test_the_arguments_of_a_chat_template_are_kept_in_one_form(given, text):
+def test_chat_template_arguments_are_normalised_to_one_form(given, text):
     config = BranchingConfig(chat_template_kwargs=given)
     assert config.chat_template_kwargs == text
     assert dataclasses.replace(config) == config
@@ -171,7 +171,7 @@ REFUSED = {
     [(name, *case) for name, cases in REFUSED.items() for case in cases],
     ids=lambda value: str(value)[:20],
 )
-def test_texts_and_lists_that_are_not_allowed_are_refused_in_words(name, given, why):
+def test_texts_and_lists_that_are_not_allowed_are_refused_with_an_explanation(name, given, why):
     with pytest.raises(ConfigError) as error:
         BranchingConfig(**{name: given})
     assert f"the setting {name} " in str(error.value)
@@ -180,7 +180,7 @@ def test_texts_and_lists_that_are_not_allowed_are_refused_in_words(name, given, 
 
 def test_every_argument_of_apply_chat_template_is_reserved():
     taken = signature(PreTrainedTokenizerBase.apply_chat_template).parameters
-    for name in [*taken][1:-1]:  # without self and the arguments of the template
+    for name in [*taken][1:-1]:  # without self and **kwargs, which the template gets
         with pytest.raises(ConfigError, match="reserved"):
             BranchingConfig(chat_template_kwargs={name: 1})
     assert BranchingConfig(chat_template_kwargs={"enable_thinking": False}).chat_template_kwargs
@@ -195,19 +195,19 @@ def test_every_argument_of_apply_chat_template_is_reserved():
         ("branching_factor", "branch_factor"),
     ],
 )
-def test_an_unknown_setting_is_answered_with_the_nearest(typed, meant):
+def test_an_unknown_setting_is_refused_with_the_nearest_name(typed, meant):
     for make in (BranchingConfig.from_settings, lambda settings: BranchingConfig(**settings)):
         with pytest.raises(ConfigError, match=f"no setting '{typed}'; did you mean '{meant}'?"):
             make({typed: 1})
 
 
-def test_a_name_like_no_setting_is_answered_with_all_settings():
+def test_a_name_like_no_setting_is_refused_with_all_names():
     with pytest.raises(ConfigError, match="no setting 'zzz'; the settings are: ") as error:
         BranchingConfig.from_settings({"zzz": 1})
     assert all(field.name in str(error.value) for field in dataclasses.fields(BranchingConfig))
 
 
-def test_a_config_is_a_value_that_nobody_can_change():
+def test_a_config_is_an_immutable_value():
     config = BranchingConfig()
     assert config == BranchingConfig()
     assert hash(config) == hash(BranchingConfig())
@@ -237,7 +237,7 @@ ANYTHING = st.one_of(
 
 
 @given(st.sampled_from(list(SETTINGS)), ANYTHING)
-def test_any_value_is_taken_or_refused_in_few_words(name, value):
+def test_any_value_is_accepted_or_refused_with_a_short_message(name, value):
     said = name
     try:
         BranchingConfig(**{name: value})
@@ -248,13 +248,13 @@ def test_any_value_is_taken_or_refused_in_few_words(name, value):
 
 
 @pytest.mark.parametrize("name", ["x" * 10**6, "\ud800", "", "self"])
-def test_any_unknown_setting_is_refused_in_few_words(name):
+def test_any_unknown_setting_is_refused_with_a_short_message(name):
     with pytest.raises(ConfigError, match="there is no setting") as error:
         BranchingConfig.from_settings({name: 1})
     assert len(str(error.value).encode("utf-8")) < 1000
 
 
-def test_a_preset_gives_way_to_what_is_set_beside_it() -> None:
+def test_explicit_settings_override_a_preset() -> None:
     made = with_preset({"preset": "wide", "max_paths": 4, "seed": 7})
     assert made == {**PRESETS["wide"].settings, "max_paths": 4, "seed": 7}
     assert with_preset({"seed": 7}) == {"seed": 7}
@@ -265,7 +265,7 @@ def test_a_preset_gives_way_to_what_is_set_beside_it() -> None:
         for setting, value in preset.settings.items():
             assert getattr(config, setting) == value
             widget = SETTINGS[setting].widget
-            assert widget is None or widget.nearest(value) == value  # the page offers it
+            assert widget is None or widget.nearest(value) == value  # the page offers this value
     for wrong in ("Balanced", "", 3, ["wide"]):
         with pytest.raises(ConfigError, match="it must be one of: focused, balanced, wide"):
             with_preset({"preset": wrong})

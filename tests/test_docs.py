@@ -1,4 +1,4 @@
-"""The README and the pages in docs/ are true: their Python runs, and what they name exists."""
+"""The README and the pages in docs/ are correct: their Python runs, and what they name exists."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,13 @@ from eab.models.sources import EMBEDDED_FOLDER
 from scripts.draw_imports import is_current
 
 README = ROOT / "README.md"
-# The report of scripts/gpu_report.py is no page that somebody wrote.
+# docs/gpu-report.md is written by scripts/gpu_report.py, not by hand.
 DOCS = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "gpu-report.md"})
 CARDS = [ROOT / name / "README.md" for name in ("training", "assets/model", "assets/draft")]
 PAGES = [README, *DOCS, *CARDS]
 NOT_COMMITTED = "training/cache"
 FOLDERS = "eab|app|pages|assets|benchmarks|notebooks|training|scripts|tests|docs"
-MAX_LINES, MAX_WORDS, MAX_PICTURE = 120, 1000, 3_000_000  # of the README; bytes
+MAX_LINES, MAX_WORDS, MAX_PICTURE = 120, 1000, 3_000_000  # README limits; the picture in bytes
 
 
 def text_of(page: Path) -> str:
@@ -37,7 +37,7 @@ def code_spans(page: Path) -> list[str]:
 
 
 def shell_lines(page: Path) -> list[str]:
-    """Commands in sh blocks and in the prose, without comments."""
+    """Commands in sh blocks and in code spans, without comments."""
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     return [re.sub(r"\s#.*", "", line).strip() for line in [*lines, *code_spans(page)]]
 
@@ -51,7 +51,7 @@ def each(pages: list[Path]) -> Any:
 
 @each([page for page in PAGES if blocks(page, "python")])
 @pytest.mark.usefixtures("embedded")
-def test_the_python_of_a_page_runs(
+def test_the_python_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_the_python_of_a_page_runs(
 
 
 @pytest.mark.usefixtures("embedded")
-def test_the_output_in_the_readme_is_that_of_its_six_lines(
+def test_the_readme_shows_the_output_of_its_six_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     [snippet], [shown] = blocks(README, "python"), blocks(README, "text")
@@ -113,21 +113,21 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
 
 
 @each(PAGES)
-def test_relative_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_point_to_existing_files_and_headings(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(page)):
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), target
-        if anchor:  # as GitHub makes it of a heading
+        if anchor:  # derived from a heading, as GitHub does
             titles = re.findall(r"^#+ (.+)$", text_of(file).lower(), flags=re.MULTILINE)
             anchors = [re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles]
             assert anchor in anchors, target
 
 
-# ---- what single pages promise
+# ---- promises of individual pages
 
 
-def test_the_readme_is_short_and_its_picture_small() -> None:
+def test_the_readme_and_its_picture_are_small() -> None:
     assert len(text_of(README).splitlines()) <= MAX_LINES
     assert len(text_of(README).split()) < MAX_WORDS
     [picture] = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of(README))
@@ -149,13 +149,13 @@ def test_the_core_has_about_as_many_lines_as_the_readme_says() -> None:
     assert lines == pytest.approx(claimed, rel=0.05)
 
 
-def test_the_quality_table_is_the_one_that_was_measured() -> None:
+def test_the_quality_table_is_the_measured_one() -> None:
     page = text_of(ROOT / "docs" / "model.md")
     [shown] = re.findall(r"<!-- quality -->\n(.*?)<!-- /quality -->", page, flags=re.DOTALL)
     assert shown == text_of(EMBEDDED_FOLDER / "quality.md")
 
 
-def test_the_small_benchmark_table_holds_figures_of_the_large_one() -> None:
+def test_the_readme_benchmark_table_only_has_figures_of_the_full_table() -> None:
     measured, _, _ = text_of(ROOT / "docs" / "benchmarks.md").partition("## A real chat model")
     small, large = rows(text_of(ROOT / "README.md")), rows(measured)
     chosen = {name: figures for name, figures in small.items() if name in large}
@@ -169,5 +169,5 @@ def rows(page: str) -> dict[str, list[str]]:
     return {name: figures.split(" | ") for name, figures in found}
 
 
-def test_the_drawn_imports_are_those_of_the_code() -> None:
+def test_the_drawn_import_graph_is_up_to_date() -> None:
     assert is_current(), "run: python scripts/draw_imports.py"

@@ -1,5 +1,5 @@
-"""The code that only runs with a GPU, on a fake one: nothing mixes devices, and the results are
-those of the CPU. What only a real GPU can show is in test_gpu.py.
+"""Code that only runs on a GPU, on a fake one: devices are never mixed, and the results are those
+of the CPU. What only a real GPU can show is in test_gpu.py.
 """
 
 import gc
@@ -47,13 +47,13 @@ ON_GPU = str(DEVICE)
 
 @pytest.fixture
 def waits() -> Iterator[Counter[str]]:
-    """A fake CUDA device; how often the host waited for it."""
+    """A fake CUDA device; counts how often the host waits for it."""
     with fake_cuda() as counted:
         yield counted
 
 
 class Twins:
-    """A tiny random model twice: on the CPU, and driven by the engine on the device."""
+    """A tiny random model twice: on the CPU, and driven by the engine on the fake device."""
 
     def __init__(self, family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> None:
         self.plain = random_model(CONFIGS[family](), seed)
@@ -95,9 +95,9 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(waits, family, way):
     assert_leaves_match(run, twins.plain, 1e-9)
 
 
-def test_sums_in_parallel_never_draw_an_impossible_token(waits, monkeypatch):
-    """Those of CUDA are rounded differently at each place (github.com/pytorch/pytorch/issues/21780).
-    Here they are a little too small, and an ulp larger where nothing is added.
+def test_parallel_cumulative_sums_never_draw_an_impossible_token(waits, monkeypatch):
+    """CUDA rounds sums differently at each place (github.com/pytorch/pytorch/issues/21780). Here
+    they are a little too small, and an ulp larger where nothing is added.
     """
     cumsum = torch.Tensor.cumsum
 
@@ -124,7 +124,7 @@ def test_sums_in_parallel_never_draw_an_impossible_token(waits, monkeypatch):
     ],
     ids=str,
 )
-def test_filters_keep_what_they_keep_on_the_cpu_and_nothing_waits_for_them(waits, filters):
+def test_filters_keep_the_same_tokens_as_on_the_cpu_and_never_wait_for_the_device(waits, filters):
     logits = 3 * torch.randn(4, 90, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     logits[:, 5] = float("-inf")
     config, there = BranchingConfig(**filters), logits.to(DEVICE)
@@ -148,13 +148,13 @@ def test_every_cache_computes_on_the_device(waits, cache):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sixteen_bits_run_on_the_device(waits, dtype):
+def test_sixteen_bit_models_run_on_the_device(waits, dtype):
     run = run_of(Twins("qwen2", dtype=dtype).ours, PROMPT, CONFIG)
     assert run.ended.reason == "finished"
 
 
 @pytest.mark.slow
-def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
+def test_every_kind_of_run_has_the_same_events_alone_and_in_a_batch(waits):
     models = {seed: Twins("llama", seed) for seed in range(8)}
 
     def twins(family: str, seed: int = 0) -> Twins:
@@ -227,7 +227,7 @@ def test_a_gpu_without_bfloat16_gets_float16(waits, monkeypatch):
         "transformers.models.llama.modeling_llama.LlamaModel.forward",
     ],
 )
-def test_a_model_that_the_device_has_no_room_for_is_refused_in_words(waits, monkeypatch, place):
+def test_a_model_too_large_for_the_device_is_refused_with_a_message(waits, monkeypatch, place):
     models = []
 
     def full(model, *args, **kwargs):
@@ -256,8 +256,8 @@ def test_all_runs_together_stay_within_the_free_memory_of_the_device(waits):
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2", "gpt2", "gpt_neox")),
     ],
 )
-def test_a_pass_that_is_captured_never_waits_for_the_device(waits, monkeypatch, family):
-    """A CUDA graph cannot contain a copy from the host's memory, or a number that the host reads."""
+def test_a_captured_pass_never_waits_for_the_device(waits, monkeypatch, family):
+    """A CUDA graph cannot contain a copy from host memory, or a number that the host reads."""
     captures = []
 
     def capture(forward):
@@ -275,12 +275,12 @@ def test_a_pass_that_is_captured_never_waits_for_the_device(waits, monkeypatch, 
     assert_leaves_match(run, twins.plain, 1e-9)
 
 
-def test_a_decode_step_waits_for_the_device_a_few_times_only(waits):
-    """A host that waits cannot launch; the bound keeps new waits from creeping in."""
+def test_a_decode_step_waits_for_the_device_at_most_five_times(waits):
+    """A waiting host cannot launch kernels; the bound keeps new waits from creeping in."""
     model = Twins("llama").ours
     counts = []
     for event in event_stream(model, Request(PROMPT, replace(CONFIG, r=64))):
         if isinstance(event, Pause):
             counts.append(sum(waits.values()))
     per_step = [after - before for before, after in pairwise(counts)]
-    assert max(per_step) == 5  # batch, mask; tops and entropies; random numbers, draws
+    assert max(per_step) == 5  # for batch, mask; tops and entropies; random numbers, draws

@@ -1,4 +1,4 @@
-"""Numbers and texts in words."""
+"""How numbers, excerpts and messages are formatted."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from eab.formatting import apart, as_sentence, ending, excerpt
         ("incomprehensibilities", 10, "incompre …"),
     ],
 )
-def test_an_excerpt_ends_between_two_words_if_it_can(text: str, length: int, shown: str) -> None:
+def test_an_excerpt_ends_between_two_words_if_possible(text: str, length: int, shown: str) -> None:
     assert excerpt(text, length) == shown
 
 
@@ -28,12 +28,12 @@ def test_an_excerpt_ends_between_two_words_if_it_can(text: str, length: int, sho
         (60 * "字" + " ok", 20, 17 * "字" + " ok"),
     ],
 )
-def test_an_ending_begins_between_two_words_if_it_can(text: str, length: int, shown: str) -> None:
+def test_an_ending_starts_between_two_words_if_possible(text: str, length: int, shown: str) -> None:
     assert ending(text, length) == shown
 
 
 @given(st.text(max_size=60), st.integers(4, 50))
-def test_an_excerpt_is_a_beginning_of_the_text_and_not_too_long(text: str, length: int) -> None:
+def test_an_excerpt_is_a_prefix_of_the_text_and_within_its_length(text: str, length: int) -> None:
     shown = excerpt(text, length)
     assert len(shown) <= max(length, 0)
     assert shown == text or text.startswith(shown.removesuffix(" …"))
@@ -50,9 +50,7 @@ def test_an_excerpt_is_a_beginning_of_the_text_and_not_too_long(text: str, lengt
         ("", ""),
     ],
 )
-def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(
-    message: str, sentence: str
-) -> None:
+def test_a_message_becomes_a_sentence_and_names_stay_unchanged(message: str, sentence: str) -> None:
     assert as_sentence(message) == sentence
     assert as_sentence(sentence) == sentence
 
@@ -65,5 +63,7 @@ def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(
         (1.0, 1.0, ("1.00", "1.00")),
     ],
 )
-def test_two_numbers_can_be_told_apart(a: float, b: float, words: tuple[str, str]) -> None:
+def test_close_numbers_get_enough_digits_to_differ(
+    a: float, b: float, words: tuple[str, str]
+) -> None:
     assert apart(a, b) == words

@@ -1,8 +1,7 @@
-"""The engine on CUDA computes what it computes on the CPU. Run with `pytest -m gpu`; skipped without a
-GPU.
+"""The engine on CUDA gives the results of the CPU. Run with `pytest -m gpu`; skipped without a GPU.
 
-Norms and rotary angles are computed in float32 whatever the dtype of the model, and a GPU rounds
-them differently than a CPU.
+Norms and rotary angles are computed in float32 whatever the model's dtype, and a GPU rounds them
+differently from a CPU.
 """
 
 import gc
@@ -28,9 +27,9 @@ from eab.models.cuda_graphs import STREAMS, _free_streams
 from eab.models.loading import load_model, wrap_model
 from eab.run import fold
 
-# Nats. The twins are float64; narrower weights and other attention kernels round more.
+# Tolerances in nats. The twins are float64; narrower weights and other kernels round more.
 NEAR = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 0.6, torch.float16: 0.1}
-ROOM = 64 * 2**20  # bytes: enough for the first steps of LARGE, and for SMALL
+ROOM = 64 * 2**20  # bytes: enough for SMALL, and for the first steps of LARGE
 LARGE = BranchingConfig(
     max_new_tokens=200, max_paths=128, entropy_threshold=0.1, min_fork_weight=0.0
 )
@@ -64,7 +63,7 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cach
         {"max_paths": 6, "entropy_threshold": 2.5, "drafter": "sibling-lookup", "draft_length": 2},
     ],
 )
-def test_cuda_graphs_are_replayed_and_make_the_same_run(twins, words, family, settings, dtype):
+def test_cuda_graphs_are_replayed_and_give_the_same_run(twins, words, family, settings, dtype):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda", dtype), words, family)
     runner = on_gpu._graph_runner
     assert runner is not None
@@ -88,7 +87,7 @@ def test_replays_in_narrow_dtypes_agree_with_the_plain_model(twins, words, dtype
     assert on_gpu._graph_runner._failures == 0
 
 
-def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
+def test_many_captured_runs_are_right_when_interleaved_and_when_repeated(twins, words):
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda"), words, "llama")
     runner, free = on_gpu._graph_runner, _free_streams(on_gpu.kv_shape.device)
     assert runner is not None
@@ -98,7 +97,7 @@ def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
     requests = [Request(PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)]
     for _ in range(3):
         runs, most, collected = [event_stream(on_gpu, one) for one in requests], 0, []
-        for events in zip_longest(*runs):  # event by event, alternately
+        for events in zip_longest(*runs):  # one event of each run in turn
             collected.append(events)
             most = max(most, len(runner._replays))
         assert most > 1
@@ -121,7 +120,7 @@ def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_default():
 
 @pytest.fixture
 def little_memory() -> Iterator[Callable[[], None]]:
-    """A function after which PyTorch gets only a little more of the GPU's memory than it has."""
+    """A function that limits PyTorch to a little more GPU memory than it already holds."""
 
     def limit() -> None:
         gc.collect()
@@ -133,9 +132,9 @@ def little_memory() -> Iterator[Callable[[], None]]:
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-def test_a_run_without_memory_ends_in_words_others_go_on_and_the_memory_comes_back(little_memory):
+def test_a_run_out_of_memory_fails_alone_with_a_message_and_its_memory_is_freed(little_memory):
     model = load_model("embedded", "cuda", "float32")
-    list(event_stream(model, Request("Once upon a time", SMALL)))  # what libraries allocate once
+    list(event_stream(model, Request("Once upon a time", SMALL)))  # one-time library allocations
     little_memory()
     before = torch.cuda.memory_allocated()
     scheduler = Scheduler(model)
@@ -149,7 +148,7 @@ def test_a_run_without_memory_ends_in_words_others_go_on_and_the_memory_comes_ba
     assert after.ended.reason == "finished"
 
 
-def test_a_model_that_does_not_fit_is_refused_in_words(little_memory):
+def test_a_model_that_does_not_fit_is_refused_with_a_message(little_memory):
     little_memory()
     torch.cuda.set_per_process_memory_fraction(1e-6)
     with pytest.raises(ModelError, match="does not fit into the memory of the device cuda"):

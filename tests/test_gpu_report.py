@@ -1,4 +1,4 @@
-"""The report about a GPU, tried on the CPU: every part is in it, whatever came of it."""
+"""The GPU report, tried on the CPU: it holds every part, however that part ended."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ SMALL = ("--prompt", "20", "--paths", "4", "--tokens", "8")
 
 
 def report(folder: Path, *arguments: str) -> tuple[int, str, dict[str, dict[str, object]]]:
-    """The exit code, the page, and the parts."""
+    """Return the exit code, the Markdown page and the parts of the JSON file."""
     code = main([*arguments, *TRY, "--out", str(folder)])
     held = json.loads((folder / "gpu-report.json").read_text())
     return code, (folder / "gpu-report.md").read_text(), held["parts"]
@@ -24,7 +24,7 @@ def report(folder: Path, *arguments: str) -> tuple[int, str, dict[str, dict[str,
 
 @pytest.fixture
 def endings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that end in every way."""
+    """Replace the parts by ones that finish, fail, time out or do not fit."""
     parts = {
         "tests": PARTS["tests"],
         "engine-embedded": Part(
@@ -90,7 +90,7 @@ def test_failed_tests_are_named(tmp_path: Path) -> None:
     assert "tests.test_gpu::test_b\n3 is not 4" in words
 
 
-def test_targets_that_have_a_figure_are_in_the_report():
+def test_targets_with_a_measured_figure_are_in_the_report():
     found = gpu_report.Outcome(
         "python x", "done", 1.0, "", {"ratios": {"batched_over_best_tree": 6.0}}
     )
@@ -107,15 +107,15 @@ def test_targets_that_have_a_figure_are_in_the_report():
         (1.2, None, 1.15, "missed (at most 1.15)"),
     ],
 )
-def test_targets_are_compared(found, least, most, words):
+def test_a_figure_is_compared_with_its_target(found, least, most, words):
     assert Target("part", "ratio", least, most).verdict(found) == words
 
 
-def test_every_target_is_of_a_part_of_the_report():
+def test_every_target_belongs_to_a_part_of_the_report():
     assert {target.part for target in TARGETS} < set(PARTS)
 
 
-def test_without_a_gpu_it_says_what_to_do(capsys, monkeypatch):
+def test_without_a_gpu_the_script_says_what_to_do(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit):
         main([])

@@ -1,4 +1,4 @@
-"""Which build of PyTorch `make` installs: scripts/install.py decides, pip is asked but not run."""
+"""Which PyTorch build `make` installs, as scripts/install.py decides; pip is never run."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ CPU = ["filelock", "sympy"]
 
 @pytest.fixture
 def install() -> ModuleType:
-    """The script as a module."""
+    """scripts/install.py as a module."""
     spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,11 +29,11 @@ def install() -> ModuleType:
         ({TORCH: CUDA, f"{TORCH}+cpu": CPU}, "", [f"{TORCH}+cpu"], rf"{TORCH}\+cpu"),
         ({TORCH: CUDA}, "", [], f"gigabytes(.|\n)*pip install {TORCH} --index-url"),
         ({TORCH: CPU}, "", [], "^$"),  # a CPU build without a label
-        ({TORCH: CUDA, f"{TORCH}+cpu": CPU}, "2.13.0", [], "^$"),  # it is kept
+        ({TORCH: CUDA, f"{TORCH}+cpu": CPU}, "2.13.0", [], "^$"),  # the installed build is kept
     ],
     ids=["offered", "not offered", "no label", "installed"],
 )
-def test_the_cpu_build_is_taken_where_it_is_offered_and_another_one_is_announced(
+def test_the_cpu_build_is_chosen_where_offered_and_a_cuda_build_is_announced(
     install: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -49,7 +49,7 @@ def test_the_cpu_build_is_taken_where_it_is_offered_and_another_one_is_announced
 
 
 @pytest.mark.parametrize(("platform", "driver"), [("linux", True), ("darwin", False)])
-def test_pip_chooses_alone_with_a_driver_or_on_another_system(
+def test_pip_chooses_the_build_itself_with_a_driver_or_on_another_system(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, platform: str, driver: bool
 ) -> None:
     commands: list[list[str]] = []

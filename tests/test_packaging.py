@@ -26,7 +26,7 @@ from eab.models.sources import EMBEDDED_FOLDER
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow]
 BUNDLED = ("app", "pages", "assets")
-LEFT_OUT = {"assets/picture.webp"}  # the picture of the README
+LEFT_OUT = {"assets/picture.webp"}  # the README's picture
 MAX_BYTES = 16 * 2**20
 SITE_PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 WATCH = """
@@ -68,10 +68,10 @@ for call, extra in (
 
 
 class Installation:
-    """A fresh environment with the wheel, and a folder outside the checkout to work in.
+    """A fresh environment with the wheel, and a working folder outside the checkout.
 
     Args:
-        lean: It has what the wheel requires without an extra, and nothing else.
+        lean: Only the packages that the wheel requires without an extra.
     """
 
     def __init__(self, wheel: Path, folder: Path, lean: bool = False) -> None:
@@ -89,7 +89,7 @@ class Installation:
             for place in _required(packages):
                 (packages / place.name).symlink_to(place)
         else:
-            # The borrowed folders' own .pth files, as that of the editable install, have no effect.
+            # The borrowed folders' own .pth files, like the editable install's, have no effect.
             (packages / "borrowed.pth").write_text("\n".join(SITE_PACKAGES), encoding="utf-8")
         watch = WATCH.format(
             checkout=str(ROOT) + os.sep, borrowed=tuple(SITE_PACKAGES), log=str(self._log)
@@ -98,25 +98,25 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of this process without those that lead Python to other modules."""
+        """The environment variables of this process that do not point Python to other modules."""
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
     def output(self, *arguments: str) -> str:
-        """What the environment's Python writes."""
+        """Return what the environment's Python prints."""
         return _check([str(self.python), *arguments], cwd=self.work, env=self.environment)
 
     def run(self, *arguments: str) -> str:
-        """What `eab` with these arguments writes."""
+        """Return what `eab` prints with these arguments."""
         return _check([str(self.eab), *arguments], cwd=self.work, env=self.environment)
 
     def assert_checkout_untouched(self) -> None:
-        """Nothing below the checkout was opened or listed."""
+        """Assert that nothing below the checkout was opened or listed."""
         assert self._log.read_text(encoding="utf-8") == ""
 
 
 def _required(packages: Path) -> set[Path]:
-    """The files and folders of all that the wheel in `packages` requires without an extra."""
+    """Files and folders of all packages that the wheel in `packages` requires without an extra."""
     [own] = distributions(path=[str(packages)])
     places, todo, done = set[Path](), [(own, "")], set[tuple[str, str]]()
     while todo:
@@ -141,7 +141,7 @@ def _check(command: list[str], **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what the Dockerfile copies, and nothing else."""
+    """A wheel built from what the Dockerfile copies, and nothing else."""
     folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
     for name in container_sources():
         if (ROOT / name).is_dir():
@@ -177,7 +177,7 @@ def test_the_wheel_installs_only_the_package_and_its_own_metadata(names: set[str
 
 
 @pytest.mark.parametrize("folder", BUNDLED)
-def test_the_wheel_carries_every_file_of_the_page(names: set[str], folder: str) -> None:
+def test_the_wheel_contains_every_file_of_the_page(names: set[str], folder: str) -> None:
     files = {
         file.relative_to(ROOT).as_posix()
         for file in (ROOT / folder).rglob("*")
@@ -187,7 +187,7 @@ def test_the_wheel_carries_every_file_of_the_page(names: set[str], folder: str) 
     assert carried == {f"eab/_bundle/{file}" for file in files - LEFT_OUT}
 
 
-def test_the_wheel_carries_the_licence_and_the_attribution_and_is_small(
+def test_the_wheel_contains_the_licences_and_no_tests_and_is_small(
     wheel: Path, names: set[str]
 ) -> None:
     for file in ("LICENSE", "THIRD_PARTY.md"):
@@ -225,7 +225,7 @@ def test_the_library_works_without_the_extras(lean: Installation) -> None:
     lean.assert_checkout_untouched()
 
 
-def test_the_notebook_widget_has_its_code(installed: Installation) -> None:
+def test_the_installed_notebook_widget_finds_its_code(installed: Installation) -> None:
     pytest.importorskip("anywidget")
     recorded = installed.output(
         "-c",
@@ -241,7 +241,7 @@ def test_the_notebook_widget_has_its_code(installed: Installation) -> None:
 
 def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Installation) -> None:
     port = free_port()
-    (installed.work / "app").mkdir()  # another project's, which is not taken for ours
+    (installed.work / "app").mkdir()  # another project's, not to be imported
     (installed.work / "app" / "__init__.py").write_text("raise ImportError", encoding="utf-8")
     with serving(
         [str(installed.eab), "app", "--port", str(port)],
@@ -252,7 +252,7 @@ def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Install
         assert Path(psutil.Process(process).cwd()) == installed.work.resolve()
         session = RawSession(address)
         assert session.board["paths"], "no bundled run is on the board"
-        assert session.config.gather_usage_stats is False  # of .streamlit/config.toml
+        assert session.config.gather_usage_stats is False  # from .streamlit/config.toml
         if (EMBEDDED_FOLDER / "model.safetensors").is_file():
             session.press("run_button")
             session.until(
@@ -274,13 +274,13 @@ def container_sources() -> list[str]:
 
 
 def container_lines(word: str) -> list[str]:
-    """The arguments of an instruction of the Dockerfile, as the installed environment has them."""
+    """The arguments of a Dockerfile instruction in JSON form."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     [line] = [line for line in text.splitlines() if re.match(rf"{word}.*\[", line)]
     return list(json.loads(line[line.index("[") :]))
 
 
-def test_the_container_command_serves_is_healthy_and_ends_when_told(
+def test_the_container_command_serves_is_healthy_and_ends_on_sigterm(
     installed: Installation, tmp_path: Path
 ) -> None:
     port = free_port()

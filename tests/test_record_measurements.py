@@ -1,5 +1,5 @@
-"""What is recorded for the pages: checked before it is written, from real small runs and invented
-repeats.
+"""Measurements recorded for the pages are checked before they are written; the runs here are small
+but real, the repeats invented.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ NOISY = Timing((1.1, 1.1, 1.1, 1.3, 3.1, 3.1, 3.2))
         (NOISY, False, "caches is not recorded. c against b: the spread"),
     ],
 )
-def test_what_holds_is_written_and_a_claim_inside_the_spread_is_refused(
+def test_a_settled_claim_is_written_and_one_within_the_spread_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], other: Timing, holds: bool, words: str
 ) -> None:
     file = tmp_path / "recording"
@@ -46,7 +46,7 @@ def test_what_holds_is_written_and_a_claim_inside_the_spread_is_refused(
 
 
 def slowed(events: Iterable[Any]) -> Iterator[Any]:
-    """The same comparison with invented times, so that no test depends on the machine."""
+    """The comparison's events with invented times, so that no test depends on the machine."""
     seconds = {"tree": 0.01, "concat-cow": 0.02, "deep-copy": 0.03, "recompute": 0.04}
     seconds[PROMPT_REUSED] = 0.01
     for event in events:
@@ -57,7 +57,7 @@ def slowed(events: Iterable[Any]) -> Iterator[Any]:
             yield event
 
 
-def test_a_recorded_comparison_opens_as_it_was_measured(
+def test_a_recorded_comparison_opens_with_what_was_measured(
     twins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, compared = twins("qwen2").ours, cache_variants()
@@ -72,7 +72,7 @@ def test_a_recorded_comparison_opens_as_it_was_measured(
     assert opened.ended == compared.ended
 
 
-def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path) -> None:
+def test_variants_with_different_results_are_not_recorded(twins: Any, tmp_path: Path) -> None:
     model, compared, request = twins("qwen2").ours, cache_variants(), Request(PROMPT, CONFIG)
     events = list(run_variants(model, request, compared.variants, repeats=0))
     first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
@@ -91,12 +91,12 @@ def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path)
     ("a", "b", "objection"),
     [
         (SLOWER, QUIET, None),
-        (QUIET, QUIET, None),  # a quiet tie
+        (QUIET, QUIET, None),  # a tie with little spread
         (NOISY, QUIET, "the spread (2e+03 ms) is more than 30% of"),
         (Timing((1.0,)), QUIET, "1 of at least 7 repeats"),
     ],
 )
-def test_a_claim_is_published_unless_the_machine_was_disturbed_or_repeats_are_few(
+def test_a_claim_is_published_unless_the_spread_is_wide_or_repeats_are_few(
     a: Timing, b: Timing, objection: str | None
 ) -> None:
     found = objections([Claim("a against b", a, b)])

@@ -1,4 +1,4 @@
-"""requirements.lock and THIRD_PARTY.md: complete, hashed, and about what is required today."""
+"""requirements.lock and THIRD_PARTY.md: complete, hashed and up to date."""
 
 import re
 import tomllib
@@ -26,12 +26,12 @@ PINNED = [
 
 
 def applies(requirement: Requirement) -> bool:
-    """Whether it is required on Linux, without any extra."""
+    """Whether the requirement applies on Linux without any extra."""
     return requirement.marker is None or requirement.marker.evaluate({**LINUX, "extra": ""})
 
 
 def versions() -> dict[str, list[Version]]:
-    """The locked versions for Linux by name; several where they depend on Python's version."""
+    """The locked versions for Linux by name; several where they depend on the Python version."""
     found = defaultdict(list)
     for requirement, _ in locked():
         [pin] = requirement.specifier
@@ -41,14 +41,14 @@ def versions() -> dict[str, list[Version]]:
 
 
 def unmet(requirement: Requirement) -> bool:
-    """Whether the lock lacks a version that this requirement allows."""
+    """Whether the lock has no version that satisfies this requirement."""
     return not any(
         requirement.specifier.contains(version, prereleases=True)
         for version in versions().get(canonicalize_name(requirement.name), [])
     )
 
 
-def test_every_entry_is_known_by_hash_and_names_no_place() -> None:
+def test_every_entry_has_a_hash_and_no_url() -> None:
     entries = list(locked())
     assert len(entries) > 50
     for requirement, hashes in entries:
@@ -59,19 +59,19 @@ def test_every_entry_is_known_by_hash_and_names_no_place() -> None:
 
 
 @pytest.mark.parametrize("line", [*PROJECT["dependencies"], *APP, *PINNED])
-def test_the_lock_meets_what_is_required(line: str) -> None:
+def test_the_lock_satisfies_every_requirement(line: str) -> None:
     requirement = Requirement(line)
     assert not unmet(requirement), f"{line}: run `make lock`"
 
 
-def test_the_lock_has_all_that_its_packages_require() -> None:
+def test_the_lock_contains_all_that_its_packages_require() -> None:
     missing, compared = [], 0
     for name, known in versions().items():
         try:
             installed, lines = Version(version(name)), requires(name) or []
-        except PackageNotFoundError:  # for another system
+        except PackageNotFoundError:  # only for another system
             continue
-        if installed not in known:  # a newer one was installed, which may require something else
+        if installed not in known:  # a newer version is installed, and may require other packages
             continue
         compared += 1
         needed = [one for one in map(Requirement, lines) if applies(one) and unmet(one)]
@@ -80,7 +80,7 @@ def test_the_lock_has_all_that_its_packages_require() -> None:
     assert compared > 20
 
 
-def test_pytorch_is_the_cpu_build() -> None:
+def test_pytorch_is_locked_to_the_cpu_build() -> None:
     assert [version.local for version in versions()["torch"]] == ["cpu"]
     assert not any(name.startswith(("nvidia", "cuda", "triton")) for name in versions())
 

@@ -1,4 +1,4 @@
-"""The fold: from events to the tree, the samples and the measurements, at every prefix."""
+"""The fold from events to tree, samples and measurements, at every prefix."""
 
 from dataclasses import replace
 
@@ -40,14 +40,14 @@ ROOT = [STARTED, predicted(0, 0, 1.0)]
 
 
 def hand_made(texts: list[str], special: bool = False) -> list[Event]:
-    """One path that says these tokens."""
+    """The events of one path with these token texts."""
     events: list[Event] = [STARTED]
     for step, text in enumerate(texts):
         events += [predicted(step, 0, 1.0), appended(step, 0, 7, text, -0.5, special)]
     return events
 
 
-def test_a_run_is_shown_by_its_prompt_its_size_and_how_it_ended():
+def test_the_repr_of_a_run_shows_its_prompt_its_size_and_how_it_ended():
     events = hand_made([" a", " b"])
     assert repr(fold(events)) == "<Run of '0': 0 steps, 1 path, 1 text, unfinished>"
     long = replace(STARTED, prompt="word\n" * 20)
@@ -78,7 +78,7 @@ def test_every_prefix_of_the_events_folds(settings):
     assert all(sample.finish_reason != "unfinished" for sample in run.samples)
 
 
-def test_folding_one_by_one_and_all_at_once_give_the_same():
+def test_folding_event_by_event_gives_the_same_run():
     run = RunState(EVENTS[0])
     for event in EVENTS[1:]:
         run.apply(event)
@@ -97,7 +97,7 @@ def test_samples_come_heaviest_first_and_run_from_the_root():
         assert sample.log_prob == pytest.approx(sum(log_probs))
 
 
-def test_texts_join_characters_that_tokens_split():
+def test_texts_join_characters_that_are_split_between_tokens():
     euro = "€".encode()
     [sample] = fold(hand_made(["a", from_bytes(euro[:1]), from_bytes(euro[1:])])).samples
     assert sample.text == "a€"
@@ -107,7 +107,7 @@ def test_texts_join_characters_that_tokens_split():
     )
 
 
-def test_control_tokens_are_no_part_of_the_text():
+def test_control_tokens_are_not_part_of_the_text():
     [sample] = fold(hand_made(["<|end|>"], special=True)).samples
     assert (sample.text, [token.text for token in sample.tokens]) == ("", ["<|end|>"])
 
@@ -120,20 +120,20 @@ def test_hostile_texts_pass_unchanged(text):
     assert fold(hand_made([text])).samples[0].text == text
 
 
-def test_the_peak_is_the_step_with_most_rows_in_use():
+def test_the_peak_is_the_step_with_the_most_rows_in_use():
     run = fold(EVENTS)
     peak = run.peak_kv()
     used = [step.kv.rows_shared + step.kv.rows_private for step in run.steps if step.kv is not None]
     assert peak.rows_shared + peak.rows_private == max(used)
 
 
-def test_the_tokens_through_the_model_are_those_of_the_passes():
+def test_tokens_through_the_model_is_the_sum_over_all_passes():
     run = fold(EVENTS)
     passes = [len(step.kv.paths) for step in run.steps[1:] if step.kv]
     assert run.tokens_through_model() == 1 + sum(passes)
 
 
-def test_each_token_keeps_what_its_decision_saw():
+def test_each_token_keeps_the_entropy_that_its_decision_saw():
     decided = [event for event in EVENTS if isinstance(event, Predicted)]
     entropies = {
         (event.step, seen.path): seen.entropy for event in decided for seen in event.predictions
@@ -159,7 +159,7 @@ def test_a_failed_run_raises_only_when_asked():
         [predicted(0, 0, 1.0)],
         [KvMeasured(0, KVUsage(0, 0, 0, 0, 0, ()))],
         [STARTED, STARTED],
-        [STARTED, predicted(0, 5, 1.0)],  # for a path that is not born
+        [STARTED, predicted(0, 5, 1.0)],  # a path that does not exist
         [STARTED, appended(0, 0, 1, "a", 0.0)],
         [*ROOT, appended(1, 0, 1, "a", 0.0)],
         [*ROOT, appended(0, 1, 1, "a", 0.0)],
@@ -171,7 +171,7 @@ def test_a_failed_run_raises_only_when_asked():
         [*ROOT, Forked(0, 0, (2, 3), (0.5, 0.5), 2)],
         [*ROOT, Forked(0, 0, (0, 1), (0.5, 0.5), 1)],
         [*ROOT, Forked(0, 7, (1, 2), (0.5, 0.5), 1)],
-        [*ROOT, Forked(0, 0, (1, 2), (0.5, 0.3, 0.2), 1)],  # a weight too many
+        [*ROOT, Forked(0, 0, (1, 2), (0.5, 0.3, 0.2), 1)],  # one weight too many
         [STARTED, RowsAllocated(1, Growth(1, 0, 0, 0))],
         [STARTED, StepTimed(-1, 1, 0.0, 0.0)],
         [STARTED, StepTimed(10**12, 1, 0.0, 0.0)],
@@ -184,19 +184,19 @@ def test_events_that_cannot_follow_each_other_are_refused(broken):
         fold(broken)
 
 
-def test_a_path_that_has_ended_does_not_grow_again():
+def test_a_path_that_has_forked_does_not_grow_again():
     fork = [*hand_made(["a"]), predicted(1, 0, 1.0), Forked(1, 0, (1, 2), (0.5, 0.5), 1)]
     for event in (Forked(1, 0, (3, 4), (0.5, 0.5), 3), appended(1, 0, 1, "b", -1.0)):
         with pytest.raises(RecordError):
             fold([*fork, event])
 
 
-def test_a_prompt_in_chunks_adds_its_times_up():
+def test_the_times_of_a_prompt_in_chunks_add_up():
     run = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
     assert run.steps[0].timing == StepTimed(0, 8, 3.0, 2.0)
 
 
-def test_a_stopped_run_keeps_its_tree_and_says_so():
+def test_a_stopped_run_keeps_its_tree_and_is_marked_as_stopped():
     seen = 0
 
     def stop() -> bool:
@@ -220,13 +220,13 @@ def test_a_probe_can_be_stopped_too():
     assert fold_prefix(events).run is None
 
 
-def test_a_run_that_nobody_stops_passes_through_unchanged():
+def test_a_run_that_is_not_stopped_passes_through_unchanged():
     passed = list(stop_when(event_stream(MODEL, Request("0", CONFIG)), lambda: False))
     assert len(passed) == len(EVENTS)
     assert untimed(passed) == untimed(EVENTS)
 
 
-def test_a_run_that_ended_while_probing_has_no_run():
+def test_a_run_that_ended_during_its_probe_has_not_started():
     state = fold_prefix([Probed(0, 1.0), RunEnded(0, "stopped")])
     assert state.run is None
     assert state.ended == RunEnded(0, "stopped")

@@ -1,4 +1,4 @@
-"""Every setting is declared once, completely, and what is made of the declarations is up to date."""
+"""Every setting is declared once and completely, and the generated pages are up to date."""
 
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
@@ -22,7 +22,7 @@ KINDS = {field.name: field.type for field in fields(BranchingConfig)}
 
 
 def _on_offer(declared: Setting) -> tuple[Any, ...]:
-    """What the widget can be set to; of a range, its ends."""
+    """The values that the widget offers; of a range, its two ends."""
     match declared.widget:
         case Slider(low, high) | NumberBox(low, high):
             return (low, high)
@@ -35,13 +35,13 @@ def _on_offer(declared: Setting) -> tuple[Any, ...]:
     return ()
 
 
-def test_the_page_of_the_settings_is_up_to_date() -> None:
+def test_the_generated_pages_are_up_to_date() -> None:
     assert SETTINGS_FILE.read_text(encoding="utf-8") == settings_page(), "run `make docs`"
     assert RULES_FILE.read_text(encoding="utf-8") == rules_page(), "run `make docs`"
 
 
 @EVERY
-def test_a_setting_says_what_it_is(name: str, declared: Setting) -> None:
+def test_a_setting_describes_itself(name: str, declared: Setting) -> None:
     assert declared.default == getattr(BranchingConfig(), name)
     assert declared.label
     assert declared.group
@@ -50,7 +50,7 @@ def test_a_setting_says_what_it_is(name: str, declared: Setting) -> None:
 
 
 @EVERY
-def test_what_a_widget_offers_is_allowed(name: str, declared: Setting) -> None:
+def test_every_value_that_a_widget_offers_is_allowed(name: str, declared: Setting) -> None:
     for value in _on_offer(declared):
         declared.values.check(name, value)
         assert declared.widget.nearest(value) == value
@@ -97,7 +97,7 @@ def test_a_widget_finds_the_nearest_value_that_it_offers(
 
 
 @given(st.lists(st.text(min_size=1)).map(tuple))
-def test_a_box_of_lines_gives_the_texts_back(texts: tuple[str, ...]) -> None:
+def test_a_box_of_lines_returns_the_texts_that_it_shows(texts: tuple[str, ...]) -> None:
     held = Lines().nearest(texts)
     assert Lines().read(held) == texts
     assert len(held.split("\n")) == max(1, len(texts))
@@ -107,5 +107,5 @@ def test_a_box_of_lines_gives_the_texts_back(texts: tuple[str, ...]) -> None:
     ("held", "texts"),
     [("", ()), ("\n", ()), (r"\n\n", ("\n\n",)), (" a\n\nb", (" a", "b")), (r"\x\\n", (r"\x\n",))],
 )
-def test_a_box_of_lines_is_read_as_it_is_typed(held: str, texts: tuple[str, ...]) -> None:
+def test_a_box_of_lines_is_read_as_typed(held: str, texts: tuple[str, ...]) -> None:
     assert Lines().read(held) == texts

@@ -27,17 +27,17 @@ REPEATS = st.lists(SECONDS, min_size=1, max_size=30).map(lambda found: Timing(tu
 
 
 def recorded(seconds: Iterable[float]) -> Callable[[], float]:
-    """A measurement that was made before."""
+    """A measurement that returns these seconds in turn."""
     return iter(seconds).__next__
 
 
 def ticking(step: float) -> Callable[[], float]:
-    """A clock on which this many seconds pass between two readings."""
+    """A clock that advances by `step` seconds at each reading."""
     ticks: Iterator[float] = (step * number for number in range(10**6))
     return ticks.__next__
 
 
-def test_the_alternatives_take_turns_and_the_first_round_does_not_count() -> None:
+def test_alternatives_take_turns_and_the_first_round_does_not_count() -> None:
     order: list[str] = []
 
     def measure(name: str, seconds: list[float]) -> Callable[[], float]:
@@ -54,7 +54,7 @@ def test_the_alternatives_take_turns_and_the_first_round_does_not_count() -> Non
     assert found == {"a": Timing((1.0, 3.0)), "b": Timing((2.0, 4.0))}
 
 
-def test_work_is_timed_by_the_clock_that_is_given() -> None:
+def test_work_is_timed_by_the_given_clock() -> None:
     done: list[int] = []
     assert timed(lambda: done.append(1), ticking(0.5))() == 0.5
     assert done == [1]
@@ -68,15 +68,13 @@ def test_median_and_quartiles_of_a_small_case() -> None:
 
 
 @given(REPEATS)
-def test_the_spread_holds_the_median(timing: Timing) -> None:
+def test_the_spread_contains_the_median(timing: Timing) -> None:
     assert min(timing.seconds) <= timing.low <= timing.median <= timing.high <= max(timing.seconds)
     assert not differs(timing, timing)
 
 
 @given(REPEATS, REPEATS)
-def test_a_difference_is_one_from_both_sides_and_agrees_with_the_medians(
-    a: Timing, b: Timing
-) -> None:
+def test_a_difference_is_symmetric_and_agrees_with_the_medians(a: Timing, b: Timing) -> None:
     assert differs(a, b) == differs(b, a)
     if differs(a, b):
         assert abs(a.median - b.median) > a.width
@@ -86,7 +84,7 @@ def test_a_difference_is_one_from_both_sides_and_agrees_with_the_medians(
         assert comparison(a, b) == (TOO_FEW if few else NO_DIFFERENCE)
 
 
-def test_a_difference_is_told_as_a_ratio_but_not_of_few_repeats() -> None:
+def test_a_difference_is_given_as_a_ratio_unless_repeats_are_few() -> None:
     slow, fast = around(2.1, 0.1), around(1.05, 0.05)
     assert comparison(fast, slow) == "2.00 times as fast"
     fast, slow = Timing((1.0,) * (MIN_REPEATS - 1)), Timing((2.0,) * MIN_REPEATS)
@@ -94,7 +92,7 @@ def test_a_difference_is_told_as_a_ratio_but_not_of_few_repeats() -> None:
     assert comparison(fast, slow) == TOO_FEW
 
 
-def test_repeats_are_gathered_by_name_in_their_order() -> None:
+def test_repeats_are_grouped_by_name_in_their_order() -> None:
     assert timings_by([("a", 2.0), ("b", 5.0), ("a", 1.0)]) == {
         "a": Timing((2.0, 1.0)),
         "b": Timing((5.0,)),
@@ -107,14 +105,14 @@ def around(median: float, spread: float) -> Timing:
     return Timing(tuple(median + spread * offset for offset in offsets))
 
 
-def test_a_difference_smaller_than_a_spread_is_none() -> None:
+def test_a_difference_smaller_than_the_spread_does_not_count() -> None:
     assert not differs(around(1.0, 0.3), around(1.2, 0.01))
     assert differs(around(1.0, 0.3), around(1.4, 0.01))
 
 
 @pytest.mark.parametrize(("repeats", "share"), [(7, 0.063), (9, 0.038)])
-def test_noise_alone_rarely_makes_a_difference(repeats: int, share: float) -> None:
-    """Normal noise, 4,000 comparisons: the standard error of the share is at most 0.4 %."""
+def test_noise_alone_rarely_counts_as_a_difference(repeats: int, share: float) -> None:
+    """Normal noise: over 4,000 comparisons the standard error of the share is at most 0.4%."""
     chance = random.Random(7)
 
     def noise() -> Timing:
@@ -129,10 +127,12 @@ def test_noise_alone_rarely_makes_a_difference(repeats: int, share: float) -> No
     [
         ([1.0] * 100, [9.0] * 100, False),  # the fastest is measurably faster
         ([9.0, 9.0, 9.0, *[1.0] * 100], [2.0] * 200, True),  # a disturbance after the warm-up
-        ([1.0] * 100, [1.001] * 100, False),  # equals that are well measured
+        ([1.0] * 100, [1.001] * 100, False),  # a tie, measured precisely
     ],
 )
-def test_measuring_ends_when_it_is_settled(a: list[float], b: list[float], more: bool) -> None:
+def test_measuring_ends_when_the_order_is_settled(
+    a: list[float], b: list[float], more: bool
+) -> None:
     found = take_turns_until_settled({"a": recorded(a), "b": recorded(b)}, 1e9)
     assert fastest(found) == "a"
     assert is_settled(found)

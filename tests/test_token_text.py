@@ -1,4 +1,4 @@
-"""Token texts lose no byte, and what the eye gets cannot play tricks."""
+"""Token texts lose no byte, and displayed texts cannot deceive the reader."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from eab.token_text import from_bytes, join, visible, visible_join
 
 
 @given(text=st.text(), cuts=st.lists(st.integers(0, 400)))
-def test_a_text_cut_at_any_bytes_joins_to_itself(text, cuts):
+def test_a_text_cut_at_any_bytes_joins_to_the_same_text(text, cuts):
     raw = text.encode()
     places = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
     pieces = [raw[start:end] for start, end in itertools.pairwise(places)]
@@ -24,7 +24,7 @@ def test_any_bytes_survive_as_text_and_join_without_error(raw):
     assert join([from_bytes(bytes([byte])) for byte in raw]) == raw.decode("utf-8", "replace")
 
 
-def test_half_a_character_becomes_a_replacement_sign_when_its_other_half_never_comes():
+def test_half_a_character_becomes_a_replacement_character_if_its_other_half_never_comes():
     assert join([from_bytes(b"caf"), from_bytes(b"\xc3")]) == "caf\ufffd"
     assert join([from_bytes(b"\xc3"), from_bytes(b"\xa9")]) == "é"
     assert join([]) == ""
@@ -45,12 +45,12 @@ def test_half_a_character_becomes_a_replacement_sign_when_its_other_half_never_c
         ("漢字 é 🙂", "漢字 é 🙂"),
     ],
 )
-def test_what_the_eye_gets_shows_control_signs_instead_of_obeying_them(token, shown):
+def test_displayed_text_shows_control_characters_instead_of_obeying_them(token, shown):
     assert visible(token) == shown
 
 
 @given(raw=st.binary())
-def test_what_the_eye_gets_can_always_be_written_as_utf8(raw):
+def test_displayed_text_can_always_be_encoded_as_utf8(raw):
     shown = visible_join([from_bytes(bytes([byte])) for byte in raw])
     assert shown.encode().decode() == shown
     assert not any(
@@ -58,7 +58,7 @@ def test_what_the_eye_gets_can_always_be_written_as_utf8(raw):
     )
 
 
-def test_halves_that_meet_become_their_character_for_the_eye():
+def test_displayed_halves_of_a_character_become_the_character_when_they_meet():
     euro = "€".encode()
     assert visible_join([from_bytes(euro[:1]), from_bytes(euro[1:])]) == "€"
     assert visible_join([from_bytes(euro[:2]), "\n"]) == "⟨E2⟩⟨82⟩↵"

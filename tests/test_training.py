@@ -1,4 +1,4 @@
-"""The scripts that make the embedded models: the invented text, the loop, the measurements."""
+"""The scripts that train the embedded models: synthetic text, training loop, measurements."""
 
 import math
 import random
@@ -44,13 +44,13 @@ def corpus(tokenizer: Tokenizer) -> Corpus:
     return Corpus(main=documents[:200], other=documents[200:250], validation=documents[250:])
 
 
-# The invented text
+# Synthetic text
 
 
 @pytest.mark.parametrize(
     "choice", FIXED_CHOICES + CHAINED_CHOICES, ids=lambda choice: choice.prompt[:40]
 )
-def test_words_are_drawn_as_often_as_their_known_distribution_says(choice: Choice) -> None:
+def test_words_are_drawn_with_their_known_probabilities(choice: Choice) -> None:
     rng = random.Random(choice.prompt)
     documents = [choice.sample(rng) for _ in range(DRAWS)]
     for prompt, words in known_distributions([choice]).items():
@@ -58,7 +58,7 @@ def test_words_are_drawn_as_often_as_their_known_distribution_says(choice: Choic
         counts = Counter(_word_after(prompt, text, words) for text in reached)
         assert set(counts) <= set(words)
         for word, p in words.items():
-            # 4.5 standard deviations: wrong once in 100,000 draws of a right generator.
+            # 4.5 standard deviations: a correct generator exceeds them once in 100,000 draws.
             noise = 4.5 * math.sqrt(len(reached) * p * (1 - p)) + 1e-9
             assert counts[word] == pytest.approx(p * len(reached), abs=noise)
 
@@ -68,7 +68,7 @@ def _word_after(prompt: str, text: str, words: dict[str, float]) -> str:
     return max((word for word in words if rest.startswith(word)), key=len, default=rest)
 
 
-def test_a_chain_knows_the_distribution_behind_every_turn() -> None:
+def test_a_chain_knows_the_distribution_at_every_turn() -> None:
     known = known_distributions(CHAINED_CHOICES)
     coins = [prompt for prompt in known if prompt.startswith("I tossed three coins:")]
     assert len(coins) == 1 + 2 + 4
@@ -79,7 +79,7 @@ def test_a_chain_knows_the_distribution_behind_every_turn() -> None:
         assert math.fsum(words.values()) == pytest.approx(1), prompt
 
 
-def test_the_same_seed_invents_the_same_documents() -> None:
+def test_the_same_seed_gives_the_same_documents() -> None:
     first, again, other = (list(islice(synthetic.documents(seed), 50)) for seed in (7, 7, 8))
     assert first == again
     assert first != other
@@ -88,7 +88,7 @@ def test_the_same_seed_invents_the_same_documents() -> None:
 # Tokens and batches
 
 
-def test_every_text_comes_back_from_the_tokenizer_and_digits_stand_alone(
+def test_the_tokenizer_restores_every_text_and_gives_each_digit_its_own_token(
     tokenizer: Tokenizer,
 ) -> None:
     for text in ("12 + 30 = 42", "Où ça? \U0001f600", "  two  spaces\n"):
@@ -107,7 +107,7 @@ def test_attention_stays_inside_a_document() -> None:
     ]
 
 
-def test_a_reader_goes_on_where_another_stopped(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_a_reader_continues_where_another_stopped(corpus: Corpus, tokenizer: Tokenizer) -> None:
     reader = PassReader(corpus, tokenizer, seed=3)
     while reader.number == 0 or reader.position < 500:  # into the second pass
         reader.next(2, 64)
@@ -123,7 +123,7 @@ def test_a_widened_model_computes_the_same_function() -> None:
     for name, weight in narrow.named_parameters():
         if "norm" in name:
             weight.data.uniform_(0.5, 1.5)
-    # As after training: the norms' epsilon hardly counts.
+    # Weights as large as after training: the norms' epsilon hardly counts.
     narrow.model.embed_tokens.weight.data.mul_(20)
     ids = torch.randint(4096, (2, 20), generator=torch.Generator().manual_seed(0))
     wide = widened(narrow, 96, seed=2)
@@ -142,13 +142,13 @@ def test_muon_brings_the_singular_values_near_one(shape: tuple[int, ...]) -> Non
     assert values.max() < 1.3
 
 
-# The loop
+# The training loop
 
 
 @pytest.fixture
 def run_in(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
-    """Makes runs of a tiny model that share one checkpoint; compiling would take longer than the
-    test.
+    """Make runs of a tiny model that share one checkpoint. They are not compiled, which would take
+    longer than the test.
     """
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setattr(train, "CACHE", tmp_path)
@@ -159,14 +159,14 @@ def run_in(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: py
     def make(seed: int = 1, **settings: object) -> train.Run:
         model, folder = build_model(32, 1, seed), tmp_path / "model"
         run = train.Run(model, tokenizer, corpus, 1.0, folder, 0, **settings)
-        # The middle of the schedule: the clock stands still between steps.
+        # Start in the middle of the schedule: the clock stands still between steps.
         run.progress.seconds = 30.0
         return run
 
     return make
 
 
-def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(run_in) -> None:
+def test_an_interrupted_training_run_resumes_exactly(run_in) -> None:
     whole = run_in()
     for _ in range(6):
         whole.step()
@@ -174,7 +174,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(run_in) -> None:
     for _ in range(3):
         first.step()
     first.save()
-    second = run_in(seed=9)  # other weights, until the checkpoint is read
+    second = run_in(seed=9)  # other weights, until it reads the checkpoint
     second.resume()
     for _ in range(3):
         second.step()
@@ -183,7 +183,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(run_in) -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_training_lowers_the_loss_and_leaves_a_model_that_loads(run_in, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_saves_a_model_that_loads(run_in, tmp_path: Path) -> None:
     run = run_in()
     losses = [float(run.step()) for _ in range(25)]
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.5
@@ -192,15 +192,15 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(run_in, tmp_path
     assert prober.generate("I tossed", 5).startswith("I tossed")
 
 
-def test_a_student_comes_closer_to_its_teacher(run_in) -> None:
+def test_a_student_approaches_its_teacher(run_in) -> None:
     teacher = build_model(64, 1, seed=5)
-    teacher.model.embed_tokens.weight.data.mul_(20)  # a teacher with opinions
+    teacher.model.embed_tokens.weight.data.mul_(20)  # gives the teacher confident predictions
     run = run_in(teacher=teacher)
     losses = [float(run.step()) for _ in range(25)]
     assert losses[-1] < losses[0] - 0.2
 
 
-def test_the_distillation_loss_of_an_equal_model_is_the_entropy(
+def test_the_distillation_loss_of_an_identical_model_is_the_entropy(
     corpus: Corpus, tokenizer: Tokenizer
 ) -> None:
     model = build_model(32, 1, seed=5)
@@ -214,7 +214,7 @@ def test_the_distillation_loss_of_an_equal_model_is_the_entropy(
 
 
 class FixedModel:
-    """The same distribution after every token."""
+    """A model with the same distribution after every token."""
 
     def __init__(self, probabilities: list[float]) -> None:
         self.logits = torch.tensor(probabilities).log()
@@ -230,7 +230,7 @@ def prober(probabilities: list[float], tokenizer: Tokenizer | None = None) -> me
     )
 
 
-def test_drafts_are_accepted_as_often_as_the_two_distributions_overlap() -> None:
+def test_the_acceptance_rate_is_the_overlap_of_the_two_distributions() -> None:
     p, q, count = [0.6, 0.3, 0.1], [0.2, 0.3, 0.5], 4000
     prompts = [[0], [1, 2]] * (count // 2)
     accepted = acceptance.accepted_lengths(prober(p), prober(q), prompts, 4, seed=1)
@@ -241,7 +241,7 @@ def test_drafts_are_accepted_as_often_as_the_two_distributions_overlap() -> None
         assert rate == pytest.approx(expected, abs=4.5 * 0.5 / math.sqrt(count))
 
 
-def test_a_model_accepts_everything_from_itself_and_nothing_impossible() -> None:
+def test_a_model_accepts_all_of_its_own_drafts_and_none_that_are_impossible() -> None:
     same, sure, other = prober([0.5, 0.5]), prober([1.0, 0.0]), prober([0.0, 1.0])
     assert acceptance.accepted_lengths(same, same, [[0, 1], [1]], 8, seed=1) == [8, 8]
     assert acceptance.accepted_lengths(sure, other, [[0]], 3, seed=1) == [0]
@@ -256,14 +256,14 @@ def test_a_uniform_model_costs_ln_v_per_token(tokenizer: Tokenizer) -> None:
     assert loss == pytest.approx(tokens * math.log(size) / len(text), rel=1e-5)
 
 
-def test_every_place_of_a_uniform_model_reaches_a_threshold_below_ln_v() -> None:
+def test_every_position_of_a_uniform_model_reaches_a_threshold_below_ln_v() -> None:
     uniform = prober([0.25] * 4)
     stories = measures.Stories(1, ((0, 1, 2, 3), (0, 3)), ended=2)
     assert measures.forks_per_100_tokens(uniform, stories, 1.38) == 100
     assert measures.forks_per_100_tokens(uniform, stories, 1.39) == 0
 
 
-def test_repetition_counts_runs_of_four_words() -> None:
+def test_repetition_counts_repeated_sequences_of_four_words() -> None:
     assert measures.repeated(["a b c d e f g"]) == 0
     assert measures.repeated(["a b c d a b c d"]) == pytest.approx(1 / 5)
 
