@@ -5,7 +5,7 @@ import string
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lesson_sources import SMALL
 from places import ROOT
@@ -165,6 +165,7 @@ def test_a_damaged_lesson_is_read_or_refused_with_a_reason(changes: list[tuple[i
 
 
 @given(st.text(max_size=40).filter(lambda text: "{{" not in text and "}}" not in text))
+@example("{")
 def test_numbers_replace_their_names_and_nothing_else_changes(text: str) -> None:
     shown = with_numbers(f"{text}{{{{forks}}}}{text}", {"forks": r"\1 7"})
     assert shown == f"{text}\\1 7{text}"
