@@ -7,6 +7,7 @@ reading stops at the first bad element, so a hostile file costs little.
 
 import json
 import re
+import threading
 from dataclasses import fields, is_dataclass
 from functools import cache, reduce
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -19,6 +20,8 @@ from eab.formatting import quoted
 Surrogates = Literal["strict", "surrogateescape"]
 
 _T = TypeVar("_T")
+_INSPECTED: Final[set[Any]] = set()  # the types that msgspec knows
+_INSPECTING: Final = threading.Lock()
 _STEP_OF_PLACE: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -34,6 +37,7 @@ def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T
         surrogates: Whether texts may contain lone surrogates that stand for bytes (see
             `eab.token_text`).
     """
+    _inspect(kind)
     try:
         made = msgspec.convert(value, kind)
         _check_names(value, made)
@@ -43,6 +47,16 @@ def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T
         raise NotDeclaredError(_explained(error, value, kind)) from error
     except UnicodeEncodeError as error:
         raise NotDeclaredError(f"{quoted(error.object)} is not valid text") from error
+
+
+def _inspect(kind: type[Any]) -> None:
+    """Let msgspec inspect a type, one thread at a time: the process crashes if a thread meets a
+    dataclass that another one is inspecting (msgspec 0.22).
+    """
+    if kind not in _INSPECTED:
+        with _INSPECTING:
+            msgspec.json.Decoder(kind)
+            _INSPECTED.add(kind)
 
 
 def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
