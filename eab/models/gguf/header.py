@@ -100,7 +100,8 @@ def read_header(path: Path) -> Header:
         tensors |= more
     if metadata.get("split.tensors.count", len(tensors)) != len(tensors):
         raise _damaged(
-            path, f"its {count} parts have {len(tensors):,} tensors, but it gives another number"
+            path,
+            f"its {count} parts have {len(tensors):,} tensors, but its header gives another number",
         )
     return Header(files, metadata, tensors)
 

@@ -86,7 +86,7 @@ def _checked_cut(name: str, described: dict[str, Any]) -> str:
     if described.get("tokenizer_type") == "gpt2" and cut not in known:
         raise ModelError(
             f"the GGUF file {quoted(name)} has the pre-tokenizer {quoted(cut)}, which is not "
-            f"supported; supported: {', '.join(known)}"
+            f"among the supported ones: {', '.join(known)}"
         )
     return str(cut)
 
