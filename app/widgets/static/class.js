@@ -33,7 +33,7 @@ class Reporter {
     if (text === this.last) return;
     this.last = text;
     this.next = look;
-    this.timer ??= setTimeout(() => this.report()); // skips stops of a led board
+    this.timer ??= setTimeout(() => this.report()); // waits: a led board passes through other looks
   }
 
   report() {
