@@ -1,60 +1,39 @@
-"""Weights in eight bits, with or without activations in eight bits.
-
-Both are rounded symmetrically, without zero points: x ≈ integer * scale, where the integer is
-between -127 and 127.
-"""
+"""Weights in eight bits, with or without activations in eight bits."""
 
 from functools import cache
-from typing import Final
+from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
-
-LARGEST: Final = 127
-_LARGEST_OF_7_BITS: Final = 63
+from eab.models.quantized.rounding import quantize_rows
 
 
-def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
-    """Round (R, C) floats to eight bits or fewer: integers, (R, C) int8, and scales, (R, 1)
-    float32.
+class Products(Protocol):
+    """One way to multiply integers; all have the same results, bit for bit."""
 
-    The largest magnitude in a row maps to the integer `largest`; a row of zeros has a tiny scale.
-    """
-    x = x.float().contiguous()
-    scale = x.abs().amax(1, keepdim=True).div_(largest).clamp_(min=torch.finfo(x.dtype).tiny)
-    return (x / scale).round_().to(torch.int8), scale
+    def pack(self, integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Integers (out, in) int8 and scale (out,), in the order in which `product` reads them."""
+
+    def product(self, rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        """Round rows, (R, in) float32, and multiply them: (R, out or more) float32."""
 
 
 @cache
-@torch.inference_mode()
-def largest_input() -> int:
-    """The largest input integer whose products this processor adds up without saturating.
+def products() -> Products:
+    """Our own on processors with AVX-512 VNNI, otherwise oneDNN's.
 
-    Processors without VNNI add pairs of products in 16 bits, which cannot hold 2 x 255 x 127. On
-    these, the input has 7 bits; PyTorch's observers call this `reduce_range`.
+    With AMX, oneDNN has a unit for matrices; ours was compared on processors without.
     """
-    ones = torch.ones(32, 32)
-    integers, scale = quantize_rows(ones)
-    weight = torch.ops.onednn.qlinear_prepack(integers, None)
-    zero_point = torch.zeros(32, dtype=torch.int32)
-    sums = _products(integers, LARGEST, weight, scale[:, 0].contiguous(), zero_point)
-    right = torch.allclose(sums * scale, ones @ ones, rtol=0.01)
-    return LARGEST if right else _LARGEST_OF_7_BITS
+    if find_spec("llvmlite") and not torch.cpu.get_capabilities().get("amx_int8", False):
+        from eab.models.quantized import vnni
 
-
-def _products(
-    integers: Tensor, largest: int, weight: Tensor, scale: Tensor, zero_point: Tensor
-) -> Tensor:
-    """Multiply unsigned inputs: oneDNN multiplies two signed integers fast only with AMX."""
-    unsigned = integers.view(torch.uint8) + (largest + 1)  # modulo 256
-    # The operator has one scale for the whole input, here 1; the row scales are applied afterwards.
-    sums: Tensor = torch.ops.onednn.qlinear_pointwise(
-        *(unsigned, 1.0, largest + 1, weight, scale, zero_point, None),
-        *(1.0, 0, torch.float32, "none", [], ""),
-    )
-    return sums
+        if vnni.available():
+            return vnni
+    return onednn
 
 
 class Int8Linear(QuantizedLinear):
@@ -63,27 +42,22 @@ class Int8Linear(QuantizedLinear):
     PyTorch's dynamic quantization has one scale for the whole input, so it is not batch-invariant.
     """
 
-    weight: Tensor  # (in, out) int8, prepacked by oneDNN
-    scale: Tensor  # (out,)
-    zero_point: Tensor  # (out,), all 0
+    weight: Tensor
+    scale: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
         integers, scale = quantize_rows(linear.weight.detach())
-        self._store(
-            weight=torch.ops.onednn.qlinear_prepack(integers, None),
-            scale=scale[:, 0].contiguous(),
-            zero_point=torch.zeros(self.out_features, dtype=torch.int32),
-        )
+        weight, scale = products().pack(integers, scale[:, 0].contiguous())
+        self._store(weight=weight, scale=scale)
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
         return True
 
     def _product(self, rows: Tensor) -> Tensor:
-        integers, scale = quantize_rows(rows, largest_input())
-        sums = _products(integers, largest_input(), self.weight, self.scale, self.zero_point)
-        return sums.mul_(scale)
+        out = products().product(rows.float(), self.weight, self.scale)
+        return out if out.shape[1] == self.out_features else out[:, : self.out_features]
 
 
 class Int8WeightOnlyLinear(QuantizedLinear):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import pytest
@@ -13,16 +14,13 @@ from places import ROOT
 from processor import HAS_BFLOAT16, needs_bfloat16
 from torch import Tensor, nn
 
+from eab.models.quantized import onednn
 from eab.models.quantized.bfloat16 import BFloat16Linear
 from eab.models.quantized.int4 import Int4Linear, quantize_groups
-from eab.models.quantized.int8 import (
-    Int8Linear,
-    Int8WeightOnlyLinear,
-    largest_input,
-    quantize_rows,
-)
+from eab.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear, products
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized.nf4 import NF4, NF4DoubleQuantLinear, NF4Linear, quantize_blocks
+from eab.models.quantized.rounding import quantize_rows
 from eab.models.weight_layouts import transpose_weight
 
 LAYERS = [
@@ -57,7 +55,7 @@ def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
     """What the layer should compute from the rounded weights, in float64."""
     weight = linear.weight.detach()
     if isinstance(layer, Int8Linear):
-        rows, row_scale = quantize_rows(x, largest_input())
+        rows, row_scale = quantize_rows(x, onednn.largest_input())
         integers, scale = quantize_rows(weight)
         sums = rows.double() @ integers.double().t()
         return sums * row_scale.double() * scale.double().t()
@@ -158,6 +156,64 @@ def test_eight_bit_rounding_is_off_by_half_a_step_at_most(values):
     assert ((integers * scale - x).abs() <= scale * 0.5001).all()
 
 
+def loud_rows(rows: int, inputs: int, seed: int) -> Tensor:
+    """Rows of very different magnitudes, one of them zero, and one with NaN and infinity."""
+    x = numbers(rows, inputs, seed) * torch.logspace(-40, 30, rows)[:, None]
+    x[1::5] = 0
+    x[2::7, :1], x[2::7, -1:] = float("inf"), float("nan")
+    return x
+
+
+needs_own_products = pytest.mark.skipif(
+    products() is onednn, reason="no AVX-512 VNNI, or oneDNN has a unit for matrices"
+)
+
+
+@needs_own_products
+@given(
+    outputs=st.integers(1, 200),
+    inputs=st.integers(1, 300),
+    rows=st.integers(1, 20),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@torch.inference_mode()
+def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, threads, seed):
+    integers, scale = quantize_rows(numbers(outputs, inputs, seed))
+    x = loud_rows(rows, inputs, seed)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        ours, other = (
+            kernel.product(x, *kernel.pack(integers, scale[:, 0].contiguous()))[:, :outputs]
+            for kernel in (products(), onednn)
+        )
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(ours.nan_to_num(7), other.nan_to_num(7))
+    assert torch.equal(ours.isnan(), other.isnan())
+
+
+@needs_own_products
+def test_our_eight_bit_products_at_the_largest_sums():
+    """All terms have the same sign, and the sum needs 31 bits."""
+    inputs = 100_000
+    weight = torch.full((1, inputs), 127, dtype=torch.int8)
+    for sign in (1.0, -1.0):
+        x = torch.full((1, inputs), sign)
+        out = products().product(x, *products().pack(weight, torch.ones(1)))
+        assert out[0, 0].item() == pytest.approx(sign * 127 * inputs, rel=1e-6)
+
+
+@needs_own_products
+def test_our_eight_bit_products_in_several_python_threads_at_once():
+    layer, x = Int8Linear(made(256, 688)), numbers(7, 688)
+    expected = layer(x)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: layer(x), range(200)):
+            assert torch.equal(found, expected)
+
+
 def test_four_bit_rounding_by_hand():
     weight = torch.linspace(-1, 14, 16).repeat(2)[None]
     integers, scale, zero = quantize_groups(weight)
@@ -243,11 +299,12 @@ def test_the_output_has_the_dtype_of_the_input(kind):
 @pytest.mark.skipif(
     not torch.cpu.get_capabilities().get("avx512_vnni", False), reason="no AVX-512 VNNI"
 )
-def test_eight_bit_products_use_the_integer_units_of_the_processor():
-    """oneDNN falls back to a slow reference product where it has no kernel."""
+def test_onednn_uses_the_integer_units_of_the_processor():
+    """It falls back to a slow reference product where it has no kernel."""
     program = (
-        "import torch; from eab.models.quantized.int8 import Int8Linear;"
-        "Int8Linear(torch.nn.Linear(256, 688))(torch.randn(2, 256))"
+        "import torch; from eab.models.quantized import onednn;"
+        "weight = onednn.pack(torch.ones(688, 256, dtype=torch.int8), torch.ones(688));"
+        "onednn.product(torch.randn(2, 256), *weight)"
     )
     told = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,0 +1,127 @@
+"""Native code for this processor, written as LLVM's intermediate representation.
+
+llvmlite compiles it when it is first needed, so no compiler has to be installed. It runs on the
+threads of PyTorch: idle threads of OpenMP spin for a while, and those of a second pool would take
+the processor from them. The functions below write the code that `vnni.py` is made of; for its
+instructions see https://llvm.org/docs/LangRef.html.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from llvmlite import binding, ir
+
+POINTER: Final = ir.PointerType()
+BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+FLOAT: Final = ir.FloatType()
+VOID: Final = ir.VoidType()
+
+
+class Parallel:
+    """A compiled function that all threads of PyTorch run at once, each doing its share."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        """Compile the module, whose function `name` takes a pointer to 64-bit integers.
+
+        Needs `openmp`.
+        """
+        library = openmp()
+        assert library is not None
+        self._run = library.GOMP_parallel
+        self._engine = _compile(module, library)  # owns the code
+        self._address = ctypes.c_void_p(self._engine.get_function_address(name))
+
+    def __call__(self, *arguments: int, shares: int) -> None:
+        """Run it with these numbers and addresses, on at most `shares` threads, and wait for all."""
+        passed = (ctypes.c_int64 * len(arguments))(*arguments)
+        self._run(self._address, passed, min(torch.get_num_threads(), shares), 0)
+
+
+@cache
+def openmp() -> ctypes.CDLL | None:
+    """The OpenMP library of PyTorch, if it is GNU's, as in its wheels for Linux; otherwise None."""
+    libraries = (Path(torch.__file__).parent / "lib").glob("libgomp*")
+    return next((ctypes.CDLL(str(path)) for path in libraries), None)
+
+
+def threads(code: Any) -> tuple[Any, Any]:
+    """The number of this thread, from 0, and how many threads there are."""
+    this = call(code, "omp_get_thread_num", INT32, [])
+    count = call(code, "omp_get_num_threads", INT32, [])
+    return code.sext(this, INT64), code.sext(count, INT64)
+
+
+def wait_for_all_threads(code: Any) -> None:
+    call(code, "GOMP_barrier", VOID, [])
+
+
+def call(code: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Call one of LLVM's own functions, such as `llvm.fabs.f32`, or one of OpenMP's."""
+    function = code.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = ir.Function(code.module, kind, name)
+    return code.call(function, arguments)
+
+
+@contextmanager
+def counting(code: Any, start: Any, stop: Any, step: Any) -> Iterator[Any]:
+    """A loop over `range(start, stop, step)`; gives the index."""
+    index = variable(code, start)
+    head, body, end = (code.append_basic_block() for _ in range(3))
+    code.branch(head)
+    code.position_at_end(head)
+    value = code.load(index, typ=INT64)
+    code.cbranch(code.icmp_signed("<", value, stop), body, end)
+    code.position_at_end(body)
+    yield value
+    code.store(code.add(value, step), index)
+    code.branch(head)
+    code.position_at_end(end)
+
+
+def variable(code: Any, value: Any) -> Any:
+    """The address of a variable with this value; LLVM turns it into a register."""
+    with code.goto_entry_block():
+        address = code.alloca(value.type)
+    code.store(value, address)
+    return address
+
+
+def element(code: Any, array: Any, kind: Any, index: Any) -> Any:
+    """The address of an element of an array of this type."""
+    return code.gep(array, [index], source_etype=kind)
+
+
+def number(value: int) -> Any:
+    return ir.Constant(INT64, value)
+
+
+def repeated(code: Any, value: Any, kind: Any) -> Any:
+    """A vector of this type that has `value` in all lanes."""
+    unset = ir.Constant(kind, ir.Undefined)
+    first = code.insert_element(unset, value, ir.Constant(INT32, 0))
+    lanes = ir.Constant(ir.VectorType(INT32, kind.count), [0] * kind.count)
+    return code.shuffle_vector(first, unset, lanes)
+
+
+def _compile(module: Any, library: ctypes.CDLL) -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    for name in ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
+        binding.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+    )
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    passes = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(3))
+    passes.getModulePassManager().run(parsed, passes)
+    engine = binding.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    return engine

@@ -1,0 +1,53 @@
+"""Products of eight-bit integers by oneDNN, on any processor."""
+
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from eab.models.quantized.rounding import LARGEST, quantize_rows
+
+_LARGEST_OF_7_BITS: Final = 63
+
+
+def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """integers (out, in) int8 and scale (out,), as oneDNN reads them."""
+    return torch.ops.onednn.qlinear_prepack(integers, None), scale
+
+
+def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """Round the rows, (R, in) float32, and multiply them by what `pack` made: (R, out) float32."""
+    integers, row_scale = quantize_rows(rows, largest_input())
+    return _scaled_sums(integers, largest_input(), weight, scale).mul_(row_scale)
+
+
+@cache
+@torch.inference_mode()
+def largest_input() -> int:
+    """The largest input integer whose products this processor adds up without saturating.
+
+    Processors without VNNI add pairs of products in 16 bits, which cannot hold 2 x 255 x 127. On
+    these, the input has 7 bits; PyTorch's observers call this `reduce_range`.
+    """
+    ones = torch.ones(32, 32)
+    integers, scale = quantize_rows(ones)
+    sums = _scaled_sums(integers, LARGEST, *pack(integers, scale[:, 0].contiguous()))
+    right = torch.allclose(sums * scale, ones @ ones, rtol=0.01)
+    return LARGEST if right else _LARGEST_OF_7_BITS
+
+
+def _scaled_sums(integers: Tensor, largest: int, weight: Tensor, scale: Tensor) -> Tensor:
+    """Multiply unsigned inputs: oneDNN multiplies two signed integers fast only with AMX."""
+    unsigned = integers.view(torch.uint8) + (largest + 1)  # modulo 256
+    # The operator has one scale for the whole input, here 1; the row scales are applied afterwards.
+    sums: Tensor = torch.ops.onednn.qlinear_pointwise(
+        *(unsigned, 1.0, largest + 1, weight, scale, _zero_points(len(scale)), None),
+        *(1.0, 0, torch.float32, "none", [], ""),
+    )
+    return sums
+
+
+@cache
+def _zero_points(outputs: int) -> Tensor:
+    return torch.zeros(outputs, dtype=torch.int32)
