@@ -37,7 +37,7 @@ class Parallel:
         self._address = ctypes.c_void_p(self._engine.get_function_address(name))
 
     def __call__(self, *arguments: int, shares: int) -> None:
-        """Run it with these numbers and addresses, on at most `shares` threads, and wait for all."""
+        """Run it with these numbers and addresses on at most `shares` threads, and wait."""
         passed = (ctypes.c_int64 * len(arguments))(*arguments)
         self._run(self._address, passed, min(torch.get_num_threads(), shares), 0)
 
