@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from eab.caches.attention import attention_kernels, empty_mask, masked_attention
-from eab.models.weight_layouts import PrepackedLinear
+from eab.models.weight_layouts import ReorderedLinear
 
 
 class BarePass:
@@ -50,7 +50,7 @@ class Kernels:
         self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
         self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
         self._layers = [
-            layer for layer in model.modules() if isinstance(layer, nn.Linear | PrepackedLinear)
+            layer for layer in model.modules() if isinstance(layer, nn.Linear | ReorderedLinear)
         ]
         self._model, self._job, self._tree = model, job, tree
 

@@ -11,7 +11,7 @@ from eab.errors import ModelError
 WeightFormat = Literal[
     "as-loaded", "bfloat16", "int8", "int8-weight-only", "int4", "nf4", "nf4-double-quant"
 ]
-LayoutName = Literal["plain", "prepacked", "transposed"]
+LayoutName = Literal["plain", "tiled", "prepacked", "transposed"]
 
 AS_LOADED: Final = "as-loaded"
 PLAIN: Final = "plain"

@@ -14,7 +14,7 @@ from eab.errors import ModelError
 from eab.models.quantized.formats import FORMATS, quantize
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized_checkpoint import quantized_by
-from eab.models.weight_layouts import PrepackedLinear, apply_fastest_layout, apply_layout
+from eab.models.weight_layouts import ReorderedLinear, apply_fastest_layout, apply_layout
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
 
@@ -82,6 +82,6 @@ def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
 def _kind(module: nn.Module, is_bias: bool) -> str:
     if isinstance(module, nn.Embedding):
         return "embeddings"
-    ours = isinstance(module, nn.Linear | Conv1D | PrepackedLinear | QuantizedLinear)
+    ours = isinstance(module, nn.Linear | Conv1D | ReorderedLinear | QuantizedLinear)
     is_linear = ours or hasattr(module, "in_features")  # from another library
     return "linear layers" if is_linear and not is_bias else "norms and biases"

@@ -9,16 +9,18 @@ if there is enough memory.
 """
 
 import statistics
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from eab.errors import ModelError
-from eab.models import layout_memory
+from eab.models import compiled, layout_memory
 from eab.models.machine import describe_machine, free_memory
 from eab.models.read_weights import read_by_code
 from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
@@ -34,22 +36,72 @@ MIN_WEIGHTS: Final = 30_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 
 
-class PrepackedLinear(nn.Module):
-    """An nn.Linear whose weight is prepacked: oneDNN has reordered it into blocks."""
+class ReorderedLinear(nn.Module, ABC):
+    """An nn.Linear whose weight is stored in another order."""
 
     weight: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        self.register_buffer("weight", weight, persistent=False)
         self.bias = linear.bias
 
+    @abstractmethod
+    def matrix(self) -> Tensor:
+        """The weight, (out, in)."""
+
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
+
+
+class PrepackedLinear(ReorderedLinear):
+    """Its weight is prepacked: oneDNN has reordered it into blocks."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.register_buffer("weight", weight, persistent=False)
+
+    def matrix(self) -> Tensor:
+        return self.weight.to_dense()
+
+    def forward(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return out
+
+
+class TiledLinear(ReorderedLinear):
+    """Its product is compiled for this processor; the result of a row is the same in any batch."""
+
+    initial: Tensor  # what the sums begin with: the bias or zeros
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        if not compiled.available():
+            raise RuntimeError("products can be compiled on Linux for processors with AVX2")
+        bias = None if linear.bias is None else linear.bias.detach()
+        weight, initial = _products().pack(linear.weight.detach(), bias)
+        self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("initial", initial, persistent=False)
+
+    def matrix(self) -> Tensor:
+        matrix: Tensor = _products().unpack(self.weight, self.out_features)
+        return matrix
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.in_features).float()
+        out: Tensor = _products().product(rows, self.weight, self.initial)
+        if out.shape[1] > self.out_features:
+            out = out[:, : self.out_features]
+        return out.view(*x.shape[:-1], self.out_features)
+
+
+@cache
+def _products() -> ModuleType:
+    from eab.models.compiled import float32  # needs llvmlite
+
+    return float32
 
 
 def transpose_weight(linear: nn.Linear) -> nn.Linear:
@@ -62,7 +114,11 @@ def transpose_weight(linear: nn.Linear) -> nn.Linear:
 
 
 Layout = Callable[[nn.Linear], nn.Module]
-LAYOUTS: Final[dict[str, Layout]] = {"prepacked": PrepackedLinear, "transposed": transpose_weight}
+LAYOUTS: Final[dict[str, Layout]] = {
+    "tiled": TiledLinear,
+    "prepacked": PrepackedLinear,
+    "transposed": transpose_weight,
+}
 
 
 def apply_fastest_layout(model: nn.Module) -> str:
@@ -102,8 +158,9 @@ def apply_layout(model: nn.Module, name: str) -> str:
     try:
         _apply(model, linears, name)
     except (RuntimeError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"the layout is {name!r}, which this build of PyTorch does not have. Choose auto"
+            f"the layout is {name!r}, which does not work here ({reason}). Choose auto"
         ) from error
     return name
 
@@ -165,10 +222,10 @@ def _input(layer: nn.Module, rows: int) -> Tensor:
 
 
 def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
-    """The machine and the shapes of the matrices, as a key."""
+    """The machine, the layouts and the shapes of the matrices, as a key."""
     shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
     sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
-    return f"{describe_machine()}: {sizes}"
+    return f"{describe_machine()}, {' or '.join(LAYOUTS)}: {sizes}"
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:

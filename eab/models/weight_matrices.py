@@ -6,9 +6,9 @@ from typing import Final
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from eab.models.weight_layouts import PrepackedLinear
+from eab.models.weight_layouts import ReorderedLinear
 
-_KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, PrepackedLinear)
+_KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, ReorderedLinear)
 
 
 def matrix_modules(model: nn.Module) -> Mapping[str, nn.Module]:
@@ -24,9 +24,9 @@ def _is_matrix(module: nn.Module) -> bool:
 
 def matrix_of(module: nn.Module) -> Tensor:
     """The weight of one of these modules, (out, in) float32 on the CPU."""
+    if isinstance(module, ReorderedLinear):
+        return module.matrix().float().cpu().contiguous()
     weight: Tensor = module.weight.detach()  # type: ignore[operator]
-    if isinstance(module, PrepackedLinear):
-        weight = weight.to_dense()
     if isinstance(module, Conv1D):  # GPT-2 stores it transposed
         weight = weight.t()
     return weight.float().cpu().contiguous()

@@ -1,12 +1,12 @@
 """Weights in eight bits, with or without activations in eight bits."""
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from eab.models import compiled
 from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized.rounding import quantize_rows
@@ -28,11 +28,11 @@ def products() -> Products:
 
     With AMX, oneDNN has a unit for matrices; ours was compared on processors without.
     """
-    if find_spec("llvmlite") and not torch.cpu.get_capabilities().get("amx_int8", False):
-        from eab.models.quantized import vnni
+    capabilities = torch.cpu.get_capabilities()
+    if compiled.available() and capabilities.get("avx512_vnni") and not capabilities["amx_int8"]:
+        from eab.models.compiled import vnni
 
-        if vnni.available():
-            return vnni
+        return vnni
     return onednn
 
 

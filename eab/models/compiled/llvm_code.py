@@ -1,20 +1,19 @@
 """Native code for this processor, written as LLVM's intermediate representation.
 
-llvmlite compiles it when it is first needed, so no compiler has to be installed. It runs on the
-threads of PyTorch: idle threads of OpenMP spin for a while, and those of a second pool would take
-the processor from them. The functions below write the code that `vnni.py` is made of; for its
-instructions see https://llvm.org/docs/LangRef.html.
+llvmlite compiles it, so no compiler has to be installed. It runs on the threads of PyTorch: idle
+threads of OpenMP spin for a while, and those of a second pool would take the processor from them.
+For the instructions see https://llvm.org/docs/LangRef.html.
 """
 
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 from llvmlite import binding, ir
+
+from eab.models.compiled import openmp_path
 
 POINTER: Final = ir.PointerType()
 BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -26,12 +25,8 @@ class Parallel:
     """A compiled function that all threads of PyTorch run at once, each doing its share."""
 
     def __init__(self, module: Any, name: str) -> None:
-        """Compile the module, whose function `name` takes a pointer to 64-bit integers.
-
-        Needs `openmp`.
-        """
-        library = openmp()
-        assert library is not None
+        """Compile the module, whose function `name` takes a pointer to 64-bit integers."""
+        library = ctypes.CDLL(str(openmp_path()))
         self._run = library.GOMP_parallel
         self._engine = _compile(module, library)  # owns the code
         self._address = ctypes.c_void_p(self._engine.get_function_address(name))
@@ -40,13 +35,6 @@ class Parallel:
         """Run it with these numbers and addresses on at most `shares` threads, and wait."""
         passed = (ctypes.c_int64 * len(arguments))(*arguments)
         self._run(self._address, passed, min(torch.get_num_threads(), shares), 0)
-
-
-@cache
-def openmp() -> ctypes.CDLL | None:
-    """The OpenMP library of PyTorch, if it is GNU's, as in its wheels for Linux; otherwise None."""
-    libraries = (Path(torch.__file__).parent / "lib").glob("libgomp*")
-    return next((ctypes.CDLL(str(path)) for path in libraries), None)
 
 
 def threads(code: Any) -> tuple[Any, Any]:
@@ -91,6 +79,18 @@ def variable(code: Any, value: Any) -> Any:
         address = code.alloca(value.type)
     code.store(value, address)
     return address
+
+
+def function(module: Any, name: str, kinds: list[Any]) -> tuple[Any, Any]:
+    """A new function without a result: what writes its code, and its arguments."""
+    made = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    return ir.IRBuilder(made.append_basic_block()), made.args
+
+
+def integers(code: Any, array: Any, count: int) -> list[Any]:
+    """The first 64-bit integers of an array."""
+    places = (element(code, array, INT64, number(index)) for index in range(count))
+    return [code.load(place, typ=INT64) for place in places]
 
 
 def element(code: Any, array: Any, kind: Any, index: Any) -> Any:

@@ -3,10 +3,6 @@
 The instruction multiplies 64 unsigned by 64 signed bytes, and adds four neighbouring products to
 each of 16 sums of 32 bits. The weights are made unsigned by adding 128; in the end, 128 times the
 sum of the inputs is subtracted. The sums are exact, so every other kernel has the same result.
-
-A tile is the product of up to `ROWS` rows with a block of `BLOCK` outputs. Its sums stay in 24 of
-the 32 registers while the weights of the block are read once, in the order in which `pack` stores
-them. The blocks are shared among the threads.
 """
 
 from functools import cache
@@ -17,7 +13,7 @@ from llvmlite import ir
 from torch import Tensor
 from torch.nn import functional
 
-from eab.models.quantized.llvm_code import (
+from eab.models.compiled.llvm_code import (
     BYTE,
     FLOAT,
     INT32,
@@ -28,41 +24,41 @@ from eab.models.quantized.llvm_code import (
     call,
     counting,
     element,
+    function,
+    integers,
     number,
-    openmp,
     repeated,
     threads,
     variable,
     wait_for_all_threads,
 )
-from eab.models.quantized.rounding import LARGEST
+from eab.models.compiled.tiles import (
+    BLOCK,
+    FLOATS,
+    LANES,
+    ROWS,
+    call_tiles,
+    new_sums,
+    share_of_thread,
+    vectors,
+)
 
-ROWS: Final = 6
-LANES: Final = 16
-VECTORS: Final = 4
-BLOCK: Final = LANES * VECTORS
-_INTEGERS: Final = ir.VectorType(INT32, LANES)
-_FLOATS: Final = ir.VectorType(FLOAT, LANES)
+_LARGEST: Final = 127
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
 _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum of its integers
-
-
-@cache
-def available() -> bool:
-    """Whether this processor has AVX-512 VNNI, and this PyTorch the threads that run the code."""
-    return torch.cpu.get_capabilities().get("avx512_vnni", False) and openmp() is not None
+_INTEGERS: Final = ir.VectorType(INT32, LANES)
 
 
 def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """integers (out, in) int8 and scale (out,) -> (blocks, in / 4, BLOCK, 4) uint8 and
-    (blocks * BLOCK,), with zeros where the last block is not full.
+    (blocks, BLOCK), with zeros where the last block is not full.
     """
     outputs, inputs = integers.shape
     whole = functional.pad(integers, (0, -inputs % _QUAD, 0, -outputs % BLOCK))
     shifted = whole.view(torch.uint8) + _SHIFT  # modulo 256
     blocks = shifted.view(-1, BLOCK, whole.shape[1] // _QUAD, _QUAD).transpose(1, 2)
-    return blocks.contiguous(), functional.pad(scale, (0, -outputs % BLOCK))
+    return blocks.contiguous(), functional.pad(scale, (0, -outputs % BLOCK)).view(-1, BLOCK)
 
 
 def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
@@ -93,18 +89,10 @@ def _compiled() -> Parallel:
     return Parallel(module, "work")
 
 
-def _function(module: Any, name: str, *kinds: Any) -> tuple[Any, Any]:
-    """A new function: what writes its code, and its arguments."""
-    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
-    return ir.IRBuilder(function.append_basic_block()), function.args
-
-
 def _write_work(module: Any) -> None:
     """A thread rounds its share of the rows, and multiplies all rows by its share of the blocks."""
-    code, [arguments] = _function(module, "work", POINTER)
-    given = [
-        code.load(element(code, arguments, INT64, number(index)), typ=INT64) for index in range(9)
-    ]
+    code, [arguments] = function(module, "work", [POINTER])
+    given = integers(code, arguments, 9)
     rows, rounded, weight, scale, out = (code.inttoptr(value, POINTER) for value in given[:5])
     count, inputs, quads, blocks = given[5:]
     size, outputs = code.mul(quads, number(_QUAD)), code.mul(blocks, number(BLOCK))
@@ -115,48 +103,37 @@ def _write_work(module: Any) -> None:
         target = element(code, rounded, BYTE, code.mul(row, stride))
         call(code, "round_row", VOID, [source, inputs, target, size])
     wait_for_all_threads(code)
-    first = code.sdiv(code.mul(blocks, this), of)
-    end = code.sdiv(code.mul(blocks, code.add(this, number(1))), of)
-    with (
-        counting(code, first, end, number(1)) as block,
-        counting(code, number(0), count, number(ROWS)) as row,
-    ):
+    first, end = share_of_thread(code, blocks)
+    with counting(code, first, end, number(1)) as block:
         output = code.mul(block, number(BLOCK))
         operands = [
-            element(code, rounded, BYTE, code.mul(row, stride)),
             element(code, weight, BYTE, code.mul(output, size)),
             quads,
             element(code, scale, FLOAT, output),
-            element(code, out, FLOAT, code.add(code.mul(row, outputs), output)),
-            outputs,
         ]
-        _call_tile(code, code.sub(count, row), operands)
+        call_tiles(
+            code,
+            count,
+            lambda row: [
+                element(code, rounded, BYTE, code.mul(row, stride)),
+                *operands,
+                element(code, out, FLOAT, code.add(code.mul(row, outputs), output)),
+                outputs,
+            ],
+        )
     code.ret_void()
-
-
-def _call_tile(code: Any, left: Any, operands: list[Any]) -> None:
-    """Multiply as many rows as are left, at most `ROWS`."""
-    done, most = code.append_basic_block(), code.append_basic_block()
-    choice = code.switch(left, most)
-    for rows in range(1, ROWS + 1):
-        block = most if rows == ROWS else code.append_basic_block()
-        choice.add_case(number(rows), block)
-        code.position_at_end(block)
-        call(code, f"tile_of_{rows}", VOID, operands)
-        code.branch(done)
-    code.position_at_end(done)
 
 
 def _write_rounding(module: Any) -> None:
     """A row's integers, zeros up to a multiple of four, its scale, and the sum of the integers."""
-    code, given = _function(module, "round_row", POINTER, INT64, POINTER, INT64)
+    code, given = function(module, "round_row", [POINTER, INT64, POINTER, INT64])
     row, inputs, rounded, size = given
     largest = variable(code, ir.Constant(FLOAT, 0.0))
     with counting(code, number(0), inputs, number(1)) as index:
         value = code.load(element(code, row, FLOAT, index), typ=FLOAT)
         magnitude = call(code, "llvm.fabs.f32", FLOAT, [value])
         code.store(_larger(code, code.load(largest, typ=FLOAT), magnitude), largest)
-    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(LARGEST)))
+    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(_LARGEST)))
     scale = _larger(code, scale, ir.Constant(FLOAT, torch.finfo(torch.float32).tiny))
     total = variable(code, ir.Constant(INT32, 0))
     with counting(code, number(0), inputs, number(1)) as index:
@@ -180,20 +157,16 @@ def _larger(code: Any, one: Any, other: Any) -> Any:
 
 
 def _write_tile(module: Any, rows: int) -> None:
-    kinds = (POINTER, POINTER, INT64, POINTER, POINTER, INT64)
-    code, given = _function(module, f"tile_of_{rows}", *kinds)
+    kinds = [POINTER, POINTER, INT64, POINTER, POINTER, INT64]
+    code, given = function(module, f"tile_of_{rows}", kinds)
     rounded, weight, quads, scale, out, outputs = given
     size = code.mul(quads, number(_QUAD))
     stride = code.add(size, number(_TAIL))
-    zero = ir.Constant(_INTEGERS, [0] * LANES)
-    sums = [[variable(code, zero) for _ in range(VECTORS)] for _ in range(rows)]
+    sums = new_sums(code, rows, ir.Constant(_INTEGERS, [0] * LANES))
     starts = [element(code, rounded, BYTE, code.mul(stride, number(row))) for row in range(rows)]
     with counting(code, number(0), quads, number(1)) as quad:
         place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
-        weights = [
-            code.load(element(code, place, _INTEGERS, number(vector)), typ=_INTEGERS, align=1)
-            for vector in range(VECTORS)
-        ]
+        weights = vectors(code, place, _INTEGERS)
         for start, row_sums in zip(starts, sums, strict=True):
             inputs = code.load(element(code, start, INT32, quad), typ=INT32, align=4)
             inputs = repeated(code, inputs, _INTEGERS)
@@ -203,20 +176,17 @@ def _write_tile(module: Any, rows: int) -> None:
     for row, (start, row_sums) in enumerate(zip(starts, sums, strict=True)):
         tail = element(code, start, BYTE, size)
         line = element(code, out, FLOAT, code.mul(outputs, number(row)))
-        _write_outputs(
-            code, [code.load(total, typ=_INTEGERS) for total in row_sums], tail, scale, line
-        )
+        exact = [code.load(total, typ=_INTEGERS) for total in row_sums]
+        _write_outputs(code, exact, tail, vectors(code, scale, FLOATS), line)
     code.ret_void()
 
 
-def _write_outputs(code: Any, sums: list[Any], tail: Any, scale: Any, line: Any) -> None:
+def _write_outputs(code: Any, sums: list[Any], tail: Any, scales: list[Any], line: Any) -> None:
     """The outputs of a row: its sums times the scales of the weights and of the row."""
-    row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4), _FLOATS)
+    row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4), FLOATS)
     total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
     shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), _INTEGERS)
-    for vector, shifted in enumerate(sums):
-        exact = code.sitofp(code.sub(shifted, shift), _FLOATS)
-        place = element(code, scale, _FLOATS, number(vector))
-        scaled = code.fmul(exact, code.load(place, typ=_FLOATS, align=4))
-        target = element(code, line, _FLOATS, number(vector))
+    for vector, (shifted, scale) in enumerate(zip(sums, scales, strict=True)):
+        scaled = code.fmul(code.sitofp(code.sub(shifted, shift), FLOATS), scale)
+        target = element(code, line, FLOATS, number(vector))
         code.store(code.fmul(scaled, row_scale), target, align=4)
