@@ -15,6 +15,7 @@ LayoutName = Literal["plain", "tiled", "prepacked", "transposed"]
 
 AS_LOADED: Final = "as-loaded"
 PLAIN: Final = "plain"
+TILED: Final = "tiled"
 AUTO: Final = "auto"
 LAYOUTS: Final[tuple[LayoutName, ...]] = get_args(LayoutName)
 # The values in the appendix of Dettmers et al., QLoRA, 2023 (arXiv 2305.14314).

@@ -24,15 +24,17 @@ from eab.models import compiled, layout_memory
 from eab.models.machine import describe_machine, free_memory
 from eab.models.read_weights import read_by_code
 from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
-from eab.weight_formats import PLAIN
+from eab.weight_formats import PLAIN, TILED
 
 BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
 # Bytes of weights to time: a decode step reads weights from memory, so the measurement must, too.
 BYTES_TIMED: Final = 64 * 2**20
 MAX_SECONDS: Final = 6.0  # to measure; one or two are enough on a quiet machine
 MAX_TIME_RATIO: Final = 0.85  # layout time over plain time, to be clearly faster
-# Fewest weights of a model: below, other costs dominate a step, and rounding should not vary.
+# Fewest weights of a model to measure: below, rounding should not vary with the noise of timings.
 MIN_WEIGHTS: Final = 30_000_000
+# Fewest weights to be tiled without measuring: below, calling the product takes most of its time.
+MIN_TILED: Final = 1_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 
 
@@ -44,7 +46,6 @@ class ReorderedLinear(nn.Module, ABC):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.bias = linear.bias
 
     @abstractmethod
     def matrix(self) -> Tensor:
@@ -62,6 +63,7 @@ class PrepackedLinear(ReorderedLinear):
         super().__init__(linear)
         weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self.register_buffer("weight", weight, persistent=False)
+        self.bias = linear.bias
 
     def matrix(self) -> Tensor:
         return self.weight.to_dense()
@@ -74,24 +76,24 @@ class PrepackedLinear(ReorderedLinear):
 class TiledLinear(ReorderedLinear):
     """Its product is compiled for this processor; the result of a row is the same in any batch."""
 
-    initial: Tensor  # what the sums begin with: the bias or zeros
+    bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
-        if not compiled.available():
-            raise RuntimeError("products can be compiled on Linux for processors with AVX2")
+        if not compiled.can_compile():
+            raise RuntimeError("nothing can be compiled for this processor")
         bias = None if linear.bias is None else linear.bias.detach()
-        weight, initial = _products().pack(linear.weight.detach(), bias)
+        weight, bias = _products().pack(linear.weight.detach(), bias)
         self.register_buffer("weight", weight, persistent=False)
-        self.register_buffer("initial", initial, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
 
     def matrix(self) -> Tensor:
         matrix: Tensor = _products().unpack(self.weight, self.out_features)
         return matrix
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features).float()
-        out: Tensor = _products().product(rows, self.weight, self.initial)
+        rows = x.reshape(-1, self.in_features)
+        out: Tensor = _products().product(rows, self.weight, self.bias)
         if out.shape[1] > self.out_features:
             out = out[:, : self.out_features]
         return out.view(*x.shape[:-1], self.out_features)
@@ -115,7 +117,7 @@ def transpose_weight(linear: nn.Linear) -> nn.Linear:
 
 Layout = Callable[[nn.Linear], nn.Module]
 LAYOUTS: Final[dict[str, Layout]] = {
-    "tiled": TiledLinear,
+    TILED: TiledLinear,
     "prepacked": PrepackedLinear,
     "transposed": transpose_weight,
 }
@@ -124,13 +126,22 @@ LAYOUTS: Final[dict[str, Layout]] = {
 def apply_fastest_layout(model: nn.Module) -> str:
     """Apply the fastest layout for this model on this machine, and return its name.
 
-    The first time, the layouts are measured, which takes a second or two. Small models, devices
+    The first time, the layouts of a large model are measured, which takes a second or two. Devices
     other than the CPU and dtypes other than float32 stay as they are.
     """
     linears = _linears(model)
     weights = sum(linear.weight.numel() for linear in linears.values())
-    if weights < MIN_WEIGHTS or not _all_cpu_float32(linears):
+    if weights < MIN_TILED or not _all_cpu_float32(linears):
         return PLAIN
+    if weights >= MIN_WEIGHTS:
+        name = _remembered_or_measured(linears)
+    else:
+        name = TILED if compiled.can_compile() else PLAIN
+    _apply(model, linears, name)
+    return name
+
+
+def _remembered_or_measured(linears: Mapping[str, nn.Linear]) -> str:
     key = _measured_case(linears)
     name = layout_memory.recall(key)
     if name not in (PLAIN, *LAYOUTS):
@@ -138,7 +149,6 @@ def apply_fastest_layout(model: nn.Module) -> str:
         name = clearly_fastest(timings)
         if is_settled(timings):
             layout_memory.remember(key, name)
-    _apply(model, linears, name)
     return name
 
 
@@ -225,7 +235,8 @@ def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
     """The machine, the layouts and the shapes of the matrices, as a key."""
     shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
     sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
-    return f"{describe_machine()}, {' or '.join(LAYOUTS)}: {sizes}"
+    layouts = [name for name in LAYOUTS if name != TILED or compiled.can_compile()]
+    return f"{describe_machine()}, {' or '.join(layouts)}: {sizes}"
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:

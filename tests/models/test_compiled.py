@@ -1,19 +1,29 @@
 """Products that are compiled for this processor: exact on integers, and the same in any batch."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from places import ROOT
 from torch import Tensor, nn
 
 from eab.errors import ModelError
-from eab.models import compiled, weight_layouts
-from eab.models.weight_layouts import TiledLinear, apply_layout, measure_layouts
+from eab.models import compiled, layout_memory, weight_layouts
+from eab.models.quantized import onednn
+from eab.models.quantized.int8 import Int8Linear, products
+from eab.models.weight_layouts import (
+    TiledLinear,
+    apply_fastest_layout,
+    apply_layout,
+    measure_layouts,
+)
 
 needs_compiled = pytest.mark.skipif(
-    not compiled.available(), reason="no llvmlite, AVX2 or GNU OpenMP"
+    not compiled.can_compile(), reason="nothing can be compiled here"
 )
 
 
@@ -95,32 +105,88 @@ def test_several_python_threads_at_once():
 
 @needs_compiled
 @torch.inference_mode()
-def test_inputs_need_not_be_contiguous_or_float32():
-    linear = nn.Linear(64, 70)
-    layer, x = TiledLinear(linear), torch.randn(64, 2, 3)
+def test_inputs_need_not_be_contiguous():
+    layer, x = TiledLinear(nn.Linear(64, 70)), torch.randn(64, 2, 3)
     turned = x.permute(1, 2, 0)
     assert torch.equal(layer(turned), layer(turned.contiguous()))
-    assert torch.equal(layer(turned.double()), layer(turned))
     assert layer(turned).shape == (2, 3, 70)
     assert layer(turned[:0]).shape == (0, 3, 70)
 
 
-def test_where_nothing_can_be_compiled_the_layout_is_refused_and_never_measured(monkeypatch):
-    monkeypatch.setattr(compiled, "available", lambda: False)
-    with pytest.raises(ModelError, match=r"'tiled', which does not work here .* Choose auto"):
-        apply_layout(nn.Sequential(nn.Linear(8, 8)), "tiled")
-    monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
-    assert "tiled" not in measure_layouts([nn.Linear(64, 64)])
-
-
-def test_other_systems_and_processors_are_recognized(monkeypatch):
-    cases = [
-        ("find_spec", lambda name: None),
-        ("openmp_path", lambda: None),
-        ("torch.cpu.get_capabilities", lambda: {"architecture": "aarch64"}),
+@needs_compiled
+def test_what_compiled_code_cannot_read_is_refused():
+    layer, x = TiledLinear(nn.Linear(64, 70)), torch.randn(2, 64)
+    unreadable = [
+        (layer, x.double()),
+        (layer, x.to("meta")),
+        (layer, torch._neg_view(x)),
+        (layer, x.clone().requires_grad_()),
+        (TiledLinear(nn.Linear(64, 70)).double(), x),
+        (TiledLinear(nn.Linear(64, 70)).bfloat16(), x),
+        (TiledLinear(nn.Linear(64, 70)).to("meta"), x),
     ]
-    for name, value in cases:
-        with monkeypatch.context() as patch:
-            where = name if "." in name else f"eab.models.compiled.{name}"
-            patch.setattr(where, value)
-            assert compiled.available.__wrapped__() is False
+    if products() is not onednn:
+        unreadable.append((Int8Linear(nn.Linear(64, 70)).half(), x))
+    for stored, numbers in unreadable:
+        with pytest.raises(TypeError, match="compiled products"):
+            stored(numbers)
+
+
+@needs_compiled
+@pytest.mark.parametrize("kind", [TiledLinear, Int8Linear])
+@torch.inference_mode()
+def test_the_default_dtype_and_device_of_pytorch_do_not_matter(kind):
+    """transformers changes both while it builds a model, for all threads of the process."""
+    linear, x = nn.Linear(64, 70), torch.randn(2, 64)
+    expected = kind(linear)(x)
+    before = torch.get_default_dtype()
+    for dtype in (torch.bfloat16, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device("meta"):
+                assert torch.equal(kind(linear)(x), expected)
+        finally:
+            torch.set_default_dtype(before)
+
+
+def test_where_nothing_can_be_compiled_the_layout_is_refused_and_never_used(monkeypatch):
+    monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
+    model = nn.Sequential(nn.Linear(64, 64))
+    remembered = weight_layouts._measured_case({"0": model[0]})
+    layout_memory.remember(remembered, "tiled")
+    monkeypatch.setattr(compiled, "can_compile", lambda: False)
+    with pytest.raises(ModelError, match=r"'tiled', which does not work here .* Choose auto"):
+        apply_layout(model, "tiled")
+    assert "tiled" not in measure_layouts([*model])
+    for fewest in (0, 10**9):  # measured and not
+        monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", fewest)
+        monkeypatch.setattr(weight_layouts, "MIN_TILED", 0)
+        assert apply_fastest_layout(model) != "tiled"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("torch.cpu.get_capabilities", lambda: {"architecture": "aarch64"}),
+        ("torch.cpu.get_capabilities", lambda: {"avx2": True}),
+        ("eab.models.compiled.may_run_new_code", lambda: False),
+        ("sys.platform", "darwin"),
+    ],
+)
+def test_systems_that_cannot_compile_are_recognized(monkeypatch, name, value):
+    monkeypatch.setattr(name, value)
+    assert compiled.can_compile.__wrapped__() is False
+
+
+@pytest.mark.parametrize("name", ["llvmlite", "llvmlite.binding"])
+def test_a_missing_or_broken_llvmlite_is_no_error(name):
+    """In a process of its own, as this one has imported it."""
+    program = (
+        f"import sys; sys.modules[{name!r}] = None; from eab.models import compiled;"
+        "assert not compiled.can_compile(); from eab.models.loading import load_model;"
+        "print(load_model('embedded', 'cpu').card.layout)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split()[-1] == "plain"

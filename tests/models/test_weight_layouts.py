@@ -20,7 +20,7 @@ from eab.models.weight_layouts import (
 from eab.models.weight_matrices import matrix_modules, matrix_of
 from eab.timing import Timing
 
-WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.available()]
+WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()]
 WILD = {"plain": Timing((1.0, 4.0) * 5), "transposed": Timing((0.5, 3.0) * 5)}
 
 
@@ -33,6 +33,7 @@ def steady(**seconds: float) -> dict[str, Timing]:
 def no_limit(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Measure small models, too, and remember the choices in a temporary file."""
     monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 0)
+    monkeypatch.setattr(weight_layouts, "MIN_TILED", 0)
     monkeypatch.setenv(layout_memory.VARIABLE, str(tmp_path / "layouts.json"))
 
 
@@ -121,13 +122,16 @@ def test_a_layout_for_unsupported_weights_is_refused_with_an_explanation():
         apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "transposed")
 
 
-def test_small_models_and_other_types_stay_as_loaded(no_limit, monkeypatch):
+def test_small_models_and_other_types_are_not_measured(no_limit, monkeypatch):
     monkeypatch.setattr(
         weight_layouts, "measure_layouts", lambda linears: pytest.fail("nothing to measure here")
     )
     assert apply_fastest_layout(nn.Sequential(nn.Linear(8, 8).double())) == "plain"
     monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 1000)
-    assert apply_fastest_layout(nn.Sequential(nn.Linear(8, 8))) == "plain"
+    monkeypatch.setattr(weight_layouts, "MIN_TILED", 500)
+    small, smaller = (nn.Sequential(nn.Linear(8, outputs)) for outputs in (100, 8))
+    assert apply_fastest_layout(small) == ("tiled" if compiled.can_compile() else "plain")
+    assert apply_fastest_layout(smaller) == "plain"
 
 
 def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memory_is_short(

@@ -1,28 +1,46 @@
-"""Matrix products for few rows on CPUs, compiled by LLVM for the processor when first needed.
+"""Matrix products for few rows on CPUs, compiled by LLVM for the processor they run on.
 
 `llvm_code.py` has the words that they are written in, `tiles.py` what they have in common, and
 `float32.py` and `vnni.py` one product each: `pack` stores a weight in the order in which `product`
-reads it. They import llvmlite, so import them only where `available` says so.
+reads it. They import llvmlite, so import them only where `can_compile` says so.
 """
 
+import ctypes
+import logging
+import mmap
+import sys
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
+_log = logging.getLogger(__name__)
+
 
 @cache
-def available() -> bool:
-    """Whether the products run here.
+def can_compile() -> bool:
+    """Whether products can be compiled and run here.
 
     They need llvmlite, a processor with AVX2 or AVX-512, and GNU's OpenMP, whose threads PyTorch
     uses in its wheels for Linux.
     """
-    has_vectors = torch.cpu.get_capabilities().get("avx2", False)
-    return bool(find_spec("llvmlite") and has_vectors and openmp_path())
+    capabilities = torch.cpu.get_capabilities()
+    has_vectors = capabilities.get("avx2", False) and capabilities.get("fma3", False)
+    if not (sys.platform == "linux" and has_vectors and may_run_new_code()):
+        return False
+    try:
+        from eab.models.compiled.llvm_code import compile_and_run_nothing
+
+        compile_and_run_nothing()
+    except Exception as error:  # whatever a missing, broken or unsuitable llvmlite may raise
+        _log.info("Products are not compiled for this processor: %s", error)
+        return False
+    return True
 
 
-def openmp_path() -> Path | None:
-    """The library with the threads of PyTorch."""
-    return next((Path(torch.__file__).parent / "lib").glob("libgomp*"), None)
+def may_run_new_code() -> bool:
+    """Whether the system lets a process run what it has written, which hardened ones refuse."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, mmap.PAGESIZE, flags=private) as page:
+        start = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+        run = mmap.PROT_READ | mmap.PROT_EXEC
+        return bool(ctypes.CDLL(None).mprotect(start, mmap.PAGESIZE, run) == 0)

@@ -17,6 +17,7 @@ from eab.models.compiled.llvm_code import (
     INT64,
     POINTER,
     Parallel,
+    address,
     call,
     counting,
     element,
@@ -39,16 +40,17 @@ from eab.models.compiled.tiles import (
 PART: Final = 256
 
 
-def pack(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def pack(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """weight (out, in) and bias (out,) -> (blocks, in, BLOCK) and (blocks, BLOCK), with zeros where
-    the last block is not full, and where there is no bias.
+    the last block is not full.
     """
-    outputs = len(weight)
-    bias = weight.new_zeros(outputs) if bias is None else bias
-    whole = functional.pad(weight, (0, 0, 0, -outputs % BLOCK)).view(-1, BLOCK, weight.shape[1])
-    return whole.transpose(1, 2).contiguous(), functional.pad(bias, (0, -outputs % BLOCK)).view(
-        -1, BLOCK
-    )
+    _compiled()  # so that what prevents it is known now
+    inputs, missing = weight.shape[1], -len(weight) % BLOCK
+    if missing:
+        weight = functional.pad(weight, (0, 0, 0, missing))
+        bias = None if bias is None else functional.pad(bias, (0, missing))
+    blocks = weight.reshape(-1, BLOCK, inputs).transpose(1, 2)
+    return blocks.contiguous(), None if bias is None else bias.reshape(-1, BLOCK)
 
 
 def unpack(weight: Tensor, outputs: int) -> Tensor:
@@ -56,17 +58,24 @@ def unpack(weight: Tensor, outputs: int) -> Tensor:
     return weight.transpose(1, 2).flatten(0, 1)[:outputs]
 
 
-def product(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
     rows = rows.contiguous()
     (count, inputs), blocks = rows.shape, weight.shape[0]
-    out = torch.empty(count, blocks * BLOCK)
+    if bias is None:
+        bias = _zeros(blocks * BLOCK)
+    out = torch.empty(count, blocks * BLOCK, dtype=torch.float32, device="cpu")
     _compiled()(
-        *(rows.data_ptr(), weight.data_ptr(), bias.data_ptr(), out.data_ptr()),
+        *(address(tensor, torch.float32) for tensor in (rows, weight, bias, out)),
         *(count, inputs, blocks),
         shares=blocks,
     )
     return out
+
+
+@cache
+def _zeros(outputs: int) -> Tensor:
+    return torch.zeros(outputs, dtype=torch.float32, device="cpu")
 
 
 @cache

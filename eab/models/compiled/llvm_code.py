@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import torch
 from llvmlite import binding, ir
-
-from eab.models.compiled import openmp_path
+from torch import Tensor
 
 POINTER: Final = ir.PointerType()
 BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -22,19 +21,53 @@ VOID: Final = ir.VoidType()
 
 
 class Parallel:
-    """A compiled function that all threads of PyTorch run at once, each doing its share."""
+    """A compiled function that threads of PyTorch run at once, each doing its share."""
 
     def __init__(self, module: Any, name: str) -> None:
         """Compile the module, whose function `name` takes a pointer to 64-bit integers."""
-        library = ctypes.CDLL(str(openmp_path()))
-        self._run = library.GOMP_parallel
-        self._engine = _compile(module, library)  # owns the code
+        self._engine = _compile(module)  # owns the code
         self._address = ctypes.c_void_p(self._engine.get_function_address(name))
+        # In the process of PyTorch, this is the function of the library that PyTorch uses.
+        self._run: Any = ctypes.CDLL(None).GOMP_parallel
 
     def __call__(self, *arguments: int, shares: int) -> None:
-        """Run it with these numbers and addresses on at most `shares` threads, and wait."""
+        """Run it with these numbers and addresses, and wait until all threads have ended.
+
+        `shares` is the number of parts of the work. Still, all threads take part, or one alone:
+        when a few do, OpenMP ends the others and must start them again later.
+        """
         passed = (ctypes.c_int64 * len(arguments))(*arguments)
-        self._run(self._address, passed, min(torch.get_num_threads(), shares), 0)
+        self._run(self._address, passed, torch.get_num_threads() if shares > 1 else 1, 0)
+
+
+def address(tensor: Tensor, dtype: torch.dtype) -> int:
+    """Where the numbers of a tensor are, for code that cannot check it.
+
+    Raises:
+        TypeError: They are not there in order, in this dtype, in the memory of the CPU; or a
+            gradient is expected, which compiled code does not have.
+    """
+    place = tensor.data_ptr()
+    if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+        raise TypeError(
+            f"compiled products need contiguous {dtype} tensors on the CPU, and this one is "
+            f"{tensor.dtype} on {tensor.device}"
+        )
+    if tensor.is_neg() or (not place and tensor.numel()):
+        raise TypeError("compiled products need the numbers themselves, and this is a view of them")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise TypeError(
+            "compiled products have no gradient; call them under torch.inference_mode()"
+        )
+    return place
+
+
+def compile_and_run_nothing() -> None:
+    module = ir.Module()
+    code, _ = function(module, "nothing", [POINTER])
+    wait_for_all_threads(code)
+    code.ret_void()
+    Parallel(module, "nothing")(shares=2)
 
 
 def threads(code: Any) -> tuple[Any, Any]:
@@ -110,11 +143,9 @@ def repeated(code: Any, value: Any, kind: Any) -> Any:
     return code.shuffle_vector(first, unset, lanes)
 
 
-def _compile(module: Any, library: ctypes.CDLL) -> Any:
+def _compile(module: Any) -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    for name in ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
-        binding.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     machine = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
     )

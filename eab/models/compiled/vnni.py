@@ -2,7 +2,7 @@
 
 The instruction multiplies 64 unsigned by 64 signed bytes, and adds four neighbouring products to
 each of 16 sums of 32 bits. The weights are made unsigned by adding 128; in the end, 128 times the
-sum of the inputs is subtracted. The sums are exact, so every other kernel has the same result.
+sum of the inputs is subtracted. The sums are exact, so the order of the additions does not matter.
 """
 
 from functools import cache
@@ -21,6 +21,7 @@ from eab.models.compiled.llvm_code import (
     POINTER,
     VOID,
     Parallel,
+    address,
     call,
     counting,
     element,
@@ -43,7 +44,7 @@ from eab.models.compiled.tiles import (
     vectors,
 )
 
-_LARGEST: Final = 127
+LARGEST: Final = 127
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
 _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum of its integers
@@ -54,6 +55,7 @@ def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """integers (out, in) int8 and scale (out,) -> (blocks, in / 4, BLOCK, 4) uint8 and
     (blocks, BLOCK), with zeros where the last block is not full.
     """
+    _compiled()  # so that what prevents it is known now
     outputs, inputs = integers.shape
     whole = functional.pad(integers, (0, -inputs % _QUAD, 0, -outputs % BLOCK))
     shifted = whole.view(torch.uint8) + _SHIFT  # modulo 256
@@ -69,10 +71,12 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     rows = rows.contiguous()
     count, inputs = rows.shape
     blocks, quads, _, _ = weight.shape
-    rounded = torch.empty(count, quads * _QUAD + _TAIL, dtype=torch.uint8)
-    out = torch.empty(count, blocks * BLOCK)
+    rounded = torch.empty(count, quads * _QUAD + _TAIL, dtype=torch.uint8, device="cpu")
+    out = torch.empty(count, blocks * BLOCK, dtype=torch.float32, device="cpu")
     _compiled()(
-        *(rows.data_ptr(), rounded.data_ptr(), weight.data_ptr(), scale.data_ptr(), out.data_ptr()),
+        address(rows, torch.float32),
+        *(address(tensor, torch.uint8) for tensor in (rounded, weight)),
+        *(address(tensor, torch.float32) for tensor in (scale, out)),
         *(count, inputs, quads, blocks),
         shares=blocks,
     )
@@ -133,14 +137,14 @@ def _write_rounding(module: Any) -> None:
         value = code.load(element(code, row, FLOAT, index), typ=FLOAT)
         magnitude = call(code, "llvm.fabs.f32", FLOAT, [value])
         code.store(_larger(code, code.load(largest, typ=FLOAT), magnitude), largest)
-    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(_LARGEST)))
+    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(LARGEST)))
     scale = _larger(code, scale, ir.Constant(FLOAT, torch.finfo(torch.float32).tiny))
     total = variable(code, ir.Constant(INT32, 0))
     with counting(code, number(0), inputs, number(1)) as index:
-        share = code.fdiv(code.load(element(code, row, FLOAT, index), typ=FLOAT), scale)
+        steps = code.fdiv(code.load(element(code, row, FLOAT, index), typ=FLOAT), scale)
         # The outputs of a row with NaN are NaN, whatever its integers are.
-        share = code.select(code.fcmp_ordered("ord", share, share), share, ir.Constant(FLOAT, 0.0))
-        integer = code.fptosi(call(code, "llvm.rint.f32", FLOAT, [share]), INT32)
+        steps = code.select(code.fcmp_ordered("ord", steps, steps), steps, ir.Constant(FLOAT, 0.0))
+        integer = code.fptosi(call(code, "llvm.rint.f32", FLOAT, [steps]), INT32)
         code.store(code.trunc(integer, BYTE), element(code, rounded, BYTE, index))
         code.store(code.add(code.load(total, typ=INT32), integer), total)
     with counting(code, inputs, size, number(1)) as index:
@@ -176,17 +180,17 @@ def _write_tile(module: Any, rows: int) -> None:
     for row, (start, row_sums) in enumerate(zip(starts, sums, strict=True)):
         tail = element(code, start, BYTE, size)
         line = element(code, out, FLOAT, code.mul(outputs, number(row)))
-        exact = [code.load(total, typ=_INTEGERS) for total in row_sums]
-        _write_outputs(code, exact, tail, vectors(code, scale, FLOATS), line)
+        shifted = [code.load(total, typ=_INTEGERS) for total in row_sums]
+        _write_outputs(code, shifted, tail, vectors(code, scale, FLOATS), line)
     code.ret_void()
 
 
-def _write_outputs(code: Any, sums: list[Any], tail: Any, scales: list[Any], line: Any) -> None:
+def _write_outputs(code: Any, shifted: list[Any], tail: Any, scales: list[Any], line: Any) -> None:
     """The outputs of a row: its sums times the scales of the weights and of the row."""
     row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4), FLOATS)
     total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
     shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), _INTEGERS)
-    for vector, (shifted, scale) in enumerate(zip(sums, scales, strict=True)):
-        scaled = code.fmul(code.sitofp(code.sub(shifted, shift), FLOATS), scale)
+    for vector, (total, scale) in enumerate(zip(shifted, scales, strict=True)):
+        scaled = code.fmul(code.sitofp(code.sub(total, shift), FLOATS), scale)
         target = element(code, line, FLOATS, number(vector))
         code.store(code.fmul(scaled, row_scale), target, align=4)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from eab.models import compiled
 from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
-from eab.models.quantized.rounding import quantize_rows
+from eab.models.quantized.rounding import LARGEST, quantize_rows
 
 
 class Products(Protocol):
-    """One way to multiply integers; all have the same results, bit for bit."""
+    """One way to multiply integers. On processors with VNNI, all have the same bits."""
 
     def pack(self, integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Integers (out, in) int8 and scale (out,), in the order in which `product` reads them."""
@@ -29,7 +29,8 @@ def products() -> Products:
     With AMX, oneDNN has a unit for matrices; ours was compared on processors without.
     """
     capabilities = torch.cpu.get_capabilities()
-    if compiled.available() and capabilities.get("avx512_vnni") and not capabilities["amx_int8"]:
+    has_vnni, has_amx = (capabilities.get(name, False) for name in ("avx512_vnni", "amx_int8"))
+    if has_vnni and not has_amx and compiled.can_compile():
         from eab.models.compiled import vnni
 
         return vnni
@@ -53,7 +54,8 @@ class Int8Linear(QuantizedLinear):
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
-        return True
+        """Sums have 32 bits."""
+        return linear.in_features * LARGEST**2 < 2**31
 
     def _product(self, rows: Tensor) -> Tensor:
         out = products().product(rows.float(), self.weight, self.scale)

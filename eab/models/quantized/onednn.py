@@ -50,4 +50,4 @@ def _scaled_sums(integers: Tensor, largest: int, weight: Tensor, scale: Tensor) 
 
 @cache
 def _zero_points(outputs: int) -> Tensor:
-    return torch.zeros(outputs, dtype=torch.int32)
+    return torch.zeros(outputs, dtype=torch.int32, device="cpu")
