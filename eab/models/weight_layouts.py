@@ -92,11 +92,9 @@ class TiledLinear(ReorderedLinear):
         return matrix
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
-        out: Tensor = _products().product(rows, self.weight, self.bias)
-        if out.shape[1] > self.out_features:
-            out = out[:, : self.out_features]
-        return out.view(*x.shape[:-1], self.out_features)
+        out: Tensor = _products().product(x, self.weight, self.bias)
+        outputs = self.out_features
+        return out if out.shape[-1] == outputs else out[..., :outputs]
 
 
 @cache

@@ -133,6 +133,12 @@ def test_what_compiled_code_cannot_read_is_refused():
 
 
 @needs_compiled
+def test_rows_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="the rows have 63 numbers, and the weight has 64 inputs"):
+        TiledLinear(nn.Linear(64, 70))(torch.ones(1, 63))
+
+
+@needs_compiled
 @pytest.mark.parametrize("kind", [TiledLinear, Int8Linear])
 @torch.inference_mode()
 def test_the_default_dtype_and_device_of_pytorch_do_not_matter(kind):

@@ -4,6 +4,7 @@ An output is the sum of partial sums over `PART` inputs each, so rounding errors
 weights of a part stay in the processor's cache while all rows are multiplied by them.
 """
 
+import math
 from functools import cache
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from eab.models.compiled.llvm_code import (
     counting,
     element,
     function,
+    input_address,
     integers,
     number,
     repeated,
@@ -58,16 +60,24 @@ def unpack(weight: Tensor, outputs: int) -> Tensor:
     return weight.transpose(1, 2).flatten(0, 1)[:outputs]
 
 
-def product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
-    rows = rows.contiguous()
-    (count, inputs), blocks = rows.shape, weight.shape[0]
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
+    *batch, size = x.shape
+    blocks, inputs, _ = weight.shape
+    if size != inputs:
+        raise ValueError(f"the rows have {size} numbers, and the weight has {inputs} inputs")
     if bias is None:
         bias = _zeros(blocks * BLOCK)
-    out = torch.empty(count, blocks * BLOCK, dtype=torch.float32, device="cpu")
+    x = x.contiguous()
+    out = torch.empty(*batch, blocks * BLOCK, dtype=torch.float32, device="cpu")
     _compiled()(
-        *(address(tensor, torch.float32) for tensor in (rows, weight, bias, out)),
-        *(count, inputs, blocks),
+        input_address(x),
+        address(weight, torch.float32),
+        address(bias, torch.float32),
+        out.data_ptr(),
+        math.prod(batch),
+        inputs,
+        blocks,
         shares=blocks,
     )
     return out

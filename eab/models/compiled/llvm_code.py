@@ -18,6 +18,7 @@ POINTER: Final = ir.PointerType()
 BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 FLOAT: Final = ir.FloatType()
 VOID: Final = ir.VoidType()
+_Arguments = ctypes.c_int64 * 9  # the most that a function takes
 
 
 class Parallel:
@@ -36,30 +37,37 @@ class Parallel:
         `shares` is the number of parts of the work. Still, all threads take part, or one alone:
         when a few do, OpenMP ends the others and must start them again later.
         """
-        passed = (ctypes.c_int64 * len(arguments))(*arguments)
+        passed = _Arguments(*arguments)
         self._run(self._address, passed, torch.get_num_threads() if shares > 1 else 1, 0)
 
 
 def address(tensor: Tensor, dtype: torch.dtype) -> int:
-    """Where the numbers of a tensor are, for code that cannot check it.
+    """Where the numbers of a contiguous tensor are, for code that cannot check it.
 
     Raises:
-        TypeError: They are not there in order, in this dtype, in the memory of the CPU; or a
-            gradient is expected, which compiled code does not have.
+        TypeError: They are not in the memory of the CPU in this dtype.
     """
     place = tensor.data_ptr()
-    if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+    if tensor.dtype is not dtype or not tensor.is_cpu or not (place or not tensor.numel()):
         raise TypeError(
-            f"compiled products need contiguous {dtype} tensors on the CPU, and this one is "
-            f"{tensor.dtype} on {tensor.device}"
-        )
-    if tensor.is_neg() or (not place and tensor.numel()):
-        raise TypeError("compiled products need the numbers themselves, and this is a view of them")
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise TypeError(
-            "compiled products have no gradient; call them under torch.inference_mode()"
+            f"compiled products need {dtype} tensors on the CPU, and this one is {tensor.dtype} on "
+            f"{tensor.device}"
         )
     return place
+
+
+def input_address(tensor: Tensor) -> int:
+    """The same for the float32 input of a product.
+
+    Raises:
+        TypeError: See `address`; or a gradient is expected, which compiled code does not have.
+    """
+    if tensor.is_neg() or (tensor.requires_grad and torch.is_grad_enabled()):
+        raise TypeError(
+            "compiled products need the numbers themselves and have no gradient; call them under "
+            "torch.inference_mode()"
+        )
+    return address(tensor, torch.float32)
 
 
 def compile_and_run_nothing() -> None:

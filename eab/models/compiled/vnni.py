@@ -26,6 +26,7 @@ from eab.models.compiled.llvm_code import (
     counting,
     element,
     function,
+    input_address,
     integers,
     number,
     repeated,
@@ -74,10 +75,15 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     rounded = torch.empty(count, quads * _QUAD + _TAIL, dtype=torch.uint8, device="cpu")
     out = torch.empty(count, blocks * BLOCK, dtype=torch.float32, device="cpu")
     _compiled()(
-        address(rows, torch.float32),
-        *(address(tensor, torch.uint8) for tensor in (rounded, weight)),
-        *(address(tensor, torch.float32) for tensor in (scale, out)),
-        *(count, inputs, quads, blocks),
+        input_address(rows),
+        rounded.data_ptr(),
+        address(weight, torch.uint8),
+        address(scale, torch.float32),
+        out.data_ptr(),
+        count,
+        inputs,
+        quads,
+        blocks,
         shares=blocks,
     )
     return out
