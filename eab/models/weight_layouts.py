@@ -5,7 +5,7 @@ the matrix library and the processor. So the layouts are timed on matrices of th
 than fit into the processor's caches, until one is certainly the fastest. A layout that is clearly
 faster replaces the weights, and is remembered for models with the same shapes on this machine. No
 weights are held twice, except those of an output layer that shares them with the input embedding,
-if there is enough memory.
+if there is enough memory; tiled, the two still share them.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import ModuleType
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,25 @@ class TiledLinear(ReorderedLinear):
         return out if out.shape[-1] == outputs else out[..., :outputs]
 
 
+class TiledEmbedding(nn.Embedding):
+    """An nn.Embedding that looks its vectors up in the tiled weight of the output layer."""
+
+    def __init__(self, output: TiledLinear) -> None:
+        super().__init__(output.out_features, output.in_features, device="meta")
+        del self.weight
+        self.register_buffer("weight", output.weight, persistent=False)
+
+    def matrix(self) -> Tensor:
+        """The vectors, (num_embeddings, embedding_dim)."""
+        matrix: Tensor = _products().unpack(self.weight, self.num_embeddings)
+        return matrix
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (...) -> (..., embedding_dim)."""
+        vectors: Tensor = _products().columns(self.weight, ids)
+        return vectors
+
+
 @cache
 def _products() -> ModuleType:
     from eab.models.compiled import float32  # needs llvmlite
@@ -127,16 +146,18 @@ def apply_fastest_layout(model: nn.Module) -> str:
     The first time, the layouts of a large model are measured, which takes a second or two. Devices
     other than the CPU and dtypes other than float32 stay as they are.
     """
-    linears = _linears(model)
+    name = _fastest_layout(_linears(model))
+    _apply(model, name)
+    return name
+
+
+def _fastest_layout(linears: Mapping[str, nn.Linear]) -> str:
     weights = sum(linear.weight.numel() for linear in linears.values())
     if weights < MIN_TILED or not _all_cpu_float32(linears):
         return PLAIN
-    if weights >= MIN_WEIGHTS:
-        name = _remembered_or_measured(linears)
-    else:
-        name = TILED if compiled.can_compile() else PLAIN
-    _apply(model, linears, name)
-    return name
+    if weights < MIN_WEIGHTS:
+        return TILED if compiled.can_compile() else PLAIN
+    return _remembered_or_measured(linears)
 
 
 def _remembered_or_measured(linears: Mapping[str, nn.Linear]) -> str:
@@ -157,14 +178,13 @@ def apply_layout(model: nn.Module, name: str) -> str:
         ModelError: The layout is for float32 weights on the CPU, and these are not; or this build
             of PyTorch lacks it.
     """
-    linears = _linears(model)
-    if name != PLAIN and not _all_cpu_float32(linears):
+    if name != PLAIN and not _all_cpu_float32(_linears(model)):
         raise ModelError(
             f"the layout is {name!r}; it works only for float32 weights on the CPU. Choose auto "
             f"or {PLAIN}"
         )
     try:
-        _apply(model, linears, name)
+        _apply(model, name)
     except (RuntimeError, AttributeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
@@ -251,13 +271,24 @@ def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
     return all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in weights)
 
 
-def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:
-    """Replace the layers one at a time, so that at most one matrix is held twice."""
+def _apply(model: nn.Module, name: str) -> None:
+    """Replace the layers one at a time, so that at most one matrix is held twice.
+
+    Only names are kept: a reference to a layer would keep its loaded weight in memory.
+    """
     if name == PLAIN:
         return
-    modules = (module for module in model.modules() if isinstance(module, nn.Embedding))
-    embeddings = {id(module.weight) for module in modules}
-    for path, linear in linears.items():
-        if id(linear.weight) in embeddings and linear.weight.nbytes > MEMORY_SHARE * free_memory():
+    embeddings = [path for path, one in model.named_modules() if isinstance(one, nn.Embedding)]
+    for path in [*_linears(model)]:
+        linear = cast(nn.Linear, model.get_submodule(path))
+        tied = [one for one in embeddings if model.get_submodule(one).weight is linear.weight]
+        stay_tied = name == TILED and all(
+            type(model.get_submodule(one)) is nn.Embedding for one in tied
+        )
+        if tied and not stay_tied and linear.weight.nbytes > MEMORY_SHARE * free_memory():
             continue
-        model.set_submodule(path, LAYOUTS[name](linear))
+        layer = LAYOUTS[name](linear)
+        model.set_submodule(path, layer)
+        if isinstance(layer, TiledLinear) and stay_tied:
+            for one in tied:
+                model.set_submodule(one, TiledEmbedding(layer))

@@ -6,7 +6,7 @@ from typing import Final
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from eab.models.weight_layouts import ReorderedLinear
+from eab.models.weight_layouts import ReorderedLinear, TiledEmbedding
 
 _KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, ReorderedLinear)
 
@@ -24,7 +24,7 @@ def _is_matrix(module: nn.Module) -> bool:
 
 def matrix_of(module: nn.Module) -> Tensor:
     """The weight of one of these modules, (out, in) float32 on the CPU."""
-    if isinstance(module, ReorderedLinear):
+    if isinstance(module, ReorderedLinear | TiledEmbedding):
         return module.matrix().float().cpu().contiguous()
     weight: Tensor = module.weight.detach()  # type: ignore[operator]
     if isinstance(module, Conv1D):  # GPT-2 stores it transposed

@@ -2,6 +2,8 @@
 hold the same matrix.
 """
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -134,16 +136,22 @@ def test_small_models_and_other_types_are_not_measured(no_limit, monkeypatch):
     assert apply_fastest_layout(smaller) == "plain"
 
 
+class Tied(nn.Module):
+    """A model whose output layer shares its weight with the input embedding."""
+
+    def __init__(self, embedding: type[nn.Embedding] = nn.Embedding) -> None:
+        super().__init__()
+        self.embedding, self.body = embedding(50, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 50, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.embedding(ids)))
+
+
 def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memory_is_short(
     no_limit, monkeypatch
 ):
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding, self.body = nn.Embedding(50, 8), nn.Linear(8, 8)
-            self.head = nn.Linear(8, 50, bias=False)
-            self.head.weight = self.embedding.weight
-
     timings = steady(plain=1.0, transposed=0.5)
     monkeypatch.setattr(weight_layouts, "measure_layouts", lambda linears: timings)
     for free, kept in ((10**12, False), (1000, True)):
@@ -152,6 +160,41 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
         apply_fastest_layout(model)
         assert (model.head.weight is model.embedding.weight) is kept
         assert not model.body.weight.is_contiguous()
+
+
+@pytest.mark.skipif(not compiled.can_compile(), reason="nothing can be compiled here")
+@torch.inference_mode()
+def test_tiled_output_weights_are_still_shared_with_the_embedding():
+    model, ids = Tied(), torch.tensor([[0, 49, 7], [7, 8, 15]])
+    vectors, logits = model.embedding(ids), model(ids)
+    apply_layout(model, "tiled")
+    assert model.head.weight is model.embedding.weight
+    assert torch.equal(model.embedding(ids), vectors)
+    torch.testing.assert_close(model(ids), logits)
+    assert torch.equal(matrix_of(model.embedding), matrix_of(model.head))
+
+    class Scaled(nn.Embedding):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(ids)
+
+    model = Tied(Scaled)
+    logits = model(ids)
+    apply_layout(model, "tiled")
+    assert type(model.embedding) is Scaled
+    torch.testing.assert_close(model(ids), logits)
+
+
+def test_at_most_one_matrix_is_held_twice_while_the_layout_is_applied(monkeypatch):
+    model, alive = nn.Sequential(*(nn.Linear(8, 8) for _ in range(5))), []
+    loaded = [weakref.ref(layer.weight) for layer in model]
+
+    def count(linear: nn.Linear) -> nn.Module:
+        alive.append(sum(weight() is not None for weight in loaded))
+        return weight_layouts.transpose_weight(linear)
+
+    monkeypatch.setitem(LAYOUTS, "transposed", count)
+    apply_layout(model, "transposed")
+    assert alive == [5, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("layout", ["plain", *WORKING])

@@ -60,6 +60,11 @@ def unpack(weight: Tensor, outputs: int) -> Tensor:
     return weight.transpose(1, 2).flatten(0, 1)[:outputs]
 
 
+def columns(weight: Tensor, outputs: Tensor) -> Tensor:
+    """The weights of these outputs (...) in what `pack` made: (..., in)."""
+    return weight[outputs // BLOCK, :, outputs % BLOCK]
+
+
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
     *batch, size = x.shape
