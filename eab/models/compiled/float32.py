@@ -4,7 +4,6 @@ An output is the sum of partial sums over `PART` inputs each, so rounding errors
 weights of a part stay in the processor's cache while all rows are multiplied by them.
 """
 
-import math
 from functools import cache
 from typing import Any, Final
 
@@ -67,20 +66,19 @@ def columns(weight: Tensor, outputs: Tensor) -> Tensor:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
-    *batch, size = x.shape
     blocks, inputs, _ = weight.shape
-    if size != inputs:
-        raise ValueError(f"the rows have {size} numbers, and the weight has {inputs} inputs")
+    if x.shape[-1] != inputs:
+        raise ValueError(f"the rows have {x.shape[-1]} numbers, and the weight has {inputs} inputs")
     if bias is None:
         bias = _zeros(blocks * BLOCK)
     x = x.contiguous()
-    out = torch.empty(*batch, blocks * BLOCK, dtype=torch.float32, device="cpu")
+    place, out = input_address(x), x.new_empty((*x.shape[:-1], blocks * BLOCK))
     _compiled()(
-        input_address(x),
+        place,
         address(weight, torch.float32),
         address(bias, torch.float32),
         out.data_ptr(),
-        math.prod(batch),
+        x.numel() // inputs,
         inputs,
         blocks,
         shares=blocks,
