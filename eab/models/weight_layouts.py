@@ -175,8 +175,8 @@ def apply_layout(model: nn.Module, name: str) -> str:
     """Apply the layout with this name, without measuring.
 
     Raises:
-        ModelError: The layout is for float32 weights on the CPU, and these are not; or this build
-            of PyTorch lacks it.
+        ModelError: The layout is for float32 weights on the CPU, and these are not; or it does not
+            work here.
     """
     if name != PLAIN and not _all_cpu_float32(_linears(model)):
         raise ModelError(
@@ -195,8 +195,8 @@ def apply_layout(model: nn.Module, name: str) -> str:
 
 @torch.inference_mode()
 def measure_layouts(linears: Sequence[nn.Linear]) -> dict[str, Timing]:
-    """Time a sample of these layers in every layout that this build of PyTorch supports, until one
-    is certainly the fastest.
+    """Time a sample of these layers in every layout that works here, until one is certainly the
+    fastest.
 
     Returns:
         By layout: the seconds of one product with each layer of the sample, as the geometric mean

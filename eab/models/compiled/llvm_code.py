@@ -64,8 +64,8 @@ def input_address(tensor: Tensor) -> int:
     """
     if tensor.is_neg() or (tensor.requires_grad and torch.is_grad_enabled()):
         raise TypeError(
-            "compiled products need the numbers themselves and have no gradient; call them under "
-            "torch.inference_mode()"
+            "compiled products have no gradient and do not read negated views; call them under "
+            "torch.inference_mode(), with x.resolve_neg()"
         )
     return address(tensor, torch.float32)
 

@@ -44,8 +44,8 @@ from eab.models.compiled.tiles import (
     share_of_thread,
     vectors,
 )
+from eab.models.quantized.rounding import LARGEST
 
-LARGEST: Final = 127
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
 _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum of its integers

@@ -30,7 +30,7 @@ def largest_input() -> int:
     Processors without VNNI add pairs of products in 16 bits, which cannot hold 2 x 255 x 127. On
     these, the input has 7 bits; PyTorch's observers call this `reduce_range`.
     """
-    ones = torch.ones(32, 32)
+    ones = torch.ones(32, 32, dtype=torch.float32, device="cpu")
     integers, scale = quantize_rows(ones)
     sums = _scaled_sums(integers, LARGEST, *pack(integers, scale[:, 0].contiguous()))
     right = torch.allclose(sums * scale, ones @ ones, rtol=0.01)
