@@ -18,6 +18,7 @@ PLAIN: Final = "plain"
 TILED: Final = "tiled"
 AUTO: Final = "auto"
 LAYOUTS: Final[tuple[LayoutName, ...]] = get_args(LayoutName)
+LARGEST_INT8: Final = 127  # -128 is not used, so that the integers are symmetric
 # The values in the appendix of Dettmers et al., QLoRA, 2023 (arXiv 2305.14314).
 NF4: Final = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),

@@ -1,7 +1,6 @@
 """Attention of one layer over cache rows: masked, or cascaded over a shared prefix and suffixes.
 
-Shapes: H query heads in G groups of g = H / G, T queries (tokens), C rows, D head size. Query
-heads of a group become query rows, so K and V are not expanded per query head.
+Shapes: H query heads in G groups of g = H / G, T queries (tokens), C rows, D head size.
 """
 
 from collections.abc import Sequence
@@ -45,6 +44,13 @@ class SuffixIndex:
 def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
     """A context in which attention on CUDA uses the same kernels as in runs."""
     return sdpa_kernel(_CUDA_KERNELS) if device.type == "cuda" else nullcontext()
+
+
+def by_group(query: Tensor, keys: Tensor) -> Tensor:
+    """Queries (H, T, D) as query rows of each group, (G, g * T, D), so that K and V, (G, ...), are
+    not expanded per query head.
+    """
+    return query.reshape(len(keys), -1, query.shape[-1])
 
 
 def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:

@@ -64,6 +64,7 @@ class MaskKind(NamedTuple):
     reach: Reach
     group: int
     cascades: bool
+    is_compiled: bool = False  # whether the rows of each token are listed for compiled code
 
 
 @dataclass(frozen=True, slots=True)

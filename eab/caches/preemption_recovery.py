@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.caches.rows_read import RowsRead, plan_readings, seen_by_kind
+from eab.caches.rows_read import Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 
@@ -55,7 +55,7 @@ class PreemptionRecovery:
         self._rows = torch.empty(0)
         self._seen = visible
         self._slots, self._kinds = shape.slots, shape.mask_kinds
-        self._readings: list[RowsRead] = []  # one for each kind of mask
+        self._readings: list[Reading] = []  # one for each kind of mask
 
     @property
     def rows_left(self) -> int:
@@ -82,7 +82,7 @@ class PreemptionRecovery:
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
         self._seen = visible
         seen = seen_by_kind(self._kinds, visible, positions, self._positions)
-        self._readings = plan_readings(self._shape, self._kinds, seen, visible, (), padded=True)
+        self._readings = plan_readings(self._shape, self._kinds, seen, visible, (), padded=False)
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
         )
@@ -91,20 +91,17 @@ class PreemptionRecovery:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         keys, values = self._store(layer, key, value)
-        folded = query.reshape(len(keys), -1, query.shape[-1])
         kind = self._shape.layer(layer)
-        out = self._reading(layer).attend(folded, keys, values, scale, kind)
-        return out.reshape(*query.shape[:3], -1).transpose(1, 2)
+        return self._reading(layer).attend(query[0], keys, values, scale, kind)[None]
 
     def attend_own(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
         """See `AttendOwn`."""
         keys, values = self._store(layer, key, value)
-        folded = query.reshape(len(keys), -1, query.shape[-1])
-        return self._reading(layer).attend_with_lse(folded, keys, values, scale)
+        return self._reading(layer).attend_with_lse(query[0], keys, values, scale)
 
-    def _reading(self, layer: int) -> RowsRead:
+    def _reading(self, layer: int) -> Reading:
         return self._readings[self._kinds.index(self._shape.mask_kind(layer))]
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

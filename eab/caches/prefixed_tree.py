@@ -93,7 +93,7 @@ class PrefixedTreeCache(TreeCache):
 
     def _leading_in_place(self, lengths: Sequence[int]) -> int:
         """How many leading segments, with these numbers of rows, are read in place."""
-        plain = all(reach == EVERYTHING and cascades for reach, _, cascades in self._kinds)
+        plain = all(kind.reach == EVERYTHING and kind.cascades for kind in self._kinds)
         if not (plain and self._cascades) or self.shape.own_attention:
             return 0
         short = [at for at, length in enumerate(lengths) if length < LEAST_IN_PLACE]
@@ -132,9 +132,8 @@ class PrefixedTreeCache(TreeCache):
     ) -> tuple[Tensor, Tensor]:
         """See `AttendOwn`."""
         keys, values = self._store(layer, key, value)
-        folded = query.reshape(len(keys), -1, query.shape[-1])
         reading = self._readings[self._layers[layer].mask]
-        return reading.attend_with_lse(folded, keys, values, scale)
+        return reading.attend_with_lse(query[0], keys, values, scale)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free the run's own rows."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,15 +13,37 @@ from eab.caches.attention import (
     SuffixIndex,
     attention_mask,
     attention_with_lse,
+    by_group,
     cascade_attention,
     masked_attention,
 )
+from eab.caches.cascade import SuffixQueries
 from eab.caches.layers import LayerAttention, MaskKind
+from eab.caches.listed_rows import ListedRows
 from eab.caches.shape import KVShape
 
 
+class Reading(Protocol):
+    """The rows that a prepared batch reads in some of the layers.
+
+    The query is (H, T, D), keys and values are those of all rows, (G, C, D).
+    """
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
+    ) -> Tensor:
+        """The output of attention, (T, H, D)."""
+
+    def attend_with_lse(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """The same for an ordinary layer on a CPU, (H, T, D), and the log-sum-exp of the scores,
+        (H, T).
+        """
+
+
 @dataclass(slots=True, eq=False)
-class RowsRead:
+class MaskedRows:
     """The rows from `first` to `end` under a mask, then those of the suffixes, then all later ones,
     under a mask again.
     """
@@ -54,22 +77,26 @@ class RowsRead:
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
     ) -> Tensor:
-        """Attention of query rows (see eab.caches.attention) over the rows of a layer."""
+        """See Reading."""
         if self.suffixes:
-            return self.attend_with_lse(query, keys, values, scale)[0]
-        rows = slice(self.first, self.end)
-        return masked_attention(query, keys[:, rows], values[:, rows], self.mask, scale, layer)
+            return self.attend_with_lse(query, keys, values, scale)[0].transpose(0, 1)
+        rows, folded = slice(self.first, self.end), by_group(query, keys)
+        out = masked_attention(folded, keys[:, rows], values[:, rows], self.mask, scale, layer)
+        return out.reshape(*query.shape[:2], -1).transpose(0, 1)
 
     def attend_with_lse(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """The same for an ordinary layer on a CPU, with the log-sum-exp of the scores."""
+        """See Reading."""
+        folded = by_group(query, keys)
         if self.suffixes:
-            return cascade_attention(
-                query, keys, values, self.mask, scale, self.suffixes, self.first, self.tail
+            out, lse = cascade_attention(
+                folded, keys, values, self.mask, scale, self.suffixes, self.first, self.tail
             )
-        rows = slice(self.first, self.end)
-        return attention_with_lse(query, keys[:, rows], values[:, rows], self.mask, scale)
+        else:
+            rows = slice(self.first, self.end)
+            out, lse = attention_with_lse(folded, keys[:, rows], values[:, rows], self.mask, scale)
+        return out.reshape(query.shape), lse.reshape(query.shape[:2])
 
 
 def seen_by_kind(
@@ -89,7 +116,7 @@ def seen_by_kind(
     last = int(positions.max())
     return [
         visible if reach.sees_all_up_to(last) else visible & reach.sees(positions, row_positions)
-        for reach, _, _ in kinds
+        for reach, *_ in kinds
     ]
 
 
@@ -98,29 +125,49 @@ def plan_readings(
     kinds: Sequence[MaskKind],
     seen: Sequence[NDArray[np.bool_]],
     visible: NDArray[np.bool_],
+    chain: Sequence[SuffixQueries],
+    padded: bool,
+) -> list[Reading]:
+    """What the layers of each of these kinds read, from `seen_by_kind`; `chain` is what may be read
+    as suffixes.
+    """
+    suffixes = [SuffixIndex(part, shape.device) for part in chain]
+    made: dict[tuple[int, ...], Reading] = {}
+    readings = []
+    for rows, kind in zip(seen, kinds, strict=True):
+        listed = kind.is_compiled and not padded
+        key = (id(rows),) if listed else (id(rows), kind.group, kind.cascades)
+        if key not in made:
+            own = suffixes if kind.cascades else ()
+            made[key] = (
+                ListedRows(rows)
+                if listed
+                else _masked_rows(shape, kind.group, rows, visible, own, padded)
+            )
+        readings.append(made[key])
+    return readings
+
+
+def _masked_rows(
+    shape: KVShape,
+    group: int,
+    rows: NDArray[np.bool_],
+    visible: NDArray[np.bool_],
     suffixes: Sequence[SuffixIndex],
     padded: bool,
-) -> list[RowsRead]:
-    """What the layers of each of these kinds read, from `seen_by_kind`.
-
-    A layer with limited reach starts at the first row that some token sees. It reads suffixes under
-    the mask unless each token sees the whole suffix of its path, and a row before it.
+) -> MaskedRows:
+    """A layer with limited reach starts at the first row that some token sees. It reads suffixes
+    under the mask unless each token sees the whole suffix of its path, and a row before it.
     """
-    prefix = suffixes[0].block.start if suffixes else visible.shape[1]
-    everything: dict[tuple[int, bool], RowsRead] = {}
-    readings = []
-    for rows, (_, group, cascades) in zip(seen, kinds, strict=True):
-        cascades = cascades and bool(suffixes)
-        if rows is visible:
-            end = prefix if cascades else rows.shape[1]
-            all_rows = RowsRead(0, end, group, rows, suffixes if cascades else ())
-            readings.append(everything.setdefault((group, cascades), all_rows))
-            continue
-        whole = cascades and bool((rows[:, prefix:] == visible[:, prefix:]).all())
-        cascades = whole and bool(rows[:, :prefix].any(axis=1).all())
-        end = prefix if cascades else rows.shape[1]
-        first = 0 if padded else int(rows.any(axis=0).argmax())
-        readings.append(RowsRead(first, end, group, rows[:, first:], suffixes if cascades else ()))
-    for reading in dict.fromkeys(readings):
-        reading.make_mask(shape, padded)
-    return readings
+    first, end = 0, rows.shape[1]
+    if suffixes and rows is not visible:
+        prefix = suffixes[0].block.start
+        whole = bool((rows[:, prefix:] == visible[:, prefix:]).all())
+        suffixes = suffixes if whole and bool(rows[:, :prefix].any(axis=1).all()) else ()
+    if suffixes:
+        end = suffixes[0].block.start
+    if rows is not visible and not padded:
+        first = int(rows.any(axis=0).argmax())
+    reading = MaskedRows(first, end, group, rows[:, first:], suffixes)
+    reading.make_mask(shape, padded)
+    return reading

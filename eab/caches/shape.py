@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from eab import compiled
 from eab.caches.layers import ORDINARY, LayerAttention, MaskKind, RowShape
 
 
@@ -64,8 +65,17 @@ class KVShape:
 
     def mask_kind(self, index: int) -> MaskKind:
         """The mask that a layer needs."""
-        layer = self.layer(index)
-        return MaskKind(layer.reach, self.row(index).group, layer.cascades)
+        layer, row = self.layer(index), self.row(index)
+        is_compiled = layer.cascades and self._has_compiled_attention(row.key_dim)
+        return MaskKind(layer.reach, row.group, layer.cascades, is_compiled)
+
+    def _has_compiled_attention(self, head_dim: int) -> bool:
+        """Whether attention over heads of this size is compiled for the processor."""
+        if self.device.type != "cpu" or self.dtype != torch.float32 or not compiled.can_compile():
+            return False
+        from eab.compiled.attention import can_attend  # needs llvmlite
+
+        return can_attend(head_dim)
 
     @property
     def mask_kinds(self) -> tuple[MaskKind, ...]:

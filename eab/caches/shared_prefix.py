@@ -17,8 +17,8 @@ from eab.caches.attention import attention_with_lse, merged
 from eab.caches.base import ForwardBatch
 from eab.caches.prefix_cache import Rows
 
-# Takes the same as `Attends.attend`, but returns the output, (G, g * T, D), and the log-sum-exp of
-# the scores, (G, g * T), over the run's own rows
+# Takes the same as `Attends.attend`, but returns the output, (H, T, D), and the log-sum-exp of the
+# scores, (H, T), over the run's own rows
 AttendOwn: TypeAlias = Callable[[int, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
@@ -92,7 +92,6 @@ def attend_with_prefixes(
 ) -> Tensor:
     """Attention of a pass with these `readers_of_segments`; shapes as in `Attends.attend`."""
     lengths = [len(batch.ids) for batch in batches]
-    heads = query.shape[1]
     outs, lses = [], []
     tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
     for batch, q, k, v in zip(batches, *tensors, strict=True):
@@ -101,8 +100,8 @@ def attend_with_prefixes(
             lses.append(torch.zeros(outs[-1].shape[:2]))  # never merged with anything
             continue
         out, lse = batch.prefix.attend_own(layer, q, k, v, scale)
-        outs.append(out.reshape(heads, -1, out.shape[-1]))
-        lses.append(lse.reshape(heads, -1))
+        outs.append(out)
+        lses.append(lse)
     out, lse = torch.cat(outs, dim=1), torch.cat(lses, dim=1)
     for segment in readers:
         out, lse = segment.merge(layer, query[0], out, lse, scale)

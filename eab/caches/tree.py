@@ -24,16 +24,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import SuffixIndex, masked_attention
+from eab.caches.attention import by_group, masked_attention
 from eab.caches.base import ForwardBatch, logits_indices
-from eab.caches.cascade import SuffixBlock, choose_blocks, next_slots, with_step
+from eab.caches.cascade import SuffixBlock, SuffixQueries, choose_blocks, next_slots, with_step
 from eab.caches.growth import LEAST_GIVEN_BACK, growth_step, should_shrink
 from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.moving import in_order, reorder, resize
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.row_order import LEAST_SAVING, RowOrder, Upkeep, best_order
-from eab.caches.rows_read import RowsRead, plan_readings, seen_by_kind
+from eab.caches.rows_read import MaskedRows, Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.config import AllocationStep
@@ -90,8 +90,8 @@ class TreeCache:
         self._first_row: int | None = None  # if the rows are contiguous
         self._attended = 0  # attention ends at this row
         self._batch_visible = np.zeros((0, 0), dtype=np.bool_)  # to each of its tokens, (T, rows)
-        self._readings: list[RowsRead] = []  # one for each kind of mask
-        self._suffixes: list[SuffixIndex] = []
+        self._readings: list[Reading] = []  # one for each kind of mask
+        self._suffixes: Sequence[SuffixQueries] = ()
 
     @property
     def rows(self) -> int:
@@ -234,8 +234,8 @@ class TreeCache:
         contiguous = int(rows[-1] - rows[0]) == len(rows) - 1
         self._first_row = int(rows[0]) if contiguous else None
         choice = choose_blocks(self._blocks if self._cascades else (), visible)
-        self._suffixes = [SuffixIndex(part, self.shape.device) for part in choice.chain]
-        self._cost, in_use = choice.cost, self._ref_counts[: self._end]
+        self._suffixes, self._cost = choice.chain, choice.cost
+        in_use = self._ref_counts[: self._end]
         used, paths = int(np.count_nonzero(in_use)), len(self._path_index)
         common = int(np.count_nonzero(in_use == paths))
         self._upkeep.note(choice.cost, used, common, len(visible))
@@ -262,14 +262,11 @@ class TreeCache:
         return positions, visible
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Query heads of a group become query rows, so K and V are not expanded per query head."""
         own, (keys, values) = self._layers[layer], self._store(layer, key, value)
-        folded = query.reshape(len(keys), -1, query.shape[-1])
         if self._buffers is None:
-            out = self._readings[own.mask].attend(folded, keys, values, scale, own.kind)
-        else:
-            mask = self._buffers.masks[own.mask]
-            out = masked_attention(folded, keys, values, mask, scale, own.kind)
+            return self._readings[own.mask].attend(query[0], keys, values, scale, own.kind)[None]
+        mask = self._buffers.masks[own.mask]
+        out = masked_attention(by_group(query[0], keys), keys, values, mask, scale, own.kind)
         # Not view(): it fails for the layout that CUDA's kernels return.
         return out.reshape(*query.shape[:3], -1).transpose(1, 2)
 
@@ -296,14 +293,15 @@ class TreeCache:
         return seen, positions.to(self.shape.device)
 
     def end_attention_at(self, row: int) -> None:
-        """End the attention of the prepared batch, without static buffers, before `row`.
+        """End the masked attention of the prepared batch, without static buffers, before `row`.
 
         Attending again with a different end shows what the rows in between cost.
         """
         self._attended = row
         for reading in dict.fromkeys(self._readings):
-            reading.end_at(row)
-            reading.make_mask(self.shape, self.padded)
+            if isinstance(reading, MaskedRows):
+                reading.end_at(row)
+                reading.make_mask(self.shape, self.padded)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Only bookkeeping; no K or V is touched."""

@@ -19,8 +19,9 @@ from typing import Final, cast
 import torch
 from torch import Tensor, nn
 
+from eab import compiled
 from eab.errors import ModelError
-from eab.models import compiled, layout_memory
+from eab.models import layout_memory
 from eab.models.machine import describe_machine, free_memory
 from eab.models.read_weights import read_by_code
 from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
@@ -118,7 +119,7 @@ class TiledEmbedding(nn.Embedding):
 
 @cache
 def _products() -> ModuleType:
-    from eab.models.compiled import float32  # needs llvmlite
+    from eab.compiled import float32  # needs llvmlite
 
     return float32
 

@@ -109,15 +109,15 @@ class Story:
         used = self.cache._suffixes
         self.seen["batches with a suffix block"] += bool(used)
         self.seen["batches with several blocks"] += len(used) > 1
-        self.seen["batches with suffixes path by path"] += any(
-            index.block.by_path for index in used
-        )
+        self.seen["batches with suffixes path by path"] += any(part.block.by_path for part in used)
         self.seen["batches with rows after the blocks"] += bool(
             used and used[-1].block.end < self.cache.end
         )
-        self.seen["suffixes with several queries"] += any(index.shape[1] > 1 for index in used)
+        self.seen["suffixes with several queries"] += any(
+            part.queries.shape[1] > 1 for part in used
+        )
         self.seen["suffixes that no path sees"] += any(
-            index.shape[0] > len(self.texts) for index in used
+            part.block.suffixes > len(self.texts) for part in used
         )
         self.seen["moved rows"] += any(not growth.r for growth in growths)
         self.seen["rows given back"] += any(

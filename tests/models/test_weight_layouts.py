@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from eab import compiled
 from eab.errors import ModelError
-from eab.models import compiled, layout_memory, weight_layouts
+from eab.models import layout_memory, weight_layouts
 from eab.models.loading import load_model
 from eab.models.weight_layouts import (
     LAYOUTS,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eab.errors import ConfigError
-from eab.weight_formats import NF4
+from eab.weight_formats import LARGEST_INT8, NF4
 
 Method = Literal["absmax", "affine", "nf4"]
 Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; int: group size
@@ -27,7 +27,6 @@ NF4_BITS: Final = 4
 OUTLIER: Final = 4.0  # standard deviations from the mean
 CONSTANT_BYTES: Final = 4  # per scale: one float32, or scale and zero in bfloat16
 SCALE_BLOCK: Final = 256  # number of scales that share a scale, with double quantization
-_LARGEST: Final = 127
 _TINY: Final = float(np.finfo(np.float32).tiny)
 
 
@@ -162,6 +161,6 @@ def _in_eight_bits(scale: Floats) -> Floats:
     """The scales with their distances from the mean rounded to 8 bits, in blocks of 256."""
     mean = scale.mean()
     distances = np.pad(scale - mean, (0, -len(scale) % SCALE_BLOCK)).reshape(-1, SCALE_BLOCK)
-    steps = np.maximum(np.abs(distances).max(1, keepdims=True), np.float32(1e-12)) / _LARGEST
+    steps = np.maximum(np.abs(distances).max(1, keepdims=True), np.float32(1e-12)) / LARGEST_INT8
     rounded = np.round(distances / steps) * steps + mean
     return np.asarray(rounded.reshape(-1)[: len(scale)], np.float32)

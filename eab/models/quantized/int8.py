@@ -6,10 +6,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from eab.models import compiled
+from eab import compiled
 from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
-from eab.models.quantized.rounding import LARGEST, quantize_rows
+from eab.models.quantized.rounding import quantize_rows
+from eab.weight_formats import LARGEST_INT8
 
 
 class Products(Protocol):
@@ -31,7 +32,7 @@ def products() -> Products:
     capabilities = torch.cpu.get_capabilities()
     has_vnni, has_amx = (capabilities.get(name, False) for name in ("avx512_vnni", "amx_int8"))
     if has_vnni and not has_amx and compiled.can_compile():
-        from eab.models.compiled import vnni
+        from eab.compiled import vnni
 
         return vnni
     return onednn
@@ -55,7 +56,7 @@ class Int8Linear(QuantizedLinear):
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
         """Sums have 32 bits."""
-        return linear.in_features * LARGEST**2 < 2**31
+        return linear.in_features * LARGEST_INT8**2 < 2**31
 
     def _product(self, rows: Tensor) -> Tensor:
         out = products().product(rows.float(), self.weight, self.scale)

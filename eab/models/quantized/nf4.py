@@ -12,11 +12,10 @@ from torch.nn import functional
 
 from eab.models.quantized.bfloat16 import batch_invariant
 from eab.models.quantized.layer import QuantizedLinear
-from eab.weight_formats import NF4
+from eab.weight_formats import LARGEST_INT8, NF4
 
 BLOCK: Final = 64  # weights that share a scale
 SCALE_BLOCK: Final = 256  # scales that share a scale, with double quantization
-_LARGEST: Final = 127
 
 
 def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +84,7 @@ class NF4DoubleQuantLinear(NF4Linear):
         self._scales, mean = len(scale), scale.mean()
         distances = functional.pad(scale - mean, (0, -len(scale) % SCALE_BLOCK))
         blocks = distances.view(-1, SCALE_BLOCK)
-        steps = blocks.abs().amax(1, keepdim=True).clamp(min=1e-12) / _LARGEST
+        steps = blocks.abs().amax(1, keepdim=True).clamp(min=1e-12) / LARGEST_INT8
         self._store(
             scale_integers=(blocks / steps).round().to(torch.int8),
             scale_steps=steps,

@@ -6,7 +6,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from eab.models.quantized.rounding import LARGEST, quantize_rows
+from eab.models.quantized.rounding import quantize_rows
+from eab.weight_formats import LARGEST_INT8
 
 _LARGEST_OF_7_BITS: Final = 63
 
@@ -32,9 +33,9 @@ def largest_input() -> int:
     """
     ones = torch.ones(32, 32, dtype=torch.float32, device="cpu")
     integers, scale = quantize_rows(ones)
-    sums = _scaled_sums(integers, LARGEST, *pack(integers, scale[:, 0].contiguous()))
+    sums = _scaled_sums(integers, LARGEST_INT8, *pack(integers, scale[:, 0].contiguous()))
     right = torch.allclose(sums * scale, ones @ ones, rtol=0.01)
-    return LARGEST if right else _LARGEST_OF_7_BITS
+    return LARGEST_INT8 if right else _LARGEST_OF_7_BITS
 
 
 def _scaled_sums(integers: Tensor, largest: int, weight: Tensor, scale: Tensor) -> Tensor:

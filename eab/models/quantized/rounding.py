@@ -3,15 +3,13 @@
 x ≈ integer * scale, where the integer is between -127 and 127.
 """
 
-from typing import Final
-
 import torch
 from torch import Tensor
 
-LARGEST: Final = 127
+from eab.weight_formats import LARGEST_INT8
 
 
-def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
+def quantize_rows(x: Tensor, largest: int = LARGEST_INT8) -> tuple[Tensor, Tensor]:
     """Round (R, C) floats to eight bits or fewer: integers, (R, C) int8, and scales, (R, 1)
     float32.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from llvmlite import ir
 
-from eab.models.compiled.llvm_code import (
+from eab.compiled.llvm_code import (
     FLOAT,
     VOID,
     call,

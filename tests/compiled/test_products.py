@@ -6,13 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from compiled_code import needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 from torch import Tensor, nn
 
+from eab import compiled
 from eab.errors import ModelError
-from eab.models import compiled, layout_memory, weight_layouts
+from eab.models import layout_memory, weight_layouts
 from eab.models.quantized import onednn
 from eab.models.quantized.int8 import Int8Linear, products
 from eab.models.weight_layouts import (
@@ -20,10 +22,6 @@ from eab.models.weight_layouts import (
     apply_fastest_layout,
     apply_layout,
     measure_layouts,
-)
-
-needs_compiled = pytest.mark.skipif(
-    not compiled.can_compile(), reason="nothing can be compiled here"
 )
 
 
@@ -128,7 +126,7 @@ def test_what_compiled_code_cannot_read_is_refused():
     if products() is not onednn:
         unreadable.append((Int8Linear(nn.Linear(64, 70)).half(), x))
     for stored, numbers in unreadable:
-        with pytest.raises(TypeError, match="compiled products"):
+        with pytest.raises(TypeError, match="compiled code"):
             stored(numbers)
 
 
@@ -175,7 +173,7 @@ def test_where_nothing_can_be_compiled_the_layout_is_refused_and_never_used(monk
     [
         ("torch.cpu.get_capabilities", lambda: {"architecture": "aarch64"}),
         ("torch.cpu.get_capabilities", lambda: {"avx2": True}),
-        ("eab.models.compiled.may_run_new_code", lambda: False),
+        ("eab.compiled.may_run_new_code", lambda: False),
         ("sys.platform", "darwin"),
     ],
 )
@@ -188,7 +186,7 @@ def test_systems_that_cannot_compile_are_recognized(monkeypatch, name, value):
 def test_a_missing_or_broken_llvmlite_is_no_error(name):
     """In a process of its own, as this one has imported it."""
     program = (
-        f"import sys; sys.modules[{name!r}] = None; from eab.models import compiled;"
+        f"import sys; sys.modules[{name!r}] = None; from eab import compiled;"
         "assert not compiled.can_compile(); from eab.models.loading import load_model;"
         "print(load_model('embedded', 'cpu').card.layout)"
     )

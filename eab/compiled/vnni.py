@@ -13,7 +13,7 @@ from llvmlite import ir
 from torch import Tensor
 from torch.nn import functional
 
-from eab.models.compiled.llvm_code import (
+from eab.compiled.llvm_code import (
     BYTE,
     FLOAT,
     INT32,
@@ -34,7 +34,7 @@ from eab.models.compiled.llvm_code import (
     variable,
     wait_for_all_threads,
 )
-from eab.models.compiled.tiles import (
+from eab.compiled.tiles import (
     BLOCK,
     FLOATS,
     LANES,
@@ -44,7 +44,7 @@ from eab.models.compiled.tiles import (
     share_of_thread,
     vectors,
 )
-from eab.models.quantized.rounding import LARGEST
+from eab.weight_formats import LARGEST_INT8
 
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
@@ -143,7 +143,7 @@ def _write_rounding(module: Any) -> None:
         value = code.load(element(code, row, FLOAT, index), typ=FLOAT)
         magnitude = call(code, "llvm.fabs.f32", FLOAT, [value])
         code.store(_larger(code, code.load(largest, typ=FLOAT), magnitude), largest)
-    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(LARGEST)))
+    scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(LARGEST_INT8)))
     scale = _larger(code, scale, ir.Constant(FLOAT, torch.finfo(torch.float32).tiny))
     total = variable(code, ir.Constant(INT32, 0))
     with counting(code, number(0), inputs, number(1)) as index:

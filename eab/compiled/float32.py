@@ -12,7 +12,7 @@ from llvmlite import ir
 from torch import Tensor
 from torch.nn import functional
 
-from eab.models.compiled.llvm_code import (
+from eab.compiled.llvm_code import (
     FLOAT,
     INT64,
     POINTER,
@@ -27,7 +27,7 @@ from eab.models.compiled.llvm_code import (
     number,
     repeated,
 )
-from eab.models.compiled.tiles import (
+from eab.compiled.tiles import (
     BLOCK,
     FLOATS,
     LANES,

@@ -18,7 +18,7 @@ POINTER: Final = ir.PointerType()
 BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 FLOAT: Final = ir.FloatType()
 VOID: Final = ir.VoidType()
-_Arguments = ctypes.c_int64 * 9  # the most that a function takes
+_Arguments = ctypes.c_int64 * 14  # the most that a function takes
 
 
 class Parallel:
@@ -41,33 +41,40 @@ class Parallel:
         self._run(self._address, passed, torch.get_num_threads() if shares > 1 else 1, 0)
 
 
-def address(tensor: Tensor, dtype: torch.dtype) -> int:
+def address(tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
     """Where the numbers of a contiguous tensor are, for code that cannot check it.
 
     Raises:
-        TypeError: They are not in the memory of the CPU in this dtype.
+        TypeError: They are not in the memory of the CPU in this dtype, or not next to each other.
     """
-    place = tensor.data_ptr()
-    if tensor.dtype is not dtype or not tensor.is_cpu or not (place or not tensor.numel()):
-        raise TypeError(
-            f"compiled products need {dtype} tensors on the CPU, and this one is {tensor.dtype} on "
-            f"{tensor.device}"
-        )
-    return place
+    if not tensor.is_contiguous():
+        raise TypeError("compiled code needs contiguous tensors; call contiguous()")
+    return _address(tensor, dtype)
 
 
 def input_address(tensor: Tensor) -> int:
-    """The same for the float32 input of a product.
+    """Where the float32 numbers of an input begin, which may have strides.
 
     Raises:
-        TypeError: See `address`; or a gradient is expected, which compiled code does not have.
+        TypeError: They are not in the memory of the CPU in this dtype; or a gradient is expected,
+            which compiled code does not have.
     """
     if tensor.is_neg() or (tensor.requires_grad and torch.is_grad_enabled()):
         raise TypeError(
-            "compiled products have no gradient and do not read negated views; call them under "
+            "compiled code has no gradient and does not read negated views; call it under "
             "torch.inference_mode(), with x.resolve_neg()"
         )
-    return address(tensor, torch.float32)
+    return _address(tensor, torch.float32)
+
+
+def _address(tensor: Tensor, dtype: torch.dtype) -> int:
+    place = tensor.data_ptr()
+    if tensor.dtype is not dtype or not tensor.is_cpu or not (place or not tensor.numel()):
+        raise TypeError(
+            f"compiled code needs {dtype} tensors on the CPU, and this one is {tensor.dtype} on "
+            f"{tensor.device}"
+        )
+    return place
 
 
 def compile_and_run_nothing() -> None:
@@ -122,9 +129,17 @@ def variable(code: Any, value: Any) -> Any:
     return address
 
 
-def function(module: Any, name: str, kinds: list[Any]) -> tuple[Any, Any]:
+def array(code: Any, kind: Any, size: int) -> Any:
+    """The address of an array of this many elements on the stack."""
+    with code.goto_entry_block():
+        return code.alloca(kind, size)
+
+
+def function(module: Any, name: str, kinds: list[Any], inline: bool = True) -> tuple[Any, Any]:
     """A new function without a result: what writes its code, and its arguments."""
     made = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    if not inline:
+        made.attributes.add("noinline")
     return ir.IRBuilder(made.append_basic_block()), made.args
 
 

@@ -28,7 +28,7 @@ def can_compile() -> bool:
     if not (sys.platform == "linux" and has_vectors and may_run_new_code()):
         return False
     try:
-        from eab.models.compiled.llvm_code import compile_and_run_nothing
+        from eab.compiled.llvm_code import compile_and_run_nothing
 
         compile_and_run_nothing()
     except Exception as error:  # whatever a missing, broken or unsuitable llvmlite may raise

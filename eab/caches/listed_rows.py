@@ -1,0 +1,39 @@
+"""The rows that each token of a batch sees, in a list for compiled code."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from eab.caches.layers import LayerAttention
+
+
+class ListedRows:
+    """The rows that each token sees, in a list for compiled code."""
+
+    def __init__(self, seen: NDArray[np.bool_]) -> None:
+        """List the rows that each token sees, (T, C); on the CPU, and at least one each."""
+        tokens, rows = seen.shape
+        found = np.flatnonzero(seen)
+        self._rows = torch.from_numpy(found % rows)
+        self._starts = torch.from_numpy(np.searchsorted(found, np.arange(tokens + 1) * rows))
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
+    ) -> Tensor:
+        """See Reading."""
+        return self._attend(query, keys, values, scale)[0]
+
+    def attend_with_lse(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See Reading."""
+        out, lse = self._attend(query, keys, values, scale)
+        return out.transpose(0, 1), lse.t()
+
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        from eab.compiled.attention import attend  # needs llvmlite
+
+        return attend(query, keys, values, self._rows, self._starts, scale)
