@@ -7,7 +7,6 @@ Threads take the units in turn. The result of a token depends only on its own ro
 not on the other tokens.
 """
 
-import struct
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +22,8 @@ from eab.compiled.llvm_code import (
     Parallel,
     address,
     array,
+    as_float,
+    bits_of,
     call,
     counting,
     element,
@@ -30,14 +31,25 @@ from eab.compiled.llvm_code import (
     input_address,
     integers,
     number,
-    repeated,
     variable,
 )
-from eab.compiled.tiles import FLOATS, LANES
+from eab.compiled.vectors import (
+    FLOATS,
+    LANES,
+    add,
+    constant,
+    exponential,
+    larger,
+    load,
+    multiply_add,
+    over_lanes,
+    repeated,
+    store,
+    sums_of_lanes,
+)
 
 BATCH: Final = 128  # rows
 _SUMS: Final = 16 if LANES == 16 else 8  # vectors of summed values in registers: half of all
-_INTEGERS: Final = ir.VectorType(INT32, LANES)
 _STATE: Final = 3  # numbers kept for a query: largest score, sum of exponentials, rescaling
 
 
@@ -78,7 +90,7 @@ def attend(
         address(starts, int64),
         out.data_ptr(),
         lse.data_ptr(),
-        int.from_bytes(struct.pack("<f", scale), "little"),
+        bits_of(scale),
         shares=tokens * groups,
     )
     return out, lse
@@ -104,7 +116,7 @@ def _write_work(module: Any, size: int, group: int) -> None:
     units, groups, query, head_stride, token_stride, keys, values, group_stride = given[1:9]
     rows, starts, out, lse = (code.inttoptr(value, POINTER) for value in given[9:13])
     query, keys, values = (code.inttoptr(value, POINTER) for value in (query, keys, values))
-    scale = code.bitcast(code.trunc(given[13], INT32), FLOAT)
+    scale = as_float(code, given[13])
     scores = array(code, FLOAT, group * BATCH)
     states = array(code, FLOAT, group * _STATE)
     take, work, done = (code.append_basic_block() for _ in range(3))
@@ -153,7 +165,7 @@ def _write_unit(module: Any, size: int, parts: list[range]) -> None:
             code.store(infinity, state)
             code.store(ir.Constant(FLOAT, 0.0), element(code, state, FLOAT, number(1)))
         with counting(code, number(0), number(len(part) * size), number(LANES)) as index:
-            _store(code, ir.Constant(FLOATS, [0.0] * LANES), line, index)
+            store(code, constant(0.0), line, index)
         with counting(code, number(0), count, number(BATCH)) as first:
             left, ours = code.sub(count, first), element(code, rows, INT64, first)
             some = code.select(code.icmp_signed("<", left, number(BATCH)), left, number(BATCH))
@@ -172,10 +184,10 @@ def _write_unit(module: Any, size: int, parts: list[range]) -> None:
             logarithm = call(code, "llvm.log.f32", FLOAT, [total])
             target = element(code, lse, FLOAT, number(part.start + index))
             code.store(code.fadd(largest, logarithm), target)
-            factor = repeated(code, code.fdiv(ir.Constant(FLOAT, 1.0), total), FLOATS)
+            factor = repeated(code, code.fdiv(ir.Constant(FLOAT, 1.0), total))
             row = element(code, line, FLOAT, number(index * size))
             with counting(code, number(0), number(size), number(LANES)) as lane:
-                _store(code, code.fmul(_load(code, row, lane), factor), row, lane)
+                store(code, code.fmul(load(code, row, lane), factor), row, lane)
     code.ret_void()
 
 
@@ -185,8 +197,8 @@ def _write_scores(module: Any, size: int) -> None:
     code, given = function(module, "scores", kinds, inline=False)
     query, keys, rows, count, scale, out = given
     steps = [number(step) for step in range(0, size, LANES)]
-    factor = repeated(code, scale, FLOATS)
-    asking = [code.fmul(_load(code, query, step), factor) for step in steps]
+    factor = repeated(code, scale)
+    asking = [code.fmul(load(code, query, step), factor) for step in steps]
     last = code.sub(count, number(1))
     with counting(code, number(0), count, number(LANES)) as first:
         products = []
@@ -194,16 +206,16 @@ def _write_scores(module: Any, size: int) -> None:
             index = code.add(first, number(lane))
             index = code.select(code.icmp_signed("<", index, last), index, last)
             key = _row(code, keys, rows, index, size)
-            total = code.fmul(_load(code, key, steps[0]), asking[0])
+            total = code.fmul(load(code, key, steps[0]), asking[0])
             for step, part in zip(steps[1:], asking[1:], strict=True):
-                total = _fma(code, _load(code, key, step), part, total)
+                total = multiply_add(code, load(code, key, step), part, total)
             products.append(total)
-        sums = _sums_of_lanes(code, products)
+        sums = sums_of_lanes(code, products)
         lanes = ir.Constant(ir.VectorType(INT64, LANES), [*range(LANES)])
         left = repeated(code, code.sub(count, first), ir.VectorType(INT64, LANES))
         is_row = code.icmp_signed("<", lanes, left)
-        none = ir.Constant(FLOATS, [float("-inf")] * LANES)
-        _store(code, code.select(is_row, sums, none), out, first)
+        none = constant(float("-inf"))
+        store(code, code.select(is_row, sums, none), out, first)
     code.ret_void()
 
 
@@ -214,23 +226,23 @@ def _write_weights(module: Any) -> None:
     code, given = function(module, "weights", [POINTER, INT64, POINTER], inline=False)
     scores, count, state = given
     before = code.load(state, typ=FLOAT)
-    largest = variable(code, repeated(code, before, FLOATS))
+    largest = variable(code, repeated(code, before))
     with counting(code, number(0), count, number(LANES)) as first:
-        value = _larger(code, FLOATS, code.load(largest, typ=FLOATS), _load(code, scores, first))
+        value = larger(code, code.load(largest, typ=FLOATS), load(code, scores, first))
         code.store(value, largest)
-    top = _over_lanes(code, code.load(largest, typ=FLOATS), _larger)
-    top_of_all = repeated(code, top, FLOATS)
-    total = variable(code, ir.Constant(FLOATS, [0.0] * LANES))
+    top = over_lanes(code, code.load(largest, typ=FLOATS), larger)
+    top_of_all = repeated(code, top)
+    total = variable(code, constant(0.0))
     with counting(code, number(0), count, number(LANES)) as first:
-        weight = _exponential(code, code.fsub(_load(code, scores, first), top_of_all))
-        _store(code, weight, scores, first)
+        weight = exponential(code, code.fsub(load(code, scores, first), top_of_all))
+        store(code, weight, scores, first)
         code.store(code.fadd(code.load(total, typ=FLOATS), weight), total)
-    change = _exponential(code, repeated(code, code.fsub(before, top), FLOATS))
+    change = exponential(code, repeated(code, code.fsub(before, top)))
     factor = code.extract_element(change, ir.Constant(INT32, 0))
     place = element(code, state, FLOAT, number(1))
-    added = _over_lanes(code, code.load(total, typ=FLOATS), _added)
+    more = over_lanes(code, code.load(total, typ=FLOATS), add)
     known = code.fmul(code.load(place, typ=FLOAT), factor)
-    code.store(code.fadd(known, added), place)
+    code.store(code.fadd(known, more), place)
     code.store(top, state)
     code.store(factor, element(code, state, FLOAT, number(2)))
     code.ret_void()
@@ -246,19 +258,19 @@ def _write_values(module: Any, size: int, queries: int) -> None:
     sums = []
     for query, line in enumerate(lines):
         place = element(code, states, FLOAT, number(query * _STATE + 2))
-        factor = repeated(code, code.load(place, typ=FLOAT), FLOATS)
-        sums.append([variable(code, code.fmul(_load(code, line, step), factor)) for step in steps])
+        factor = repeated(code, code.load(place, typ=FLOAT))
+        sums.append([variable(code, code.fmul(load(code, line, step), factor)) for step in steps])
     with counting(code, number(0), count, number(1)) as index:
         row = _row(code, values, rows, index, size)
-        numbers = [_load(code, row, step) for step in steps]
+        numbers = [load(code, row, step) for step in steps]
         for query, own in enumerate(sums):
             place = element(code, weights, FLOAT, code.add(index, number(query * BATCH)))
-            weight = repeated(code, code.load(place, typ=FLOAT), FLOATS)
+            weight = repeated(code, code.load(place, typ=FLOAT))
             for value, total in zip(numbers, own, strict=True):
-                code.store(_fma(code, value, weight, code.load(total, typ=FLOATS)), total)
+                code.store(multiply_add(code, value, weight, code.load(total, typ=FLOATS)), total)
     for line, own in zip(lines, sums, strict=True):
         for step, total in zip(steps, own, strict=True):
-            _store(code, code.load(total, typ=FLOATS), line, step)
+            store(code, code.load(total, typ=FLOATS), line, step)
     code.ret_void()
 
 
@@ -266,83 +278,3 @@ def _row(code: Any, rows: Any, numbers: Any, index: Any, size: int) -> Any:
     """The address of the row whose number is at this index of the list."""
     row = code.load(element(code, numbers, INT64, index), typ=INT64)
     return element(code, rows, FLOAT, code.mul(row, number(size)))
-
-
-def _sums_of_lanes(code: Any, vectors: list[Any]) -> Any:
-    """A vector with the sum of the lanes of each of `LANES` vectors: pairs are added up after
-    sorting their lanes, until one vector is left.
-    """
-    width = 1
-    while len(vectors) > 1:
-        merged = []
-        for one, other in zip(vectors[::2], vectors[1::2], strict=True):
-            even, odd = (_lanes(code, one, other, width, parity) for parity in (0, 1))
-            merged.append(code.fadd(even, odd))
-        vectors, width = merged, 2 * width
-    return vectors[0]
-
-
-def _lanes(code: Any, one: Any, other: Any, width: int, parity: int) -> Any:
-    """Of each two runs of `width` lanes, those with this parity: from `one` and `other` in turn."""
-    chosen = [
-        start + parity * width + lane + source * LANES
-        for start in range(0, LANES, 2 * width)
-        for source in (0, 1)
-        for lane in range(width)
-    ]
-    lanes = ir.Constant(ir.VectorType(INT32, LANES), chosen)
-    return code.shuffle_vector(one, other, lanes)
-
-
-def _over_lanes(code: Any, vector: Any, combine: Any) -> Any:
-    """All lanes of a vector combined, half with half."""
-    unset, width = ir.Constant(FLOATS, ir.Undefined), LANES // 2
-    while width:
-        order = [(lane + width) % LANES for lane in range(LANES)]
-        turned = code.shuffle_vector(vector, unset, ir.Constant(ir.VectorType(INT32, LANES), order))
-        vector, width = combine(code, FLOATS, vector, turned), width // 2
-    return code.extract_element(vector, ir.Constant(INT32, 0))
-
-
-def _exponential(code: Any, x: Any) -> Any:
-    """e to the power of x, at most 0, with an error below 2 units in the last place; 0 below -87.
-
-    x = n ln 2 + r, and e^r is a polynomial (its coefficients are those of Cephes, netlib.org).
-    """
-    shift = _all(1.5 * 2**23)  # adding it rounds to an integer, which is then in the lowest bits
-    shifted = _fma(code, x, _all(1.4426950408889634), shift)
-    whole = code.fsub(shifted, shift)
-    rest = _fma(code, whole, _all(-0.693359375), x)
-    rest = _fma(code, whole, _all(2.12194440e-4), rest)
-    power = _all(1.9875691500e-4)
-    for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5, 1, 1):
-        power = _fma(code, power, rest, _all(factor))
-    bits = code.shl(code.bitcast(shifted, _INTEGERS), ir.Constant(_INTEGERS, [23] * LANES))
-    exponent = code.add(bits, ir.Constant(_INTEGERS, [127 << 23] * LANES))
-    result = code.fmul(power, code.bitcast(exponent, FLOATS))
-    return code.select(code.fcmp_ordered("<", x, _all(-87.0)), _all(0.0), result)
-
-
-def _all(value: float) -> Any:
-    return ir.Constant(FLOATS, [value] * LANES)
-
-
-def _load(code: Any, array: Any, index: Any) -> Any:
-    return code.load(element(code, array, FLOAT, index), typ=FLOATS, align=4)
-
-
-def _store(code: Any, value: Any, array: Any, index: Any) -> None:
-    code.store(value, element(code, array, FLOAT, index), align=4)
-
-
-def _fma(code: Any, one: Any, other: Any, added: Any) -> Any:
-    return call(code, f"llvm.fma.v{LANES}f32", FLOATS, [one, other, added])
-
-
-def _larger(code: Any, kind: Any, one: Any, other: Any) -> Any:
-    """The larger of each two floats; unlike `llvm.maxnum`, this keeps NaN."""
-    return call(code, f"llvm.maximum.v{LANES}f32", kind, [one, other])
-
-
-def _added(code: Any, kind: Any, one: Any, other: Any) -> Any:
-    return code.fadd(one, other)

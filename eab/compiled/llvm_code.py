@@ -6,6 +6,7 @@ For the instructions see https://llvm.org/docs/LangRef.html.
 """
 
 import ctypes
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,7 +19,6 @@ POINTER: Final = ir.PointerType()
 BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 FLOAT: Final = ir.FloatType()
 VOID: Final = ir.VoidType()
-_Arguments = ctypes.c_int64 * 14  # the most that a function takes
 
 
 class Parallel:
@@ -37,7 +37,7 @@ class Parallel:
         `shares` is the number of parts of the work. Still, all threads take part, or one alone:
         when a few do, OpenMP ends the others and must start them again later.
         """
-        passed = _Arguments(*arguments)
+        passed = (ctypes.c_int64 * len(arguments))(*arguments)
         self._run(self._address, passed, torch.get_num_threads() if shares > 1 else 1, 0)
 
 
@@ -149,6 +149,15 @@ def integers(code: Any, array: Any, count: int) -> list[Any]:
     return [code.load(place, typ=INT64) for place in places]
 
 
+def bits_of(value: float) -> int:
+    """A float32 as an argument; the compiled function reads it by `as_float`."""
+    return int.from_bytes(struct.pack("<f", value), "little")
+
+
+def as_float(code: Any, argument: Any) -> Any:
+    return code.bitcast(code.trunc(argument, INT32), FLOAT)
+
+
 def element(code: Any, array: Any, kind: Any, index: Any) -> Any:
     """The address of an element of an array of this type."""
     return code.gep(array, [index], source_etype=kind)
@@ -156,14 +165,6 @@ def element(code: Any, array: Any, kind: Any, index: Any) -> Any:
 
 def number(value: int) -> Any:
     return ir.Constant(INT64, value)
-
-
-def repeated(code: Any, value: Any, kind: Any) -> Any:
-    """A vector of this type that has `value` in all lanes."""
-    unset = ir.Constant(kind, ir.Undefined)
-    first = code.insert_element(unset, value, ir.Constant(INT32, 0))
-    lanes = ir.Constant(ir.VectorType(INT32, kind.count), [0] * kind.count)
-    return code.shuffle_vector(first, unset, lanes)
 
 
 def _compile(module: Any) -> Any:

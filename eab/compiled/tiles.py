@@ -9,11 +9,7 @@ share the blocks. An output is added up in the same order however many rows ther
 from collections.abc import Callable
 from typing import Any, Final
 
-import torch
-from llvmlite import ir
-
 from eab.compiled.llvm_code import (
-    FLOAT,
     VOID,
     call,
     counting,
@@ -22,13 +18,11 @@ from eab.compiled.llvm_code import (
     threads,
     variable,
 )
+from eab.compiled.vectors import LANES, WIDE
 
-_WIDE: Final = torch.cpu.get_capabilities().get("avx512_f", False)
 ROWS: Final = 6
-LANES: Final = 16 if _WIDE else 8
-VECTORS: Final = 4 if _WIDE else 2
+VECTORS: Final = 4 if WIDE else 2
 BLOCK: Final = LANES * VECTORS
-FLOATS: Final = ir.VectorType(FLOAT, LANES)
 
 
 def share_of_thread(code: Any, blocks: Any) -> tuple[Any, Any]:

@@ -5,7 +5,6 @@ each of 16 sums of 32 bits. The weights are made unsigned by adding 128; in the 
 sum of the inputs is subtracted. The sums are exact, so the order of the additions does not matter.
 """
 
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -20,43 +19,66 @@ from eab.compiled.llvm_code import (
     INT64,
     POINTER,
     VOID,
-    Parallel,
-    address,
     call,
     counting,
     element,
     function,
-    input_address,
-    integers,
     number,
-    repeated,
-    threads,
     variable,
-    wait_for_all_threads,
 )
-from eab.compiled.tiles import (
-    BLOCK,
-    FLOATS,
-    LANES,
-    ROWS,
-    call_tiles,
-    new_sums,
-    share_of_thread,
-    vectors,
-)
+from eab.compiled.products import Block, Part, Rows, Weights, compile_plain, multiply
+from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, vectors
+from eab.compiled.vectors import FLOATS, INTEGERS, LANES, repeated
 from eab.weight_formats import LARGEST_INT8
 
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
 _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum of its integers
-_INTEGERS: Final = ir.VectorType(INT32, LANES)
+
+
+class VnniWeights(Weights):
+    """Integers and scales as `pack` stores them; rows are rounded as `quantize_rows` does."""
+
+    dtype = torch.uint8
+
+    def rounded_bytes(self, inputs: int) -> int:
+        return inputs + -inputs % _QUAD + _TAIL
+
+    def write_functions(self, module: Any) -> None:
+        _write_rounding(module)
+        for rows in range(1, ROWS + 1):
+            _write_tile(module, rows)
+
+    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
+        integers = code.sub(size, number(_TAIL))
+        call(code, "round_row", VOID, [row, inputs, rounded, integers])
+
+    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
+        quads = code.sdiv(code.sub(rows.stride, number(_TAIL)), number(_QUAD))
+        call_tiles(
+            code,
+            rows.count,
+            lambda row: [
+                element(code, rows.first, BYTE, code.mul(row, rows.stride)),
+                block.weight,
+                quads,
+                block.scale,
+                element(code, block.added, FLOAT, code.mul(row, block.added_stride)),
+                block.added_stride,
+                element(code, block.out, FLOAT, code.mul(row, block.out_stride)),
+                block.out_stride,
+            ],
+        )
+
+
+VNNI: Final = VnniWeights()
 
 
 def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """integers (out, in) int8 and scale (out,) -> (blocks, in / 4, BLOCK, 4) uint8 and
     (blocks, BLOCK), with zeros where the last block is not full.
     """
-    _compiled()  # so that what prevents it is known now
+    compile_plain(VNNI)  # so that what prevents it is known now
     outputs, inputs = integers.shape
     whole = functional.pad(integers, (0, -inputs % _QUAD, 0, -outputs % BLOCK))
     shifted = whole.view(torch.uint8) + _SHIFT  # modulo 256
@@ -69,69 +91,7 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
     rows (R, in) float32 -> (R, blocks * BLOCK) float32.
     """
-    rows = rows.contiguous()
-    count, inputs = rows.shape
-    blocks, quads, _, _ = weight.shape
-    rounded = torch.empty(count, quads * _QUAD + _TAIL, dtype=torch.uint8, device="cpu")
-    out = torch.empty(count, blocks * BLOCK, dtype=torch.float32, device="cpu")
-    _compiled()(
-        input_address(rows),
-        rounded.data_ptr(),
-        address(weight, torch.uint8),
-        address(scale, torch.float32),
-        out.data_ptr(),
-        count,
-        inputs,
-        quads,
-        blocks,
-        shares=blocks,
-    )
-    return out
-
-
-@cache
-def _compiled() -> Parallel:
-    module = ir.Module()
-    _write_rounding(module)
-    for rows in range(1, ROWS + 1):
-        _write_tile(module, rows)
-    _write_work(module)
-    return Parallel(module, "work")
-
-
-def _write_work(module: Any) -> None:
-    """A thread rounds its share of the rows, and multiplies all rows by its share of the blocks."""
-    code, [arguments] = function(module, "work", [POINTER])
-    given = integers(code, arguments, 9)
-    rows, rounded, weight, scale, out = (code.inttoptr(value, POINTER) for value in given[:5])
-    count, inputs, quads, blocks = given[5:]
-    size, outputs = code.mul(quads, number(_QUAD)), code.mul(blocks, number(BLOCK))
-    stride = code.add(size, number(_TAIL))
-    this, of = threads(code)
-    with counting(code, this, count, of) as row:
-        source = element(code, rows, FLOAT, code.mul(row, inputs))
-        target = element(code, rounded, BYTE, code.mul(row, stride))
-        call(code, "round_row", VOID, [source, inputs, target, size])
-    wait_for_all_threads(code)
-    first, end = share_of_thread(code, blocks)
-    with counting(code, first, end, number(1)) as block:
-        output = code.mul(block, number(BLOCK))
-        operands = [
-            element(code, weight, BYTE, code.mul(output, size)),
-            quads,
-            element(code, scale, FLOAT, output),
-        ]
-        call_tiles(
-            code,
-            count,
-            lambda row: [
-                element(code, rounded, BYTE, code.mul(row, stride)),
-                *operands,
-                element(code, out, FLOAT, code.add(code.mul(row, outputs), output)),
-                outputs,
-            ],
-        )
-    code.ret_void()
+    return multiply(VNNI, rows, [Part(weight, scale)])
 
 
 def _write_rounding(module: Any) -> None:
@@ -142,9 +102,9 @@ def _write_rounding(module: Any) -> None:
     with counting(code, number(0), inputs, number(1)) as index:
         value = code.load(element(code, row, FLOAT, index), typ=FLOAT)
         magnitude = call(code, "llvm.fabs.f32", FLOAT, [value])
-        code.store(_larger(code, code.load(largest, typ=FLOAT), magnitude), largest)
+        code.store(_larger_float(code, code.load(largest, typ=FLOAT), magnitude), largest)
     scale = code.fdiv(code.load(largest, typ=FLOAT), ir.Constant(FLOAT, float(LARGEST_INT8)))
-    scale = _larger(code, scale, ir.Constant(FLOAT, torch.finfo(torch.float32).tiny))
+    scale = _larger_float(code, scale, ir.Constant(FLOAT, torch.finfo(torch.float32).tiny))
     total = variable(code, ir.Constant(INT32, 0))
     with counting(code, number(0), inputs, number(1)) as index:
         steps = code.fdiv(code.load(element(code, row, FLOAT, index), typ=FLOAT), scale)
@@ -161,42 +121,48 @@ def _write_rounding(module: Any) -> None:
     code.ret_void()
 
 
-def _larger(code: Any, one: Any, other: Any) -> Any:
+def _larger_float(code: Any, one: Any, other: Any) -> Any:
     """The larger float; unlike `llvm.maxnum`, this keeps NaN, which then reaches the outputs."""
     return call(code, "llvm.maximum.f32", FLOAT, [one, other])
 
 
 def _write_tile(module: Any, rows: int) -> None:
-    kinds = [POINTER, POINTER, INT64, POINTER, POINTER, INT64]
+    kinds = [POINTER, POINTER, INT64, POINTER, POINTER, INT64, POINTER, INT64]
     code, given = function(module, f"tile_of_{rows}", kinds)
-    rounded, weight, quads, scale, out, outputs = given
+    rounded, weight, quads, scale, added, added_stride, out, outputs = given
     size = code.mul(quads, number(_QUAD))
     stride = code.add(size, number(_TAIL))
-    sums = new_sums(code, rows, ir.Constant(_INTEGERS, [0] * LANES))
+    sums = new_sums(code, rows, ir.Constant(INTEGERS, [0] * LANES))
     starts = [element(code, rounded, BYTE, code.mul(stride, number(row))) for row in range(rows)]
     with counting(code, number(0), quads, number(1)) as quad:
         place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
-        weights = vectors(code, place, _INTEGERS)
+        weights = vectors(code, place, INTEGERS)
         for start, row_sums in zip(starts, sums, strict=True):
             inputs = code.load(element(code, start, INT32, quad), typ=INT32, align=4)
-            inputs = repeated(code, inputs, _INTEGERS)
+            inputs = repeated(code, inputs, INTEGERS)
             for four, total in zip(weights, row_sums, strict=True):
-                terms = [code.load(total, typ=_INTEGERS), four, inputs]
-                code.store(call(code, "llvm.x86.avx512.vpdpbusd.512", _INTEGERS, terms), total)
+                terms = [code.load(total, typ=INTEGERS), four, inputs]
+                code.store(call(code, "llvm.x86.avx512.vpdpbusd.512", INTEGERS, terms), total)
     for row, (start, row_sums) in enumerate(zip(starts, sums, strict=True)):
         tail = element(code, start, BYTE, size)
         line = element(code, out, FLOAT, code.mul(outputs, number(row)))
-        shifted = [code.load(total, typ=_INTEGERS) for total in row_sums]
-        _write_outputs(code, shifted, tail, vectors(code, scale, FLOATS), line)
+        shifted = [code.load(total, typ=INTEGERS) for total in row_sums]
+        plus = element(code, added, FLOAT, code.mul(added_stride, number(row)))
+        known = vectors(code, plus, FLOATS)
+        _write_outputs(code, shifted, tail, vectors(code, scale, FLOATS), known, line)
     code.ret_void()
 
 
-def _write_outputs(code: Any, shifted: list[Any], tail: Any, scales: list[Any], line: Any) -> None:
-    """The outputs of a row: its sums times the scales of the weights and of the row."""
-    row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4), FLOATS)
+def _write_outputs(
+    code: Any, shifted: list[Any], tail: Any, scales: list[Any], known: list[Any], line: Any
+) -> None:
+    """The outputs of a row: its sums times the scales of the weights and of the row, added to what
+    is known.
+    """
+    row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4))
     total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
-    shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), _INTEGERS)
-    for vector, (total, scale) in enumerate(zip(shifted, scales, strict=True)):
+    shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), INTEGERS)
+    for vector, (total, scale, added) in enumerate(zip(shifted, scales, known, strict=True)):
         scaled = code.fmul(code.sitofp(code.sub(total, shift), FLOATS), scale)
         target = element(code, line, FLOATS, number(vector))
-        code.store(code.fmul(scaled, row_scale), target, align=4)
+        code.store(code.fadd(code.fmul(scaled, row_scale), added), target, align=4)

@@ -1,8 +1,5 @@
-"""A decoder-only transformers model that runs on the caches of this project.
-
-Our attention function is registered with transformers' AttentionInterface. It looks up the batches
-of the current forward pass (see eab.models.passing). Their caches store the new K and V and compute
-attention. Outside such a pass, the function is transformers' own, so the model stays usable.
+"""A decoder-only transformers model that runs on the caches of this project (see
+eab.models.cache_attention).
 """
 
 import weakref
@@ -13,10 +10,8 @@ from itertools import accumulate
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -25,11 +20,11 @@ from transformers import (
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
-from eab.caches.shared_prefix import attend_with_prefixes
 from eab.caches.tree import TreeCache
 from eab.errors import ModelError
 from eab.events import LayerRow
-from eab.models.causality import current_record, read_attention
+from eab.models.cache_attention import ATTENTION
+from eab.models.causality import read_attention
 from eab.models.context import (
     full_context,
     let_read_long_texts,
@@ -38,22 +33,18 @@ from eab.models.context import (
 )
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
+from eab.models.fused_layers import fuse_layers
 from eab.models.machine import is_out_of_memory
-from eab.models.masks import cache_mask
 from eab.models.passing import (
     PositionsAsPast,
     running,
-    running_batches,
-    segment_readers,
     use_attention,
 )
-from eab.models.plain_attention import plain_attention
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.rows_as_past import logits_by_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 
-ATTENTION = "eab_cache"
 MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds
 _NO_LIMIT: Final = 2**40
 
@@ -95,6 +86,7 @@ class HuggingFaceModel(TransformersModel):
             shape = read_attention(model, tokens, self.context)
             shape = replace(shape, rope_switch=original if switches else 0)
             self._describe(shape, sha256, layer_rows(shape))
+            fuse_layers(model)
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
@@ -241,57 +233,6 @@ def _difference(logits: Tensor, plain: Tensor) -> float:
     """The largest error relative to the plain model's logits."""
     error: float = (logits.float() - plain).abs().max().item() / max(1.0, plain.abs().max().item())
     return error
-
-
-def cache_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention function for transformers.
-
-    Args:
-        query: (1, H, T, D). In a hybrid model, (B, H, T, D) for B texts of equal length.
-        key, value: Those of the new tokens, (1, G, T, D) or (B, G, T, D).
-        attention_mask: Used only outside this project's forward passes.
-        scaling: Factor of the scores; by default 1 / sqrt(D).
-
-    Returns:
-        The attention output, (1, T, H, D) or (B, T, H, D), and no attention weights.
-    """
-    batches = running_batches()
-    if batches is None:
-        if (record := current_record()) is not None:
-            record.add(module, query, key, value, attention_mask, kwargs)
-        kwargs |= {"dropout": dropout, "scaling": scaling}
-        return plain_attention(module, query, key, value, attention_mask, kwargs), None
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    if readers := segment_readers():
-        shared = attend_with_prefixes(batches, readers, layer, query, key, value, scale)
-        return shared.contiguous(), None
-    if len(batches) == len(query) == 1:
-        together = batches[0].cache.attend(layer, query, key, value, scale)
-        return together.contiguous(), None  # some families take a view of it
-    lengths, texts = [len(batch.ids) for batch in batches], len(query)
-    if texts > 1:  # texts in sequence, as in the cache
-        parts = (query, key, value)
-        query, key, value = (part.transpose(0, 1).flatten(1, 2)[None] for part in parts)
-    tensors = (tensor.split(lengths, 2) for tensor in (query, key, value))
-    of_runs = zip(batches, *tensors, strict=True)
-    # Run by run: a single call would have to stack the K and V of all runs in every layer.
-    outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in of_runs]
-    together = torch.cat(outputs, dim=1)
-    return together.reshape(texts, -1, *together.shape[2:]).contiguous(), None
-
-
-AttentionInterface.register(ATTENTION, cache_attention)
-AttentionMaskInterface.register(ATTENTION, cache_mask)
 
 
 def layer_rows(shape: KVShape) -> tuple[LayerRow, ...]:

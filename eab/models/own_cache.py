@@ -18,10 +18,11 @@ from eab.caches.own import OwnCache
 from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import counted, human_bytes
+from eab.models.cache_attention import ATTENTION
 from eab.models.causality import note_attention, shape_of
 from eab.models.context import own_context
 from eab.models.families import ADVICE, impossible_window, refuse_without_text
-from eab.models.huggingface import ATTENTION, HuggingFaceModel, layer_rows
+from eab.models.huggingface import HuggingFaceModel, layer_rows
 from eab.models.machine import is_out_of_memory
 from eab.models.memory_words import reach_words
 from eab.models.own_check import checked_reader, measured_memory

@@ -1,0 +1,299 @@
+"""Products of rows with stored weights, and what a decoder layer does to rows before and after.
+
+One call computes up to three linear layers that read the same rows, side by side. Threads share the
+rows that are prepared, wait for each other, and then share the blocks of outputs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from eab.compiled.llvm_code import (
+    BYTE,
+    FLOAT,
+    POINTER,
+    VOID,
+    Parallel,
+    address,
+    as_float,
+    bits_of,
+    call,
+    counting,
+    element,
+    function,
+    input_address,
+    integers,
+    number,
+    threads,
+    wait_for_all_threads,
+)
+from eab.compiled.row_functions import write_gate, write_norm, write_rotation
+from eab.compiled.tiles import BLOCK, share_of_thread
+
+MOST_PARTS: Final = 3
+_FLOAT_BYTES: Final = 4
+
+
+class Part(NamedTuple):
+    """A linear layer as its kind of weights stores it."""
+
+    weight: Tensor  # (blocks, ...)
+    scale: Tensor | None = None  # (blocks, BLOCK) float32, if the kind has scales
+    bias: Tensor | None = None  # (blocks, BLOCK) float32
+
+    @property
+    def outputs(self) -> int:
+        """Including those that fill the last block."""
+        return len(self.weight) * BLOCK
+
+
+class Norm(NamedTuple):
+    """RMSNorm (Zhang and Sennrich, arXiv 1910.07467) of the rows before they are multiplied."""
+
+    weight: Tensor  # (in,) float32
+    epsilon: float
+
+
+class Gate(NamedTuple):
+    """SwiGLU (Shazeer, arXiv 2002.05202): a row holds `inputs` gates g and, from number `start` on,
+    as many values u; what is multiplied is silu(g) u.
+    """
+
+    inputs: int
+    start: int
+
+
+class Rotation(NamedTuple):
+    """The rotary embedding (Su et al., arXiv 2104.09864) of the first heads of the outputs."""
+
+    cos: Tensor  # (T, D) float32
+    sin: Tensor
+    heads: int
+
+
+_BEFORE: Final = {Norm: "normalize", Gate: "gate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that tiles multiply, as values of the code."""
+
+    first: Any
+    stride: Any  # in floats; in bytes if the rows are rounded
+    count: Any
+    inputs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of outputs and what makes it, as values of the code: addresses, strides in floats."""
+
+    weight: Any
+    scale: Any
+    added: Any  # a bias or the residual
+    added_stride: Any
+    out: Any
+    out_stride: Any
+
+
+class Weights(ABC):
+    """A kind of weights: how they are stored, and the code that multiplies rows by them."""
+
+    dtype: torch.dtype
+
+    @abstractmethod
+    def rounded_bytes(self, inputs: int) -> int:
+        """Bytes of a rounded row; 0 if rows are not rounded."""
+
+    @abstractmethod
+    def write_functions(self, module: Any) -> None:
+        """Write what the other methods call."""
+
+    @abstractmethod
+    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
+        """Round a row to `size` bytes, if rows are rounded."""
+
+    @abstractmethod
+    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
+        """Multiply the rows by the weights of a block."""
+
+
+def compile_plain(weights: Weights) -> None:
+    """Compile the product without anything before or after it."""
+    _compiled(weights, "", rotates=False)
+
+
+def multiply(
+    weights: Weights,
+    x: Tensor,
+    parts: Sequence[Part],
+    before: Norm | Gate | None = None,
+    residual: Tensor | None = None,
+    rotation: Rotation | None = None,
+) -> Tensor:
+    """x (T, in) float32 times the weights of each part: (T, blocks * BLOCK) float32.
+
+    Args:
+        residual: Added to the outputs, (T, blocks * BLOCK); then no part may have a bias.
+    """
+    x = x if x.stride(1) == 1 else x.contiguous()
+    tokens = len(x)
+    inputs = before.inputs if isinstance(before, Gate) else x.shape[1]
+    ends = [*accumulate(len(part.weight) for part in parts)]
+    outputs = ends[-1] * BLOCK
+    out, size = x.new_empty((tokens, outputs)), weights.rounded_bytes(inputs)
+    floats = x if before is None else x.new_empty((tokens, inputs))
+    rounded = torch.empty((tokens, size), dtype=torch.uint8, device="cpu")
+    _compiled(weights, _BEFORE.get(type(before), ""), rotates=rotation is not None)(
+        input_address(x),
+        x.stride(0),
+        floats.data_ptr(),
+        rounded.data_ptr(),
+        size,
+        tokens,
+        inputs,
+        out.data_ptr(),
+        ends[-1],
+        _block_bytes(parts[0]),
+        *_before(before),
+        *_rotation(rotation),
+        outputs if residual is not None else 0,
+        *_places(weights, parts, ends, residual),
+        shares=ends[-1],
+    )
+    return out
+
+
+def _before(before: Norm | Gate | None) -> tuple[int, int]:
+    if isinstance(before, Norm):
+        return address(before.weight), bits_of(before.epsilon)
+    return (0, 0) if before is None else (before.start, 0)
+
+
+def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
+    if rotation is None:
+        return 0, 0, 0, 0
+    cos, sin, heads = rotation
+    return address(cos), address(sin), heads, cos.shape[1]
+
+
+def _block_bytes(part: Part) -> int:
+    return part.weight.stride(0) * part.weight.element_size()
+
+
+def _places(
+    weights: Weights, parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None
+) -> list[int]:
+    """For each part: its end in blocks, and the addresses of its weight, its scale and what is
+    added to it, moved back by the blocks before it: block b of all is at b blocks from there.
+    """
+    found: list[int] = []
+    for part, end in zip(parts, ends, strict=True):
+        weight, scale, bias = part
+        before = end - len(weight)
+        added = bias if residual is None else residual
+        added = _zeros(len(weight) * BLOCK) if added is None else added
+        floats = before * BLOCK * _FLOAT_BYTES
+        found += [
+            end,
+            address(weight, weights.dtype) - before * _block_bytes(part),
+            0 if scale is None else address(scale) - floats,
+            address(added) - floats,
+        ]
+    return found + found[-4:] * (MOST_PARTS - len(parts))
+
+
+@cache
+def _zeros(outputs: int) -> Tensor:
+    return torch.zeros(outputs, dtype=torch.float32, device="cpu")
+
+
+@cache
+def _compiled(weights: Weights, before: str, rotates: bool) -> Parallel:
+    """Compile the product; `before` is the function that prepares rows."""
+    module = ir.Module()
+    weights.write_functions(module)
+    write_norm(module)
+    write_gate(module)
+    write_rotation(module)
+    _write_work(module, weights, before, rotates)
+    return Parallel(module, "work")
+
+
+def _write_work(module: Any, weights: Weights, before: str, rotates: bool) -> None:
+    code, [arguments] = function(module, "work", [POINTER])
+    given = integers(code, arguments, 17 + 4 * MOST_PARTS)
+    x, stride, floats, rounded, size, count, inputs, out, blocks, block_bytes = given[:10]
+    x, floats, rounded, out = (code.inttoptr(at, POINTER) for at in (x, floats, rounded, out))
+    outputs = code.mul(blocks, number(BLOCK))
+    rounds = weights.rounded_bytes(1) > 0
+    this, of = threads(code)
+    if before or rounds:
+        with counting(code, this, count, of) as row:
+            source = element(code, x, FLOAT, code.mul(row, stride))
+            if before:
+                target = element(code, floats, FLOAT, code.mul(row, inputs))
+                _prepare(code, before, source, inputs, target, given[10:12])
+                source = target
+            if rounds:
+                target = element(code, rounded, BYTE, code.mul(row, size))
+                weights.write_rounding(code, source, inputs, target, size)
+        wait_for_all_threads(code)
+        stride = inputs if before else stride
+    rows = Rows(rounded, size, count, inputs) if rounds else Rows(floats, stride, count, inputs)
+    first, end = share_of_thread(code, blocks)
+    with counting(code, first, end, number(1)) as block:
+        start = code.mul(block, number(BLOCK))
+        weight, scale, added = _places_of_block(code, block, given[17:])
+        skipped = code.mul(start, number(_FLOAT_BYTES))
+        place = Block(
+            code.inttoptr(code.add(weight, code.mul(block, block_bytes)), POINTER),
+            code.inttoptr(code.add(scale, skipped), POINTER),
+            code.inttoptr(code.add(added, skipped), POINTER),
+            given[16],
+            element(code, out, FLOAT, start),
+            outputs,
+        )
+        weights.write_block(code, rows, place)
+    if rotates:
+        wait_for_all_threads(code)
+        _rotate(code, out, outputs, count, this, of, given[12:16])
+    code.ret_void()
+
+
+def _prepare(
+    code: Any, before: str, row: Any, inputs: Any, target: Any, given: Sequence[Any]
+) -> None:
+    if before == "normalize":
+        weight, epsilon = code.inttoptr(given[0], POINTER), as_float(code, given[1])
+        call(code, "normalize", VOID, [row, inputs, weight, epsilon, target])
+    else:
+        call(code, "gate", VOID, [row, element(code, row, FLOAT, given[0]), inputs, target])
+
+
+def _places_of_block(code: Any, block: Any, places: Sequence[Any]) -> list[Any]:
+    """Where the weight, the scale and what is added of the part begin that has this block."""
+    found = [*places[-3:]]
+    for part in reversed(range(MOST_PARTS - 1)):
+        end, *own = places[4 * part : 4 * part + 4]
+        is_here = code.icmp_signed("<", block, end)
+        found = [code.select(is_here, mine, other) for mine, other in zip(own, found, strict=True)]
+    return found
+
+
+def _rotate(
+    code: Any, out: Any, outputs: Any, count: Any, this: Any, of: Any, given: Sequence[Any]
+) -> None:
+    cos, sin = (code.inttoptr(at, POINTER) for at in given[:2])
+    heads, size = given[2:]
+    with counting(code, this, count, of) as row:
+        line = element(code, out, FLOAT, code.mul(row, outputs))
+        angles = (element(code, part, FLOAT, code.mul(row, size)) for part in (cos, sin))
+        call(code, "rotate", VOID, [line, heads, size, *angles])
