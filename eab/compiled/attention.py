@@ -48,7 +48,7 @@ from eab.compiled.vectors import (
     sums_of_lanes,
 )
 
-BATCH: Final = 128  # rows
+BATCH: Final = 64  # rows
 _SUMS: Final = 16 if LANES == 16 else 8  # vectors of summed values in registers: half of all
 _STATE: Final = 3  # numbers kept for a query: largest score, sum of exponentials, rescaling
 
