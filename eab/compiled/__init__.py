@@ -23,8 +23,7 @@ def can_compile() -> bool:
     They need llvmlite, a processor with AVX2 or AVX-512, and GNU's OpenMP, whose threads PyTorch
     uses in its wheels for Linux.
     """
-    capabilities = torch.cpu.get_capabilities()
-    has_vectors = capabilities.get("avx2", False) and capabilities.get("fma3", False)
+    has_vectors = has_instructions("avx2", "fma3")
     if not (sys.platform == "linux" and has_vectors and may_run_new_code()):
         return False
     try:
@@ -35,6 +34,12 @@ def can_compile() -> bool:
         _log.info("Products are not compiled for this processor: %s", error)
         return False
     return True
+
+
+def has_instructions(*names: str) -> bool:
+    """Whether this processor has all of these sets of instructions, by PyTorch's names."""
+    capabilities = torch.cpu.get_capabilities()
+    return all(capabilities.get(name, False) for name in names)
 
 
 def may_run_new_code() -> bool:

@@ -92,12 +92,17 @@ def columns(weight: Tensor, outputs: Tensor) -> Tensor:
     return weight[outputs // BLOCK, :, outputs % BLOCK]
 
 
+def part(weight: Tensor, bias: Tensor | None) -> Part:
+    """What `pack` made, as a part of a product."""
+    return Part(FLOAT32, weight, None, bias)
+
+
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
     inputs = weight.shape[1]
     if x.shape[-1] != inputs:
         raise ValueError(f"the rows have {x.shape[-1]} numbers, and the weight has {inputs} inputs")
-    out = multiply(FLOAT32, x.reshape(-1, inputs), [Part(weight, None, bias)])
+    out = multiply(x.reshape(-1, inputs), [part(weight, bias)])
     return out.view(*x.shape[:-1], out.shape[1])
 
 

@@ -41,11 +41,35 @@ MOST_PARTS: Final = 3
 _FLOAT_BYTES: Final = 4
 
 
+class Weights(ABC):
+    """A kind of weights: how they are stored, and the code that multiplies rows by them."""
+
+    dtype: torch.dtype
+    dtype_of_constants: torch.dtype = torch.float32
+
+    @abstractmethod
+    def rounded_bytes(self, inputs: int) -> int:
+        """Bytes of a rounded row; 0 if rows are not rounded."""
+
+    @abstractmethod
+    def write_functions(self, module: Any) -> None:
+        """Write what the other methods call."""
+
+    @abstractmethod
+    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
+        """Round a row to `size` bytes, if rows are rounded."""
+
+    @abstractmethod
+    def write_block(self, code: Any, rows: "Rows", block: "Block") -> None:
+        """Multiply the rows by the weights of a block."""
+
+
 class Part(NamedTuple):
     """A linear layer as its kind of weights stores it."""
 
+    kind: Weights
     weight: Tensor  # (blocks, ...)
-    scale: Tensor | None = None  # (blocks, BLOCK) float32, if the kind has scales
+    constants: Tensor | None = None  # (blocks, ...), such as scales, if the kind has any
     bias: Tensor | None = None  # (blocks, BLOCK) float32
 
     @property
@@ -96,33 +120,11 @@ class Block:
     """A block of outputs and what makes it, as values of the code: addresses, strides in floats."""
 
     weight: Any
-    scale: Any
+    constants: Any
     added: Any  # a bias or the residual
     added_stride: Any
     out: Any
     out_stride: Any
-
-
-class Weights(ABC):
-    """A kind of weights: how they are stored, and the code that multiplies rows by them."""
-
-    dtype: torch.dtype
-
-    @abstractmethod
-    def rounded_bytes(self, inputs: int) -> int:
-        """Bytes of a rounded row; 0 if rows are not rounded."""
-
-    @abstractmethod
-    def write_functions(self, module: Any) -> None:
-        """Write what the other methods call."""
-
-    @abstractmethod
-    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
-        """Round a row to `size` bytes, if rows are rounded."""
-
-    @abstractmethod
-    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
-        """Multiply the rows by the weights of a block."""
 
 
 def compile_plain(weights: Weights) -> None:
@@ -131,7 +133,6 @@ def compile_plain(weights: Weights) -> None:
 
 
 def multiply(
-    weights: Weights,
     x: Tensor,
     parts: Sequence[Part],
     before: Norm | Gate | None = None,
@@ -141,17 +142,18 @@ def multiply(
     """x (T, in) float32 times the weights of each part: (T, blocks * BLOCK) float32.
 
     Args:
+        parts: At most MOST_PARTS, of one kind.
         residual: Added to the outputs, (T, blocks * BLOCK); then no part may have a bias.
     """
     x = x if x.stride(1) == 1 else x.contiguous()
     tokens = len(x)
     inputs = before.inputs if isinstance(before, Gate) else x.shape[1]
     ends = [*accumulate(len(part.weight) for part in parts)]
-    outputs = ends[-1] * BLOCK
-    out, size = x.new_empty((tokens, outputs)), weights.rounded_bytes(inputs)
+    outputs, kind = ends[-1] * BLOCK, parts[0].kind
+    out, size = x.new_empty((tokens, outputs)), kind.rounded_bytes(inputs)
     floats = x if before is None else x.new_empty((tokens, inputs))
     rounded = torch.empty((tokens, size), dtype=torch.uint8, device="cpu")
-    _compiled(weights, _BEFORE.get(type(before), ""), rotates=rotation is not None)(
+    _compiled(kind, _BEFORE.get(type(before), ""), rotates=rotation is not None)(
         input_address(x),
         x.stride(0),
         floats.data_ptr(),
@@ -161,11 +163,12 @@ def multiply(
         inputs,
         out.data_ptr(),
         ends[-1],
-        _block_bytes(parts[0]),
+        _block_bytes(parts[0].weight),
+        _block_bytes(parts[0].constants),
         *_before(before),
         *_rotation(rotation),
         outputs if residual is not None else 0,
-        *_places(weights, parts, ends, residual),
+        *_places(parts, ends, residual),
         shares=ends[-1],
     )
     return out
@@ -184,28 +187,27 @@ def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
     return address(cos), address(sin), heads, cos.shape[1]
 
 
-def _block_bytes(part: Part) -> int:
-    return part.weight.stride(0) * part.weight.element_size()
+def _block_bytes(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.stride(0) * tensor.element_size()
 
 
-def _places(
-    weights: Weights, parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None
-) -> list[int]:
-    """For each part: its end in blocks, and the addresses of its weight, its scale and what is
+def _places(parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None) -> list[int]:
+    """For each part: its end in blocks, and the addresses of its weight, its constants and what is
     added to it, moved back by the blocks before it: block b of all is at b blocks from there.
     """
     found: list[int] = []
     for part, end in zip(parts, ends, strict=True):
-        weight, scale, bias = part
+        kind, weight, constants, bias = part
         before = end - len(weight)
         added = bias if residual is None else residual
         added = _zeros(len(weight) * BLOCK) if added is None else added
-        floats = before * BLOCK * _FLOAT_BYTES
         found += [
             end,
-            address(weight, weights.dtype) - before * _block_bytes(part),
-            0 if scale is None else address(scale) - floats,
-            address(added) - floats,
+            address(weight, kind.dtype) - before * _block_bytes(weight),
+            0
+            if constants is None
+            else address(constants, kind.dtype_of_constants) - before * _block_bytes(constants),
+            address(added) - before * BLOCK * _FLOAT_BYTES,
         ]
     return found + found[-4:] * (MOST_PARTS - len(parts))
 
@@ -229,8 +231,8 @@ def _compiled(weights: Weights, before: str, rotates: bool) -> Parallel:
 
 def _write_work(module: Any, weights: Weights, before: str, rotates: bool) -> None:
     code, [arguments] = function(module, "work", [POINTER])
-    given = integers(code, arguments, 17 + 4 * MOST_PARTS)
-    x, stride, floats, rounded, size, count, inputs, out, blocks, block_bytes = given[:10]
+    given = integers(code, arguments, 18 + 4 * MOST_PARTS)
+    x, stride, floats, rounded, size, count, inputs, out, blocks = given[:9]
     x, floats, rounded, out = (code.inttoptr(at, POINTER) for at in (x, floats, rounded, out))
     outputs = code.mul(blocks, number(BLOCK))
     rounds = weights.rounded_bytes(1) > 0
@@ -240,7 +242,7 @@ def _write_work(module: Any, weights: Weights, before: str, rotates: bool) -> No
             source = element(code, x, FLOAT, code.mul(row, stride))
             if before:
                 target = element(code, floats, FLOAT, code.mul(row, inputs))
-                _prepare(code, before, source, inputs, target, given[10:12])
+                _prepare(code, before, source, inputs, target, given[11:13])
                 source = target
             if rounds:
                 target = element(code, rounded, BYTE, code.mul(row, size))
@@ -251,20 +253,18 @@ def _write_work(module: Any, weights: Weights, before: str, rotates: bool) -> No
     first, end = share_of_thread(code, blocks)
     with counting(code, first, end, number(1)) as block:
         start = code.mul(block, number(BLOCK))
-        weight, scale, added = _places_of_block(code, block, given[17:])
-        skipped = code.mul(start, number(_FLOAT_BYTES))
-        place = Block(
-            code.inttoptr(code.add(weight, code.mul(block, block_bytes)), POINTER),
-            code.inttoptr(code.add(scale, skipped), POINTER),
-            code.inttoptr(code.add(added, skipped), POINTER),
-            given[16],
-            element(code, out, FLOAT, start),
-            outputs,
+        bases = _places_of_block(code, block, given[18:])
+        sizes = (*given[9:11], number(BLOCK * _FLOAT_BYTES))
+        weight, constants, added = (
+            code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
+            for base, size in zip(bases, sizes, strict=True)
         )
+        line = element(code, out, FLOAT, start)
+        place = Block(weight, constants, added, given[17], line, outputs)
         weights.write_block(code, rows, place)
     if rotates:
         wait_for_all_threads(code)
-        _rotate(code, out, outputs, count, this, of, given[12:16])
+        _rotate(code, out, outputs, count, this, of, given[13:17])
     code.ret_void()
 
 
@@ -279,7 +279,7 @@ def _prepare(
 
 
 def _places_of_block(code: Any, block: Any, places: Sequence[Any]) -> list[Any]:
-    """Where the weight, the scale and what is added of the part begin that has this block."""
+    """Where the weight, the constants and what is added begin, of the part that has this block."""
     found = [*places[-3:]]
     for part in reversed(range(MOST_PARTS - 1)):
         end, *own = places[4 * part : 4 * part + 4]

@@ -93,10 +93,23 @@ def exponential(code: Any, x: Any) -> Any:
     power = constant(1.9875691500e-4)
     for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5, 1, 1):
         power = multiply_add(code, power, rest, constant(factor))
-    bits = code.shl(code.bitcast(shifted, INTEGERS), ir.Constant(INTEGERS, [23] * LANES))
-    exponent = code.add(bits, ir.Constant(INTEGERS, [127 << 23] * LANES))
+    bits = code.shl(code.bitcast(shifted, INTEGERS), _integers(23))
+    exponent = code.add(bits, _integers(127 << 23))
     result = code.fmul(power, code.bitcast(exponent, FLOATS))
     return code.select(code.fcmp_ordered("<", x, constant(-87.0)), constant(0.0), result)
+
+
+def rounded_to_bfloat16(code: Any, x: Any) -> Any:
+    """The nearest numbers of bfloat16, as floats; of two equally near, the even one."""
+    bits = code.bitcast(x, INTEGERS)
+    odd = code.and_(code.lshr(bits, _integers(16)), _integers(1))
+    bits = code.add(code.add(bits, _integers(0x7FFF)), odd)
+    rounded = code.bitcast(code.and_(bits, _integers(-(1 << 16))), FLOATS)
+    return code.select(code.fcmp_unordered("uno", x, x), x, rounded)
+
+
+def _integers(value: int) -> Any:
+    return ir.Constant(INTEGERS, [value] * LANES)
 
 
 def _order(lanes: list[int]) -> Any:

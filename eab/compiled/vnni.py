@@ -62,7 +62,7 @@ class VnniWeights(Weights):
                 element(code, rows.first, BYTE, code.mul(row, rows.stride)),
                 block.weight,
                 quads,
-                block.scale,
+                block.constants,
                 element(code, block.added, FLOAT, code.mul(row, block.added_stride)),
                 block.added_stride,
                 element(code, block.out, FLOAT, code.mul(row, block.out_stride)),
@@ -91,7 +91,7 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
     rows (R, in) float32 -> (R, blocks * BLOCK) float32.
     """
-    return multiply(VNNI, rows, [Part(weight, scale)])
+    return multiply(rows, [Part(VNNI, weight, scale)])
 
 
 def _write_rounding(module: Any) -> None:

@@ -20,16 +20,14 @@ from torch import Tensor, nn
 from eab import compiled
 from eab.models.cache_attention import cache_attention
 from eab.models.passing import running_batches
-from eab.models.quantized import onednn
-from eab.models.quantized.int8 import Int8Linear, products
-from eab.models.weight_layouts import TiledLinear
 
 if TYPE_CHECKING:
-    from eab.compiled.products import Norm, Part, Weights
+    from eab.compiled.products import Norm, Part
 
-# How much a layer may differ, relative to what it adds to its input. With inputs of eight bits,
-# a rounding error of floats may become one of integers.
-MAX_DIFFERENCE: Final[dict[type, float]] = {TiledLinear: 1e-3, Int8Linear: 0.05}
+# How much a layer may differ, relative to what it adds to its input. If inputs are rounded, another
+# rounding error of floats may change one by a whole step.
+MAX_ERROR: Final = 1e-3
+MAX_ERROR_OF_ROUNDED: Final = 0.05
 _NORMS: Final = ("input_layernorm", "post_attention_layernorm")
 _OF_ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 _OF_MLP: Final = ("gate_proj", "up_proj", "down_proj")
@@ -81,7 +79,8 @@ class FusedLayer(nn.Module):
         if any(angle.shape != (1, len(rows), layer.self_attn.head_dim) for angle in angles):
             return False
         error = (fused_layer(layer, rows, *angles) - expected).norm()
-        limit = MAX_DIFFERENCE[type(layer.mlp.down_proj)]
+        rounds = layer.mlp.down_proj.part().kind.rounded_bytes(1) > 0
+        limit = MAX_ERROR_OF_ROUNDED if rounds else MAX_ERROR
         return bool(error <= limit * (expected - rows).norm())
 
 
@@ -92,36 +91,22 @@ def fused_layer(layer: Any, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     attention, mlp = layer.self_attn, layer.mlp
     q, k, v, o = _parts(attention, _OF_ATTENTION)
     gate, up, down = _parts(mlp, _OF_MLP)
-    weights, size = _weights(type(mlp.down_proj)), attention.head_dim
+    size = attention.head_dim
     heads = [part.outputs // size for part in (q, k, v)]
-    rotation = Rotation(cos[0], sin[0], heads[0] + heads[1])
+    rotation = Rotation(cos[0].contiguous(), sin[0].contiguous(), heads[0] + heads[1])
     normalized = _norm(layer.input_layernorm)
-    qkv = multiply(weights, rows, [q, k, v], before=normalized, rotation=rotation)
+    qkv = multiply(rows, [q, k, v], before=normalized, rotation=rotation)
     query, key, value = qkv.view(1, len(rows), -1, size).transpose(1, 2).split(heads, dim=1)
     attended, _ = cache_attention(attention, query, key, value, None, attention.scaling)
-    rows = multiply(weights, attended.view(len(rows), -1), [o], residual=rows)
+    rows = multiply(attended.view(len(rows), -1), [o], residual=rows)
     normalized = _norm(layer.post_attention_layernorm)
-    gates = multiply(weights, rows, [gate, up], before=normalized)
+    gates = multiply(rows, [gate, up], before=normalized)
     gated = Gate(mlp.down_proj.in_features, gate.outputs)
-    return multiply(weights, gates, [down], before=gated, residual=rows)
-
-
-def _weights(kind: type) -> "Weights":
-    """How the products of layers of this class are compiled."""
-    if kind is TiledLinear:
-        from eab.compiled.float32 import FLOAT32
-
-        return FLOAT32
-    from eab.compiled.vnni import VNNI
-
-    return VNNI
+    return multiply(gates, [down], before=gated, residual=rows)
 
 
 def _parts(parent: Any, names: tuple[str, ...]) -> "list[Part]":
-    from eab.compiled.products import Part
-
-    layers = (getattr(parent, name) for name in names)
-    return [Part(layer.weight, getattr(layer, "scale", None), layer.bias) for layer in layers]
+    return [getattr(parent, name).part() for name in names]
 
 
 def _norm(module: Any) -> "Norm":
@@ -138,12 +123,13 @@ def _has_the_modules(layer: Any) -> bool:
     inside = [{name for name, _ in part.named_children()} for part in (attention, mlp)]
     if inside != [{*_OF_ATTENTION}, {*_OF_MLP, "act_fn"}]:
         return False
-    kinds = {type(getattr(attention, name)) for name in _OF_ATTENTION}
-    kinds |= {type(getattr(mlp, name)) for name in _OF_MLP}
-    is_compiled = kinds == {TiledLinear} or (kinds == {Int8Linear} and products() is not onednn)
+    linears = [getattr(attention, name) for name in _OF_ATTENTION]
+    linears += [getattr(mlp, name) for name in _OF_MLP]
+    parts: list[Any] = [linear.part() if hasattr(linear, "part") else None for linear in linears]
     norms = [getattr(layer, name) for name in _NORMS]
     return (
-        is_compiled
+        None not in parts
+        and len({part.kind for part in parts}) == 1
         and type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
         and all(hasattr(norm, "variance_epsilon") for norm in norms)
         and all(norm.weight.dtype == torch.float32 for norm in norms)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import ModuleType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ from eab.models.machine import describe_machine, free_memory
 from eab.models.read_weights import read_by_code
 from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
 from eab.weight_formats import PLAIN, TILED
+
+if TYPE_CHECKING:
+    from eab.compiled.products import Part
 
 BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
 # Bytes of weights to time: a decode step reads weights from memory, so the measurement must, too.
@@ -91,6 +94,11 @@ class TiledLinear(ReorderedLinear):
     def matrix(self) -> Tensor:
         matrix: Tensor = _products().unpack(self.weight, self.out_features)
         return matrix
+
+    def part(self) -> "Part":
+        """The layer for `eab.compiled.products`."""
+        part: Part = _products().part(self.weight, self.bias)
+        return part
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = _products().product(x, self.weight, self.bias)

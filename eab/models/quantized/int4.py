@@ -1,12 +1,18 @@
 """Weights in four bits; groups of neighbouring weights share a scale and a zero point."""
 
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eab import compiled
+from eab.models.quantized import aten
 from eab.models.quantized.layer import QuantizedLinear
+
+if TYPE_CHECKING:
+    from eab.compiled.products import Part
 
 GROUP: Final = 32
 LEVELS: Final = 16
@@ -30,35 +36,59 @@ def quantize_groups(weight: Tensor, group: int = GROUP) -> tuple[Tensor, Tensor,
     return integers.flatten(1), scale, zero
 
 
+class Products(Protocol):
+    """One way to multiply by four-bit weights. All have the same bits."""
+
+    def pack(self, integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
+        """What `quantize_groups` returns, in the order in which `product` reads it."""
+
+    def product(self, rows: Tensor, weight: Tensor, constants: Tensor, group: int) -> Tensor:
+        """rows (R, in) float32, rounded to bfloat16 -> (R, out or more), rounded to bfloat16."""
+
+
+@cache
+def products() -> Products:
+    """Our own on processors with AVX-512, otherwise ATen's, which uses AMX where there is any."""
+    has_amx = compiled.has_instructions("amx_bf16")
+    if compiled.has_instructions("avx512_f") and not has_amx and compiled.can_compile():
+        from eab.compiled import int4
+
+        return int4
+    return aten
+
+
 class Int4Linear(QuantizedLinear):
     """Four-bit weights; the input is bfloat16.
 
     If the number of inputs is not a multiple of the group size, it is padded with zeros.
     """
 
-    weight: Tensor  # (out, in / 2) uint8, packed for this processor
-    scale_and_zero: Tensor  # (in / group, out, 2) bfloat16
+    weight: Tensor  # uint8, packed for this processor
+    constants: Tensor  # scales and zeros in bfloat16, likewise
 
     def __init__(self, linear: nn.Linear, group: int = GROUP) -> None:
         super().__init__(linear)
         self._group, self._filled = group, -linear.in_features % group
         weight = functional.pad(linear.weight.detach(), (0, self._filled))
-        integers, scale, zero = quantize_groups(weight, group)
-        self._store(
-            weight=torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1),
-            scale_and_zero=torch.stack([scale, zero], -1).transpose(0, 1).contiguous(),
-        )
+        weight, constants = products().pack(*quantize_groups(weight, group))
+        self._store(weight=weight, constants=constants)
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
         """The operator computes 16 outputs at a time."""
         return linear.out_features % 16 == 0
 
+    def part(self) -> "Part | None":
+        """The layer for `eab.compiled.products`; None if its product is not compiled."""
+        if products() is aten or self._filled:
+            return None
+        from eab.compiled.int4 import Int4Weights
+        from eab.compiled.products import Part
+
+        return Part(Int4Weights(self._group), self.weight, self.constants, self.bias)
+
     def _product(self, rows: Tensor) -> Tensor:
-        rows = rows.to(torch.bfloat16)
         if self._filled:
             rows = functional.pad(rows, (0, self._filled))
-        out: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            rows, self.weight, self._group, self.scale_and_zero
-        )
-        return out
+        out = products().product(rows.float(), self.weight, self.constants, self._group)
+        return out if out.shape[1] == self.out_features else out[:, : self.out_features]

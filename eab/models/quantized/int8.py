@@ -1,7 +1,7 @@
 """Weights in eight bits, with or without activations in eight bits."""
 
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized.rounding import quantize_rows
 from eab.weight_formats import LARGEST_INT8
+
+if TYPE_CHECKING:
+    from eab.compiled.products import Part
 
 
 class Products(Protocol):
@@ -29,8 +32,7 @@ def products() -> Products:
 
     With AMX, oneDNN has a unit for matrices; ours was compared on processors without.
     """
-    capabilities = torch.cpu.get_capabilities()
-    has_vnni, has_amx = (capabilities.get(name, False) for name in ("avx512_vnni", "amx_int8"))
+    has_vnni, has_amx = map(compiled.has_instructions, ("avx512_vnni", "amx_int8"))
     if has_vnni and not has_amx and compiled.can_compile():
         from eab.compiled import vnni
 
@@ -57,6 +59,15 @@ class Int8Linear(QuantizedLinear):
     def fits(linear: nn.Linear) -> bool:
         """Sums have 32 bits."""
         return linear.in_features * LARGEST_INT8**2 < 2**31
+
+    def part(self) -> "Part | None":
+        """The layer for `eab.compiled.products`; None if its product is not compiled."""
+        if products() is onednn:
+            return None
+        from eab.compiled.products import Part
+        from eab.compiled.vnni import VNNI
+
+        return Part(VNNI, self.weight, self.scale, self.bias)
 
     def _product(self, rows: Tensor) -> Tensor:
         out = products().product(rows.float(), self.weight, self.scale)

@@ -1,0 +1,168 @@
+"""Products of four-bit weights, with the bits of PyTorch's operator `_weight_int4pack_mm_for_cpu`.
+
+An input is rounded to bfloat16; a weight is (integer - 8) * scale + zero in float32; products are
+added in the order of the inputs; the sum is rounded to bfloat16. Needs AVX-512.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from llvmlite import ir
+from torch import Tensor
+from torch.nn import functional
+
+from eab.compiled.llvm_code import (
+    BYTE,
+    FLOAT,
+    INT64,
+    POINTER,
+    VOID,
+    call,
+    counting,
+    element,
+    function,
+    number,
+)
+from eab.compiled.products import Block, Part, Rows, Weights, compile_plain, multiply
+from eab.compiled.tiles import BLOCK, ROWS, VECTORS, call_tiles, new_sums, vectors
+from eab.compiled.vectors import (
+    FLOATS,
+    INTEGERS,
+    LANES,
+    constant,
+    multiply_add,
+    repeated,
+    rounded_to_bfloat16,
+)
+
+_FLOAT_BYTES: Final = 4
+_HALVES: Final = ir.VectorType(ir.IntType(16), LANES)
+_BYTES: Final = ir.VectorType(BYTE, LANES)
+
+
+@dataclass(frozen=True)
+class Int4Weights(Weights):
+    """Integers, scales and zeros as `pack` stores them, for groups of this many inputs."""
+
+    group: int
+    dtype = torch.uint8
+    dtype_of_constants = torch.bfloat16
+
+    def rounded_bytes(self, inputs: int) -> int:
+        return inputs * _FLOAT_BYTES
+
+    def write_functions(self, module: Any) -> None:
+        _write_rounding(module)
+        for rows in range(1, ROWS + 1):
+            _write_tile(module, rows, self)
+
+    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
+        call(code, "round_row", VOID, [row, inputs, rounded])
+
+    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
+        groups = code.sdiv(rows.inputs, number(self.group))
+        call_tiles(
+            code,
+            rows.count,
+            lambda row: [
+                element(code, rows.first, BYTE, code.mul(row, rows.stride)),
+                rows.inputs,
+                block.weight,
+                block.constants,
+                groups,
+                element(code, block.added, FLOAT, code.mul(row, block.added_stride)),
+                block.added_stride,
+                element(code, block.out, FLOAT, code.mul(row, block.out_stride)),
+                block.out_stride,
+            ],
+        )
+
+
+def pack(integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers from 0 to 15, (out, in), and scale and zero, (out, in / group) bfloat16, ->
+    (blocks, in, BLOCK / 2) uint8 and (blocks, in / group, 2, BLOCK) bfloat16, with zeros where the
+    last block is not full.
+
+    The lower half of a byte belongs to an output, the upper half to the one BLOCK / 2 later.
+    """
+    outputs, inputs = integers.shape
+    groups, missing = scale.shape[1], -outputs % BLOCK
+    compile_plain(Int4Weights(inputs // groups))  # so that what prevents it is known now
+    integers, scale, zero = (functional.pad(x, (0, 0, 0, missing)) for x in (integers, scale, zero))
+    by_block = integers.to(torch.uint8).view(-1, BLOCK, inputs).transpose(1, 2)
+    low, high = by_block.chunk(2, dim=-1)
+    constants = torch.stack([scale, zero]).view(2, -1, BLOCK, groups).permute(1, 3, 0, 2)
+    return (low | high << 4).contiguous(), constants.contiguous()
+
+
+def product(rows: Tensor, weight: Tensor, constants: Tensor, group: int) -> Tensor:
+    """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
+    return multiply(rows, [Part(Int4Weights(group), weight, constants)])
+
+
+def _write_rounding(module: Any) -> None:
+    code, (row, inputs, rounded) = function(module, "round_row", [POINTER, INT64, POINTER])
+    with counting(code, number(0), inputs, number(LANES)) as index:
+        value = code.load(element(code, row, FLOAT, index), typ=FLOATS, align=4)
+        target = element(code, rounded, FLOAT, index)
+        code.store(rounded_to_bfloat16(code, value), target, align=4)
+    code.ret_void()
+
+
+def _write_tile(module: Any, rows: int, kind: Int4Weights) -> None:
+    kinds = [POINTER, INT64, POINTER, *[POINTER, INT64] * 3]
+    code, given = function(module, f"tile_of_{rows}", kinds)
+    row, stride, weight, constants, groups, added, added_stride, out, outputs = given
+    sums = new_sums(code, rows, constant(0.0))
+    starts = [element(code, row, FLOAT, code.mul(stride, number(index))) for index in range(rows)]
+    with counting(code, number(0), groups, number(1)) as group:
+        ours = [
+            _floats(code, constants, code.add(code.mul(group, number(2 * VECTORS)), number(index)))
+            for index in range(2 * VECTORS)
+        ]
+        first = code.mul(group, number(kind.group))
+        with counting(code, first, code.add(first, number(kind.group)), number(1)) as index:
+            line = element(code, weight, BYTE, code.mul(index, number(BLOCK // 2)))
+            weights = _weights(code, line, ours[:VECTORS], ours[VECTORS:])
+            for start, row_sums in zip(starts, sums, strict=True):
+                place = element(code, start, FLOAT, index)
+                value = repeated(code, code.load(place, typ=FLOAT))
+                for factor, total in zip(weights, row_sums, strict=True):
+                    known = code.load(total, typ=FLOATS)
+                    code.store(multiply_add(code, value, factor, known), total)
+    for index, row_sums in enumerate(sums):
+        line = element(code, out, FLOAT, code.mul(outputs, number(index)))
+        plus = element(code, added, FLOAT, code.mul(added_stride, number(index)))
+        for vector, (total, known) in enumerate(
+            zip(row_sums, vectors(code, plus, FLOATS), strict=True)
+        ):
+            value = rounded_to_bfloat16(code, code.load(total, typ=FLOATS))
+            target = element(code, line, FLOATS, number(vector))
+            code.store(code.fadd(value, known), target, align=4)
+    code.ret_void()
+
+
+def _floats(code: Any, halves: Any, index: Any) -> Any:
+    """A vector of an array of bfloat16 as floats."""
+    halves = code.load(element(code, halves, _HALVES, index), typ=_HALVES, align=2)
+    shift = ir.Constant(INTEGERS, [16] * LANES)
+    return code.bitcast(code.shl(code.zext(halves, INTEGERS), shift), FLOATS)
+
+
+def _weights(code: Any, line: Any, scales: list[Any], zeros: list[Any]) -> list[Any]:
+    """The weights of a block for one input, as vectors."""
+    places = [element(code, line, _BYTES, number(index)) for index in range(VECTORS // 2)]
+    pairs = [code.zext(code.load(at, typ=_BYTES, align=1), INTEGERS) for at in places]
+    upper = [code.lshr(pair, ir.Constant(INTEGERS, [4] * LANES)) for pair in pairs]
+    # The instruction reads only the lowest four bits of each index.
+    steps = ir.Constant(FLOATS, [float(integer - 8) for integer in range(LANES)])
+    return [
+        multiply_add(
+            code,
+            call(code, "llvm.x86.avx512.permvar.sf.512", FLOATS, [steps, integers]),
+            scale,
+            zero,
+        )
+        for integers, scale, zero in zip([*pairs, *upper], scales, zeros, strict=True)
+    ]

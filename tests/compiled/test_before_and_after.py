@@ -1,0 +1,146 @@
+"""What compiled products do to rows before and after equals PyTorch's operators."""
+
+import pytest
+import torch
+from compiled_code import needs_compiled
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from eab.models.quantized import aten
+from eab.models.quantized.int4 import products, quantize_groups
+
+pytestmark = needs_compiled
+SIZES = st.sampled_from((16, 64, 208, 576))
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def multiplied(x: Tensor, *weights: Tensor, bias: Tensor | None = None, **more) -> Tensor:
+    """x times float32 weights, side by side."""
+    from eab.compiled.float32 import pack, part
+    from eab.compiled.products import multiply
+
+    return multiply(x, [part(*pack(weight, bias)) for weight in weights], **more)
+
+
+@given(
+    size=SIZES,
+    tokens=st.integers(1, 9),
+    loud=st.sampled_from((1e-4, 1.0, 1e4)),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_rows_are_normalized_as_by_rms_norm(size, tokens, loud, seed):
+    from eab.compiled.products import Norm
+
+    x, weight = numbers(tokens, size, seed=seed, scale=loud), numbers(size, seed=seed + 1)
+    found = multiplied(x, torch.eye(size), before=Norm(weight, 1e-5))[:, :size]
+    torch.testing.assert_close(found, functional.rms_norm(x, (size,), weight, 1e-5), **CLOSE)
+
+
+@given(
+    size=SIZES,
+    tokens=st.integers(1, 9),
+    loud=st.sampled_from((0.1, 3.0, 60.0)),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_rows_are_gated_by_silu(size, tokens, loud, seed):
+    from eab.compiled.products import Gate
+
+    x = numbers(tokens, 2 * size + 16, seed=seed, scale=loud)
+    found = multiplied(x, torch.eye(size), before=Gate(size, size + 16))[:, :size]
+    expected = functional.silu(x[:, :size]) * x[:, size + 16 :]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * loud)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 0.0, -200.0, 200.0])
+@torch.inference_mode()
+def test_extreme_gates_are_as_in_pytorch(value):
+    from eab.compiled.products import Gate
+
+    x = torch.ones(1, 32)
+    x[0, 0], x[0, 16] = value, 2.0
+    found = multiplied(x, torch.eye(16), before=Gate(16, 16))[:, 0]
+    torch.testing.assert_close(found, functional.silu(x[:, 0]) * 2, equal_nan=True, **CLOSE)
+
+
+@given(
+    size=st.sampled_from((32, 64, 128)),
+    heads=st.integers(1, 5),
+    rotated=st.integers(0, 5),
+    tokens=st.integers(1, 9),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_heads_are_rotated(size, heads, rotated, tokens, threads, seed):
+    from eab.compiled.products import Rotation
+
+    rotated = min(rotated, heads)
+    x, weight = numbers(tokens, 48, seed=seed), numbers(heads * size, 48, seed=seed + 1)
+    angles = numbers(tokens, size, seed=seed + 2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = multiplied(x, weight, rotation=Rotation(angles.cos(), angles.sin(), rotated))
+    finally:
+        torch.set_num_threads(before)
+    expected = (x @ weight.t()).view(tokens, heads, size)
+    turned = torch.cat([-expected[..., size // 2 :], expected[..., : size // 2]], dim=-1)
+    turned = expected * angles.cos()[:, None] + turned * angles.sin()[:, None]
+    expected[:, :rotated] = turned[:, :rotated]
+    found = found[:, : heads * size].view(tokens, heads, size)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@given(
+    outputs=st.lists(st.integers(1, 200), min_size=1, max_size=3),
+    tokens=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
+    from eab.compiled.tiles import BLOCK
+
+    x = numbers(tokens, 70, seed=seed)
+    weights = [numbers(size, 70, seed=seed + size) for size in outputs]
+    found = multiplied(x, *weights)
+    start = 0
+    for weight in weights:
+        own = multiplied(x, weight)
+        assert torch.equal(found[:, start : start + own.shape[1]], own)
+        assert own.shape[1] == -(-len(weight) // BLOCK) * BLOCK
+        start += own.shape[1]
+
+
+@given(tokens=st.integers(1, 20), inputs=st.sampled_from((32, 256, 700)), seed=st.integers(0, 99))
+@torch.inference_mode()
+def test_the_residual_is_added(tokens, inputs, seed):
+    x, weight = numbers(tokens, inputs, seed=seed), numbers(128, inputs, seed=seed + 1)
+    residual = numbers(tokens, 128, seed=seed + 2)
+    found = multiplied(x, weight, residual=residual)
+    torch.testing.assert_close(found, residual + x @ weight.t(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(products() is aten, reason="the product of four-bit weights is not compiled")
+@given(
+    outputs=st.integers(1, 9),
+    groups=st.integers(1, 5),
+    group=st.sampled_from((32, 64, 128)),
+    rows=st.integers(1, 40),
+    loud=st.sampled_from((1e-3, 1.0, 1e3)),
+    seed=st.integers(0, 999),
+)
+@torch.inference_mode()
+def test_four_bit_products_have_the_bits_of_aten(outputs, groups, group, rows, loud, seed):
+    weight = numbers(16 * outputs, groups * group, seed=seed)
+    x = numbers(rows, groups * group, seed=seed + 1, scale=loud)
+    stored = quantize_groups(weight, group)
+    ours, plain = (way.product(x, *way.pack(*stored), group) for way in (products(), aten))
+    assert torch.equal(ours[:, : 16 * outputs], plain.float())

@@ -1,0 +1,128 @@
+"""Decoder layers of Llama's kind in compiled code give what transformers' code gives."""
+
+import weakref
+from unittest.mock import Mock
+
+import pytest
+import torch
+from compiled_code import needs_compiled
+from tiny_models import causal, word_tokenizer
+from torch import Tensor, nn
+
+from eab.caches.tree import TreeCache
+from eab.models import fused_layers
+from eab.models.fused_layers import FusedLayer
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.stored_weights import store_weights
+
+pytestmark = needs_compiled
+
+WIDE = {
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 224,
+}
+STORED = {"tiled": ("as-loaded", "tiled"), "int8": ("int8", "auto"), "int4": ("int4", "auto")}
+ROOM = 2**30
+
+
+def engine(kind: str, stored: str, prepare=lambda model: None, **more) -> HuggingFaceModel:
+    """An engine's model with large random weights."""
+    plain = causal(kind, **WIDE | {"initializer_range": 0.2} | more)
+    prepare(plain)
+    return HuggingFaceModel(plain, word_tokenizer(), kind, store_weights(plain, *STORED[stored]))
+
+
+def layers(model: HuggingFaceModel) -> list[nn.Module]:
+    return [*model._model.model.layers]
+
+
+def how_fused(model: HuggingFaceModel) -> list[bool | None]:
+    return [getattr(layer, "agrees", None) for layer in layers(model)]
+
+
+@torch.inference_mode()
+def tree_logits(model: HuggingFaceModel, paths: int = 4, only: int | None = None) -> Tensor:
+    """Logits of some steps of a tree, (steps, P, V); of one of its paths, if `only` is given."""
+    cache = TreeCache(model.kv_shape, 4, ROOM)
+    found = [model.forward([cache.prepare([0], [[3, 1, 4, 1, 5]])])]
+    cache.fork(0, range(1, paths + 1))
+    for step in range(6):
+        chosen = [*range(1, paths + 1)] if only is None else [only]
+        tokens = [[(7 * path + 11 * step) % 60] for path in chosen]
+        found.append(model.forward([cache.prepare(chosen, tokens)]))
+    return torch.stack(found[1:])
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config", "MistralConfig"])
+def test_the_logits_are_those_of_the_layers_of_transformers(kind, stored, monkeypatch):
+    model = engine(kind, stored)
+    assert how_fused(model) == [True, True]
+    watched = Mock(wraps=fused_layers.fused_layer)
+    monkeypatch.setattr(fused_layers, "fused_layer", watched)
+    fused = tree_logits(model)
+    assert watched.call_count == 7 * 2  # passes times layers
+    for layer in layers(model):
+        layer.agrees = False
+    plain = tree_logits(model)
+    assert watched.call_count == 7 * 2
+    error = (fused - plain).norm() / plain.norm()
+    assert error < (1e-5 if stored == "tiled" else 0.03)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_a_path_has_the_same_bits_alone_and_among_others(stored):
+    model = engine("LlamaConfig", stored)
+    assert how_fused(model) == [True, True]
+    together = tree_logits(model)
+    for path in (1, 3):
+        assert torch.equal(tree_logits(model, only=path)[:, 0], together[:, path - 1])
+
+
+def test_outside_our_passes_the_code_of_transformers_runs():
+    plain = causal("LlamaConfig", **WIDE)
+    ids = torch.tensor([[2, 3, 5, 7, 11]])
+    stored = store_weights(plain, "as-loaded", "tiled")
+    with torch.inference_mode():
+        expected = plain(ids).logits
+        HuggingFaceModel(plain, word_tokenizer(), "llama", stored)
+        assert all(isinstance(layer, FusedLayer) for layer in plain.model.layers)
+        assert torch.equal(plain(ids).logits, expected)
+
+
+def hook_one(model: nn.Module) -> None:
+    model.model.layers[1].mlp.register_forward_hook(lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prepare", "more", "expected"),
+    [
+        # The same modules, but the residual is multiplied; so the first pass differs
+        ("GraniteConfig", lambda _: None, {"residual_multiplier": 0.5}, [False, False]),
+        # Queries and keys are normalized
+        ("Qwen3Config", lambda _: None, {}, [None, None]),
+        ("LlamaConfig", lambda _: None, {"hidden_act": "gelu"}, [None, None]),
+        ("LlamaConfig", lambda _: None, {"mlp_bias": True}, [None, None]),
+        ("LlamaConfig", lambda _: None, {"intermediate_size": 200}, [None, None]),
+        ("LlamaConfig", hook_one, {}, [True, None]),
+    ],
+    ids=["granite", "qwen3", "gelu", "bias", "uneven", "hooked"],
+)
+def test_other_layers_stay_as_they_are(kind, prepare, more, expected):
+    model = engine(kind, "tiled", prepare, **more)
+    assert how_fused(model) == expected
+    with torch.inference_mode():
+        ids = torch.tensor([[3, 1, 4, 1, 5]])
+        cache = TreeCache(model.kv_shape, 4, ROOM)
+        ours = model.forward([cache.prepare([0], ids.tolist())])
+        torch.testing.assert_close(ours[-1], model._model(ids).logits[0, -1], rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_that_is_not_used_any_more_is_freed():
+    model = engine("LlamaConfig", "tiled")
+    layer = weakref.ref(layers(model)[0])
+    del model
+    assert layer() is None
