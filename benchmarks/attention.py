@@ -1,11 +1,12 @@
-"""Attention of one layer over a tree: masked attention against shared-prefix attention.
+"""Attention of one layer over a tree: masked, with a shared prefix, and over lists of rows.
 
     python benchmarks/attention.py
 
 N paths share a prompt of P rows and have T private rows each. The table shows median milliseconds
 for 9 query heads in 3 groups, with heads of size 64. The costs in eab/caches/cascade.py come from
-this table. The last column shows whether bfloat16 rows, with half the bytes, would pay off with
-float32 weights: it times the same masked attention in bfloat16, including the query conversion.
+this table. *Lists of rows* is what the cache uses where attention is compiled for the processor
+(eab/compiled/attention.py). *bfloat16* shows whether bfloat16 rows, with half the bytes, would pay
+off with float32 weights: masked attention in bfloat16, including the conversion of the query.
 """
 
 import argparse
@@ -20,6 +21,9 @@ from rich.table import Table
 
 from eab.caches.attention import SuffixIndex, cascade_attention, masked_attention
 from eab.caches.cascade import SuffixBlock, SuffixQueries, choose_blocks
+from eab.caches.layers import ORDINARY
+from eab.caches.listed_rows import ListedRows
+from eab.compiled import can_compile
 
 CASES = (
     (4, 300, 40),
@@ -32,6 +36,7 @@ CASES = (
     (64, 300, 200),
 )
 GROUPS, HEADS, SIZE = 3, 9, 64
+MASKED, PREFIX, LISTS, BFLOAT16 = "masked", "shared prefix", "lists of rows", "bfloat16"
 REPEATS = 15
 
 
@@ -47,9 +52,9 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 @torch.inference_mode()
-def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
-    """Time one case. Returns the milliseconds of masked attention, of shared-prefix attention and
-    of masked attention in bfloat16, and whether the cache would use the suffix block.
+def case(paths: int, prompt: int, private: int) -> tuple[dict[str, float], bool]:
+    """Time one case. Returns the milliseconds of each kind of attention, and whether masked
+    attention would use the suffix block.
     """
     block = SuffixBlock(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)
@@ -67,12 +72,16 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
         cascade_attention(query, keys, values, None, 0.125, suffixes)[0],
         masked_attention(query, keys, values, mask, 0.125),
     )
-    return (
-        milliseconds(lambda: masked_attention(query, keys, values, mask, 0.125)),
-        milliseconds(lambda: cascade_attention(query, keys, values, None, 0.125, suffixes)),
-        milliseconds(lambda: masked_attention(query.bfloat16(), *halves, 0.125).float()),
-        bool(choose_blocks([block], visible).chain),
-    )
+    ways: dict[str, Callable[[], object]] = {
+        MASKED: lambda: masked_attention(query, keys, values, mask, 0.125),
+        PREFIX: lambda: cascade_attention(query, keys, values, None, 0.125, suffixes),
+        BFLOAT16: lambda: masked_attention(query.bfloat16(), *halves, 0.125).float(),
+    }
+    if can_compile():
+        by_head, rows = query.view(HEADS, paths, SIZE), ListedRows(visible)
+        ways[LISTS] = lambda: rows.attend(by_head, keys, values, 0.125, ORDINARY)
+    times = {name: milliseconds(way) for name, way in ways.items()}
+    return times, bool(choose_blocks([block], visible).chain)
 
 
 def main() -> None:
@@ -81,26 +90,17 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     torch.set_num_threads(parser.parse_args().threads)
-    table = Table(
-        "paths",
-        "shared",
-        "private each",
-        "masked",
-        "shared prefix",
-        "ratio",
-        "the cache uses",
-        "bfloat16",
-    )
+    table = Table("paths", "shared", "private each", MASKED, PREFIX, "ratio", LISTS, BFLOAT16)
     for paths, prompt, private in CASES:
-        masked, cascade, half, uses_cascade = case(paths, prompt, private)
-        row = (
-            f"{masked:.2f} ms",
-            f"{cascade:.2f} ms",
-            f"{masked / cascade:.1f}",
-            "shared prefix" if uses_cascade else "masked",
+        times, uses_prefix = case(paths, prompt, private)
+        shown = {name: f"{time:.2f} ms" for name, time in times.items()}
+        shown[PREFIX if uses_prefix else MASKED] += " *"
+        ratio = f"{times[MASKED] / times[PREFIX]:.1f}"
+        table.add_row(
+            *map(str, (paths, prompt, private)),
+            *(shown[MASKED], shown[PREFIX], ratio, shown.get(LISTS, "-"), shown[BFLOAT16]),
         )
-        table.add_row(str(paths), str(prompt), str(private), *row, f"{half:.2f} ms")
-    Console().print(table)
+    Console().print(table, "* what the cache uses where attention is not compiled")
 
 
 if __name__ == "__main__":

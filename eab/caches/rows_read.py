@@ -131,7 +131,8 @@ def plan_readings(
     """What the layers of each of these kinds read, from `seen_by_kind`; `chain` is what may be read
     as suffixes.
     """
-    suffixes = [SuffixIndex(part, shape.device) for part in chain]
+    masked = padded or not all(kind.is_compiled for kind in kinds)
+    suffixes = [SuffixIndex(part, shape.device) for part in chain] if masked else []
     made: dict[tuple[int, ...], Reading] = {}
     readings = []
     for rows, kind in zip(seen, kinds, strict=True):

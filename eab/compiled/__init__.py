@@ -1,8 +1,10 @@
-"""Matrix products for few rows on CPUs, compiled by LLVM for the processor they run on.
+"""Matrix products and attention on CPUs, compiled by LLVM for the processor they run on.
 
-`llvm_code.py` has the words that they are written in, `tiles.py` what they have in common, and
-`float32.py` and `vnni.py` one product each: `pack` stores a weight in the order in which `product`
-reads it. They import llvmlite, so import them only where `can_compile` says so.
+`llvm_code.py` and `vectors.py` have the words that the functions are written in. `products.py` is
+the product of rows with any kind of weights, in tiles (`tiles.py`), with what is done to the rows
+before and after (`row_functions.py`); `float32.py`, `int4.py` and `vnni.py` are one kind each.
+`attention.py` is attention over lists of rows. They import llvmlite, so import them only where
+`can_compile` says so.
 """
 
 import ctypes

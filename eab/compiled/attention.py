@@ -19,6 +19,7 @@ from eab.compiled.llvm_code import (
     INT64,
     POINTER,
     VOID,
+    WORK,
     Parallel,
     address,
     array,
@@ -49,13 +50,14 @@ from eab.compiled.vectors import (
 )
 
 BATCH: Final = 64  # rows
+MOST: Final = 256  # numbers of a head, whose sums are then in the registers with AVX-512
 _SUMS: Final = 16 if LANES == 16 else 8  # vectors of summed values in registers: half of all
 _STATE: Final = 3  # numbers kept for a query: largest score, sum of exponentials, rescaling
 
 
 def can_attend(head_dim: int) -> bool:
-    """Whether heads of this size consist of whole vectors, and fit into the registers."""
-    return head_dim % LANES == 0 and head_dim <= _SUMS * LANES
+    """Whether heads of this size consist of whole vectors, and are not unusually large."""
+    return head_dim % LANES == 0 and head_dim <= MOST
 
 
 def attend(
@@ -99,7 +101,7 @@ def attend(
 @cache
 def _compiled(size: int, group: int) -> Parallel:
     module = ir.Module()
-    most = _SUMS * LANES // size
+    most = max(1, _SUMS * LANES // size)
     parts = [range(first, min(first + most, group)) for first in range(0, group, most)]
     _write_scores(module, size)
     _write_weights(module)
@@ -107,11 +109,11 @@ def _compiled(size: int, group: int) -> Parallel:
         _write_values(module, size, queries)
     _write_unit(module, size, parts)
     _write_work(module, size, group)
-    return Parallel(module, "work")
+    return Parallel(module)
 
 
 def _write_work(module: Any, size: int, group: int) -> None:
-    code, [arguments] = function(module, "work", [POINTER])
+    code, [arguments] = function(module, WORK, [POINTER])
     given = integers(code, arguments, 14)
     units, groups, query, head_stride, token_stride, keys, values, group_stride = given[1:9]
     rows, starts, out, lse = (code.inttoptr(value, POINTER) for value in given[9:13])
@@ -231,13 +233,15 @@ def _write_weights(module: Any) -> None:
         value = larger(code, code.load(largest, typ=FLOATS), load(code, scores, first))
         code.store(value, largest)
     top = over_lanes(code, code.load(largest, typ=FLOATS), larger)
-    top_of_all = repeated(code, top)
+    # If all scores are minus infinity, their exponentials are 0.
+    is_finite = code.fcmp_unordered("!=", top, ir.Constant(FLOAT, float("-inf")))
+    base = code.select(is_finite, top, ir.Constant(FLOAT, 0.0))
     total = variable(code, constant(0.0))
     with counting(code, number(0), count, number(LANES)) as first:
-        weight = exponential(code, code.fsub(load(code, scores, first), top_of_all))
+        weight = exponential(code, code.fsub(load(code, scores, first), repeated(code, base)))
         store(code, weight, scores, first)
         code.store(code.fadd(code.load(total, typ=FLOATS), weight), total)
-    change = exponential(code, repeated(code, code.fsub(before, top)))
+    change = exponential(code, repeated(code, code.fsub(before, base)))
     factor = code.extract_element(change, ir.Constant(INT32, 0))
     place = element(code, state, FLOAT, number(1))
     more = over_lanes(code, code.load(total, typ=FLOATS), add)

@@ -31,6 +31,9 @@ class Float32Weights(Weights):
 
     dtype = torch.float32
 
+    def fits(self, weight: Tensor, inputs: int) -> bool:
+        return weight.shape[1] == inputs
+
     def rounded_bytes(self, inputs: int) -> int:
         return 0
 
@@ -99,10 +102,7 @@ def part(weight: Tensor, bias: Tensor | None) -> Part:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
-    inputs = weight.shape[1]
-    if x.shape[-1] != inputs:
-        raise ValueError(f"the rows have {x.shape[-1]} numbers, and the weight has {inputs} inputs")
-    out = multiply(x.reshape(-1, inputs), [part(weight, bias)])
+    out = multiply(x.reshape(-1, x.shape[-1]), [part(weight, bias)])
     return out.view(*x.shape[:-1], out.shape[1])
 
 

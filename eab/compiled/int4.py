@@ -49,6 +49,9 @@ class Int4Weights(Weights):
     dtype = torch.uint8
     dtype_of_constants = torch.bfloat16
 
+    def fits(self, weight: Tensor, inputs: int) -> bool:
+        return weight.shape[1] == inputs
+
     def rounded_bytes(self, inputs: int) -> int:
         return inputs * _FLOAT_BYTES
 

@@ -16,18 +16,19 @@ from llvmlite import binding, ir
 from torch import Tensor
 
 POINTER: Final = ir.PointerType()
-BYTE, INT32, INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BIT, BYTE, INT32, INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 FLOAT: Final = ir.FloatType()
 VOID: Final = ir.VoidType()
+WORK: Final = "work"
 
 
 class Parallel:
     """A compiled function that threads of PyTorch run at once, each doing its share."""
 
-    def __init__(self, module: Any, name: str) -> None:
-        """Compile the module, whose function `name` takes a pointer to 64-bit integers."""
+    def __init__(self, module: Any) -> None:
+        """Compile the module, whose function WORK takes a pointer to 64-bit integers."""
         self._engine = _compile(module)  # owns the code
-        self._address = ctypes.c_void_p(self._engine.get_function_address(name))
+        self._address = ctypes.c_void_p(self._engine.get_function_address(WORK))
         # In the process of PyTorch, this is the function of the library that PyTorch uses.
         self._run: Any = ctypes.CDLL(None).GOMP_parallel
 
@@ -79,10 +80,10 @@ def _address(tensor: Tensor, dtype: torch.dtype) -> int:
 
 def compile_and_run_nothing() -> None:
     module = ir.Module()
-    code, _ = function(module, "nothing", [POINTER])
+    code, _ = function(module, WORK, [POINTER])
     wait_for_all_threads(code)
     code.ret_void()
-    Parallel(module, "nothing")(shares=2)
+    Parallel(module)(shares=2)
 
 
 def threads(code: Any) -> tuple[Any, Any]:
@@ -136,8 +137,11 @@ def array(code: Any, kind: Any, size: int) -> Any:
 
 
 def function(module: Any, name: str, kinds: list[Any], inline: bool = True) -> tuple[Any, Any]:
-    """A new function without a result: what writes its code, and its arguments."""
+    """A new function without a result: what writes its code, and its arguments. Only the one named
+    WORK can be called from outside, so LLVM can drop what it inlines.
+    """
     made = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    made.linkage = "external" if name == WORK else "internal"
     if not inline:
         made.attributes.add("noinline")
     return ir.IRBuilder(made.append_basic_block()), made.args

@@ -16,10 +16,12 @@ from llvmlite import ir
 from torch import Tensor
 
 from eab.compiled.llvm_code import (
+    BIT,
     BYTE,
     FLOAT,
     POINTER,
     VOID,
+    WORK,
     Parallel,
     address,
     as_float,
@@ -36,9 +38,11 @@ from eab.compiled.llvm_code import (
 )
 from eab.compiled.row_functions import write_gate, write_norm, write_rotation
 from eab.compiled.tiles import BLOCK, share_of_thread
+from eab.compiled.vectors import LANES
 
 MOST_PARTS: Final = 3
 _FLOAT_BYTES: Final = 4
+_NORMALIZED, _GATED = 1, 2  # what is done to the rows, in an argument
 
 
 class Weights(ABC):
@@ -46,6 +50,10 @@ class Weights(ABC):
 
     dtype: torch.dtype
     dtype_of_constants: torch.dtype = torch.float32
+
+    @abstractmethod
+    def fits(self, weight: Tensor, inputs: int) -> bool:
+        """Whether a stored weight has this many inputs."""
 
     @abstractmethod
     def rounded_bytes(self, inputs: int) -> int:
@@ -102,9 +110,6 @@ class Rotation(NamedTuple):
     heads: int
 
 
-_BEFORE: Final = {Norm: "normalize", Gate: "gate"}
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The rows that tiles multiply, as values of the code."""
@@ -129,7 +134,7 @@ class Block:
 
 def compile_plain(weights: Weights) -> None:
     """Compile the product without anything before or after it."""
-    _compiled(weights, "", rotates=False)
+    _compiled(weights)
 
 
 def multiply(
@@ -153,7 +158,8 @@ def multiply(
     out, size = x.new_empty((tokens, outputs)), kind.rounded_bytes(inputs)
     floats = x if before is None else x.new_empty((tokens, inputs))
     rounded = torch.empty((tokens, size), dtype=torch.uint8, device="cpu")
-    _compiled(kind, _BEFORE.get(type(before), ""), rotates=rotation is not None)(
+    _check(x, parts, before, residual, rotation, inputs, outputs)
+    _compiled(kind)(
         input_address(x),
         x.stride(0),
         floats.data_ptr(),
@@ -174,10 +180,41 @@ def multiply(
     return out
 
 
-def _before(before: Norm | Gate | None) -> tuple[int, int]:
+def _check(
+    x: Tensor,
+    parts: Sequence[Part],
+    before: Norm | Gate | None,
+    residual: Tensor | None,
+    rotation: Rotation | None,
+    inputs: int,
+    outputs: int,
+) -> None:
+    """Refuse what compiled code would read or write out of bounds."""
+    fits = len(parts) <= MOST_PARTS
+    for part in parts:
+        fits &= part.kind == parts[0].kind and part.kind.fits(part.weight, inputs)
+        fits &= part.bias is None or (residual is None and part.bias.numel() == part.outputs)
     if isinstance(before, Norm):
-        return address(before.weight), bits_of(before.epsilon)
-    return (0, 0) if before is None else (before.start, 0)
+        fits &= inputs % LANES == 0 and before.weight.numel() == inputs
+    elif before is not None:
+        fits &= inputs % LANES == 0 and inputs <= before.start <= x.shape[1] - inputs
+    if rotation is not None:
+        cos, sin, heads = rotation
+        fits &= cos.shape == sin.shape and len(cos) == len(x)
+        fits &= cos.shape[1] % (2 * LANES) == 0 and heads * cos.shape[1] <= outputs
+    if not fits or (residual is not None and residual.shape != (len(x), outputs)):
+        raise ValueError(
+            f"rows {tuple(x.shape)}, {before}, {rotation} and weights "
+            f"{[tuple(part.weight.shape) for part in parts]} do not fit together"
+        )
+
+
+def _before(before: Norm | Gate | None) -> tuple[int, int, int]:
+    if before is None:
+        return 0, 0, 0
+    if isinstance(before, Norm):
+        return _NORMALIZED, address(before.weight), bits_of(before.epsilon)
+    return _GATED, before.start, 0
 
 
 def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
@@ -207,7 +244,7 @@ def _places(parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None)
             0
             if constants is None
             else address(constants, kind.dtype_of_constants) - before * _block_bytes(constants),
-            address(added) - before * BLOCK * _FLOAT_BYTES,
+            address(added) - (before * BLOCK * _FLOAT_BYTES if residual is None else 0),
         ]
     return found + found[-4:] * (MOST_PARTS - len(parts))
 
@@ -218,64 +255,74 @@ def _zeros(outputs: int) -> Tensor:
 
 
 @cache
-def _compiled(weights: Weights, before: str, rotates: bool) -> Parallel:
-    """Compile the product; `before` is the function that prepares rows."""
+def _compiled(weights: Weights) -> Parallel:
     module = ir.Module()
     weights.write_functions(module)
     write_norm(module)
     write_gate(module)
     write_rotation(module)
-    _write_work(module, weights, before, rotates)
-    return Parallel(module, "work")
+    _write_work(module, weights)
+    return Parallel(module)
 
 
-def _write_work(module: Any, weights: Weights, before: str, rotates: bool) -> None:
-    code, [arguments] = function(module, "work", [POINTER])
-    given = integers(code, arguments, 18 + 4 * MOST_PARTS)
+def _write_work(module: Any, weights: Weights) -> None:
+    code, [arguments] = function(module, WORK, [POINTER])
+    given = integers(code, arguments, 19 + 4 * MOST_PARTS)
     x, stride, floats, rounded, size, count, inputs, out, blocks = given[:9]
     x, floats, rounded, out = (code.inttoptr(at, POINTER) for at in (x, floats, rounded, out))
-    outputs = code.mul(blocks, number(BLOCK))
-    rounds = weights.rounded_bytes(1) > 0
+    before, heads = given[11], given[16]
     this, of = threads(code)
-    if before or rounds:
+    is_prepared = code.icmp_signed("!=", before, number(0))
+    rounds = weights.rounded_bytes(1) > 0
+    with code.if_then(ir.Constant(BIT, 1) if rounds else is_prepared):
         with counting(code, this, count, of) as row:
             source = element(code, x, FLOAT, code.mul(row, stride))
-            if before:
-                target = element(code, floats, FLOAT, code.mul(row, inputs))
-                _prepare(code, before, source, inputs, target, given[11:13])
-                source = target
+            target = element(code, floats, FLOAT, code.mul(row, inputs))
+            _write_preparation(code, source, inputs, target, given[11:14])
             if rounds:
+                source = code.select(is_prepared, target, source)
                 target = element(code, rounded, BYTE, code.mul(row, size))
                 weights.write_rounding(code, source, inputs, target, size)
         wait_for_all_threads(code)
-        stride = inputs if before else stride
+    stride = code.select(is_prepared, inputs, stride)
     rows = Rows(rounded, size, count, inputs) if rounds else Rows(floats, stride, count, inputs)
+    outputs = code.mul(blocks, number(BLOCK))
     first, end = share_of_thread(code, blocks)
     with counting(code, first, end, number(1)) as block:
-        start = code.mul(block, number(BLOCK))
-        bases = _places_of_block(code, block, given[18:])
+        bases = _places_of_block(code, block, given[19:])
         sizes = (*given[9:11], number(BLOCK * _FLOAT_BYTES))
         weight, constants, added = (
             code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
             for base, size in zip(bases, sizes, strict=True)
         )
-        line = element(code, out, FLOAT, start)
-        place = Block(weight, constants, added, given[17], line, outputs)
+        line = element(code, out, FLOAT, code.mul(block, number(BLOCK)))
+        place = Block(weight, constants, added, given[18], line, outputs)
         weights.write_block(code, rows, place)
-    if rotates:
+    with code.if_then(code.icmp_signed(">", heads, number(0))):
         wait_for_all_threads(code)
-        _rotate(code, out, outputs, count, this, of, given[13:17])
+        with counting(code, this, count, of) as row:
+            line = element(code, out, FLOAT, code.mul(row, outputs))
+            _write_rotation_of_row(code, line, row, given[14:18])
     code.ret_void()
 
 
-def _prepare(
-    code: Any, before: str, row: Any, inputs: Any, target: Any, given: Sequence[Any]
+def _write_preparation(
+    code: Any, row: Any, inputs: Any, target: Any, before: Sequence[Any]
 ) -> None:
-    if before == "normalize":
-        weight, epsilon = code.inttoptr(given[0], POINTER), as_float(code, given[1])
-        call(code, "normalize", VOID, [row, inputs, weight, epsilon, target])
-    else:
-        call(code, "gate", VOID, [row, element(code, row, FLOAT, given[0]), inputs, target])
+    kind, place, epsilon = before
+    with code.if_then(code.icmp_signed("==", kind, number(_NORMALIZED))):
+        weight = code.inttoptr(place, POINTER)
+        call(code, "normalize", VOID, [row, inputs, weight, as_float(code, epsilon), target])
+    with code.if_then(code.icmp_signed("==", kind, number(_GATED))):
+        call(code, "gate", VOID, [row, element(code, row, FLOAT, place), inputs, target])
+
+
+def _write_rotation_of_row(code: Any, line: Any, row: Any, rotation: Sequence[Any]) -> None:
+    cos, sin, heads, size = rotation
+    angles = (
+        element(code, code.inttoptr(at, POINTER), FLOAT, code.mul(row, size)) for at in (cos, sin)
+    )
+    call(code, "rotate", VOID, [line, heads, size, *angles])
 
 
 def _places_of_block(code: Any, block: Any, places: Sequence[Any]) -> list[Any]:
@@ -286,14 +333,3 @@ def _places_of_block(code: Any, block: Any, places: Sequence[Any]) -> list[Any]:
         is_here = code.icmp_signed("<", block, end)
         found = [code.select(is_here, mine, other) for mine, other in zip(own, found, strict=True)]
     return found
-
-
-def _rotate(
-    code: Any, out: Any, outputs: Any, count: Any, this: Any, of: Any, given: Sequence[Any]
-) -> None:
-    cos, sin = (code.inttoptr(at, POINTER) for at in given[:2])
-    heads, size = given[2:]
-    with counting(code, this, count, of) as row:
-        line = element(code, out, FLOAT, code.mul(row, outputs))
-        angles = (element(code, part, FLOAT, code.mul(row, size)) for part in (cos, sin))
-        call(code, "rotate", VOID, [line, heads, size, *angles])

@@ -41,6 +41,9 @@ class VnniWeights(Weights):
 
     dtype = torch.uint8
 
+    def fits(self, weight: Tensor, inputs: int) -> bool:
+        return weight.shape[1] == -(-inputs // _QUAD)
+
     def rounded_bytes(self, inputs: int) -> int:
         return inputs + -inputs % _QUAD + _TAIL
 

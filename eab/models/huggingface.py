@@ -86,7 +86,6 @@ class HuggingFaceModel(TransformersModel):
             shape = read_attention(model, tokens, self.context)
             shape = replace(shape, rope_switch=original if switches else 0)
             self._describe(shape, sha256, layer_rows(shape))
-            fuse_layers(model)
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
             self._plain_last = self._logits_without_cache(before)
@@ -95,6 +94,8 @@ class HuggingFaceModel(TransformersModel):
                 self._check_long_texts(before)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
+            fuse_layers(model)
+            self._cache_error()  # the first pass of fused layers
         except Exception as error:
             use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):
@@ -103,6 +104,7 @@ class HuggingFaceModel(TransformersModel):
                 f"{name} ({text_config.model_type}) does not work with a tree cache: {error}"
             ) from error
 
+    @torch.no_grad()
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         if self._graph_runner is not None and len(batches) == 1 and not batches[0].long:
             return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))

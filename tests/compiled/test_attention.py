@@ -105,6 +105,19 @@ def test_scores_that_are_not_finite_give_nan_as_in_pytorch(bad):
 
 
 @torch.inference_mode()
+def test_rows_with_scores_of_minus_infinity_have_no_weight():
+    query, keys, values = (numbers(1, rows, 16, seed=rows) for rows in (1, 300, 300))
+    query[..., 0], keys[0, 20:280, 0] = 1e10, -1e30
+    out = ListedRows(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    others = [*range(20), *range(280, 300)]
+    expected, _ = exact(query, keys[:, others], values[:, others], np.ones((1, 40), bool), 1.0)
+    torch.testing.assert_close(out[0].double(), expected[:, 0], rtol=1e-4, atol=1e-4)
+    keys[0, :, 0] = -1e30
+    out = ListedRows(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    assert out.isnan().all()
+
+
+@torch.inference_mode()
 def test_one_score_far_above_the_others_takes_all_the_weight():
     keys, values = torch.zeros(1, 300, 16), numbers(1, 300, 16, seed=0)
     for row in (0, 5, 127, 128, 299):

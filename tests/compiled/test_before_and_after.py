@@ -1,5 +1,8 @@
 """What compiled products do to rows before and after equals PyTorch's operators."""
 
+from collections.abc import Sequence
+from itertools import zip_longest
+
 import pytest
 import torch
 from compiled_code import needs_compiled
@@ -20,12 +23,13 @@ def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-def multiplied(x: Tensor, *weights: Tensor, bias: Tensor | None = None, **more) -> Tensor:
+def multiplied(x: Tensor, *weights: Tensor, biases: Sequence[Tensor] = (), **more) -> Tensor:
     """x times float32 weights, side by side."""
     from eab.compiled.float32 import pack, part
     from eab.compiled.products import multiply
 
-    return multiply(x, [part(*pack(weight, bias)) for weight in weights], **more)
+    pairs = zip_longest(weights, biases)
+    return multiply(x, [part(*pack(weight, bias)) for weight, bias in pairs], **more)
 
 
 @given(
@@ -110,10 +114,13 @@ def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
 
     x = numbers(tokens, 70, seed=seed)
     weights = [numbers(size, 70, seed=seed + size) for size in outputs]
-    found = multiplied(x, *weights)
+    biases = [numbers(size, seed=seed + size) for size in outputs]
+    found = multiplied(x, *weights, biases=biases)
     start = 0
-    for weight in weights:
-        own = multiplied(x, weight)
+    for weight, bias in zip(weights, biases, strict=True):
+        own = multiplied(x, weight, biases=[bias])
+        expected = functional.linear(x, weight, bias)
+        torch.testing.assert_close(own[:, : len(weight)], expected, rtol=1e-4, atol=1e-4)
         assert torch.equal(found[:, start : start + own.shape[1]], own)
         assert own.shape[1] == -(-len(weight) // BLOCK) * BLOCK
         start += own.shape[1]
@@ -122,10 +129,33 @@ def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
 @given(tokens=st.integers(1, 20), inputs=st.sampled_from((32, 256, 700)), seed=st.integers(0, 99))
 @torch.inference_mode()
 def test_the_residual_is_added(tokens, inputs, seed):
-    x, weight = numbers(tokens, inputs, seed=seed), numbers(128, inputs, seed=seed + 1)
-    residual = numbers(tokens, 128, seed=seed + 2)
-    found = multiplied(x, weight, residual=residual)
-    torch.testing.assert_close(found, residual + x @ weight.t(), rtol=1e-4, atol=1e-4)
+    x, weight = numbers(tokens, inputs, seed=seed), numbers(192, inputs, seed=seed + 1)
+    residual, expected = numbers(tokens, 192, seed=seed + 2), x @ weight.t()
+    for weights in ([weight], weight.split((64, 128))):
+        found = multiplied(x, *weights, residual=residual)
+        torch.testing.assert_close(found, residual + expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_what_would_be_read_or_written_out_of_bounds_is_refused():
+    from eab.compiled.products import Gate, Norm, Rotation
+
+    x, weight, angles = torch.ones(2, 64), torch.ones(128, 64), torch.ones(2, 32)
+    for more in (
+        {"before": Norm(torch.ones(32), 1e-5)},
+        {"before": Gate(64, 64)},
+        {"before": Gate(32, 0)},
+        {"residual": torch.ones(2, 64)},
+        {"residual": torch.ones(1, 128)},
+        {"residual": torch.ones(2, 128), "biases": [torch.ones(128)]},
+        {"rotation": Rotation(angles, angles, 5)},
+        {"rotation": Rotation(angles[:1], angles[:1], 1)},
+        {"rotation": Rotation(torch.ones(2, 8), torch.ones(2, 8), 1)},
+    ):
+        with pytest.raises(ValueError, match="do not fit together"):
+            multiplied(x, weight, **more)
+    with pytest.raises(ValueError, match="do not fit together"):
+        multiplied(torch.ones(2, 20), torch.ones(64, 20), before=Norm(torch.ones(20), 1e-5))
 
 
 @pytest.mark.skipif(products() is aten, reason="the product of four-bit weights is not compiled")

@@ -1,5 +1,6 @@
 """Decoder layers of Llama's kind in compiled code give what transformers' code gives."""
 
+import pickle
 import weakref
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from eab.caches.tree import TreeCache
 from eab.models import fused_layers
 from eab.models.fused_layers import FusedLayer
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.quantized import aten, int4, int8, onednn
 from eab.models.stored_weights import store_weights
 
 pytestmark = needs_compiled
@@ -24,13 +26,21 @@ WIDE = {
     "head_dim": 32,
     "intermediate_size": 224,
 }
-STORED = {"tiled": ("as-loaded", "tiled"), "int8": ("int8", "auto"), "int4": ("int4", "auto")}
+STORED = {"tiled": ("as-loaded", "tiled")}
+if int8.products() is not onednn:
+    STORED["int8"] = ("int8", "auto")
+if int4.products() is not aten:
+    STORED["int4"] = ("int4", "auto")
 ROOM = 2**30
 
 
 def engine(kind: str, stored: str, prepare=lambda model: None, **more) -> HuggingFaceModel:
-    """An engine's model with large random weights."""
+    """An engine's model with large random weights, norms and biases."""
     plain = causal(kind, **WIDE | {"initializer_range": 0.2} | more)
+    with torch.no_grad():
+        for name, weight in plain.named_parameters():
+            if weight.dim() == 1:
+                weight.normal_(1.0 if "norm" in name else 0.0, 0.3)
     prepare(plain)
     return HuggingFaceModel(plain, word_tokenizer(), kind, store_weights(plain, *STORED[stored]))
 
@@ -97,28 +107,86 @@ def hook_one(model: nn.Module) -> None:
     model.model.layers[1].mlp.register_forward_hook(lambda *_: None)
 
 
+def is_right(model: HuggingFaceModel) -> bool:
+    """Whether the logits of our pass are those of a pass of transformers."""
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    cache = TreeCache(model.kv_shape, 4, ROOM)
+    with torch.inference_mode():
+        ours = model.forward([cache.prepare([0], ids.tolist())])
+        return torch.allclose(ours[-1], model._model(ids).logits[0, -1], rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("kind", "prepare", "more", "expected"),
     [
-        # The same modules, but the residual is multiplied; so the first pass differs
-        ("GraniteConfig", lambda _: None, {"residual_multiplier": 0.5}, [False, False]),
-        # Queries and keys are normalized
-        ("Qwen3Config", lambda _: None, {}, [None, None]),
+        # These have the modules of Llama, but other code
+        ("GraniteConfig", lambda _: None, {"residual_multiplier": 0.5}, [None, None]),
+        (
+            "SmolLM3Config",
+            lambda _: None,
+            {"no_rope_layer_interval": 2, "pad_token_id": 0},
+            [None, None],
+        ),
         ("LlamaConfig", lambda _: None, {"hidden_act": "gelu"}, [None, None]),
         ("LlamaConfig", lambda _: None, {"mlp_bias": True}, [None, None]),
-        ("LlamaConfig", lambda _: None, {"intermediate_size": 200}, [None, None]),
+        ("LlamaConfig", lambda _: None, {"attention_bias": True}, [None, None]),
+        ("LlamaConfig", lambda _: None, {"intermediate_size": 204}, [None, None]),
         ("LlamaConfig", hook_one, {}, [True, None]),
     ],
-    ids=["granite", "qwen3", "gelu", "bias", "uneven", "hooked"],
+    ids=["granite", "smollm3", "gelu", "mlp bias", "output bias", "uneven", "hooked"],
 )
 def test_other_layers_stay_as_they_are(kind, prepare, more, expected):
     model = engine(kind, "tiled", prepare, **more)
     assert how_fused(model) == expected
-    with torch.inference_mode():
-        ids = torch.tensor([[3, 1, 4, 1, 5]])
-        cache = TreeCache(model.kv_shape, 4, ROOM)
-        ours = model.forward([cache.prepare([0], ids.tolist())])
-        torch.testing.assert_close(ours[-1], model._model(ids).logits[0, -1], rtol=1e-3, atol=1e-3)
+    assert is_right(model)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_a_layer_with_one_wrong_row_stays_as_it_is(stored, monkeypatch):
+    def wrong(modules, rows, cos, sin):
+        found = fused_layer(modules, rows, cos, sin)
+        found[3] += 0.2 * (found[3] - rows[3])
+        rows[:1] *= 1e6  # must not hide it
+        return found
+
+    fused_layer = fused_layers.fused_layer
+    monkeypatch.setattr(fused_layers, "fused_layer", wrong)
+    assert how_fused(engine("LlamaConfig", stored)) == [False, False]
+
+
+def test_other_code_can_watch_and_replace_modules_later():
+    model, seen = engine("Qwen2Config", "tiled"), []
+    hook = layers(model)[0].mlp.register_forward_hook(lambda *_: seen.append("mlp"))
+    assert is_right(model)
+    assert seen == ["mlp"] * 2, "once in our pass, once in that of transformers"
+    hook.remove()
+    plain = nn.Linear(128, 224, bias=False)
+    layers(model)[1].mlp.gate_proj = plain
+    assert is_right(model)
+
+
+def test_the_engine_can_take_over_a_model_twice_and_it_can_be_saved():
+    plain = causal("MistralConfig", **WIDE)
+    stored = store_weights(plain, "as-loaded", "tiled")
+    for _ in range(2):
+        model = HuggingFaceModel(plain, word_tokenizer(), "mistral", stored)
+        assert how_fused(model) == [True, True]
+    layer = pickle.loads(pickle.dumps(layers(model)[0]))
+    assert type(layer) is type(layers(model)[0])
+
+
+@torch.inference_mode()
+def test_a_layer_can_be_called_as_transformers_allows():
+    layer, x = layers(engine("LlamaConfig", "tiled"))[0], torch.randn(1, 3, 128)
+    angles = torch.randn(1, 3, 32)
+    named = layer(x, position_embeddings=(angles.cos(), angles.sin()))
+    assert torch.equal(layer(x, None, None, None, False, (angles.cos(), angles.sin())), named)
+
+
+def test_a_pass_needs_no_inference_mode():
+    model = engine("LlamaConfig", "tiled")
+    cache = TreeCache(model.kv_shape, 4, ROOM)
+    assert model.forward([cache.prepare([0], [[3, 1, 4]])]).shape == (1, model.card.vocab_size)
 
 
 def test_a_model_that_is_not_used_any_more_is_freed():
