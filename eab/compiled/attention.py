@@ -75,7 +75,7 @@ def attend(
         The output, (T, H, D), and the log-sum-exp of the scores, (T, H).
     """
     heads, tokens, size = query.shape
-    groups = len(keys)
+    groups = keys.shape[0]
     query = query if query.stride(2) == 1 else query.contiguous()
     out, lse = query.new_empty((tokens, heads, size)), query.new_empty((tokens, heads))
     _compiled(size, heads // groups)(

@@ -83,7 +83,7 @@ class Part(NamedTuple):
     @property
     def outputs(self) -> int:
         """Including those that fill the last block."""
-        return len(self.weight) * BLOCK
+        return self.weight.shape[0] * BLOCK  # len() of a tensor takes six times as long
 
 
 class Norm(NamedTuple):
@@ -151,9 +151,9 @@ def multiply(
         residual: Added to the outputs, (T, blocks * BLOCK); then no part may have a bias.
     """
     x = x if x.stride(1) == 1 else x.contiguous()
-    tokens = len(x)
-    inputs = before.inputs if isinstance(before, Gate) else x.shape[1]
-    ends = [*accumulate(len(part.weight) for part in parts)]
+    tokens, width = x.shape
+    inputs = before.inputs if isinstance(before, Gate) else width
+    ends = [*accumulate(part.weight.shape[0] for part in parts)]
     outputs, kind = ends[-1] * BLOCK, parts[0].kind
     out, size = x.new_empty((tokens, outputs)), kind.rounded_bytes(inputs)
     floats = x if before is None else x.new_empty((tokens, inputs))
@@ -200,9 +200,9 @@ def _check(
         fits &= inputs % LANES == 0 and inputs <= before.start <= x.shape[1] - inputs
     if rotation is not None:
         cos, sin, heads = rotation
-        fits &= cos.shape == sin.shape and len(cos) == len(x)
+        fits &= cos.shape == sin.shape and cos.shape[0] == x.shape[0]
         fits &= cos.shape[1] % (2 * LANES) == 0 and heads * cos.shape[1] <= outputs
-    if not fits or (residual is not None and residual.shape != (len(x), outputs)):
+    if not fits or (residual is not None and residual.shape != (x.shape[0], outputs)):
         raise ValueError(
             f"rows {tuple(x.shape)}, {before}, {rotation} and weights "
             f"{[tuple(part.weight.shape) for part in parts]} do not fit together"
@@ -235,9 +235,9 @@ def _places(parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None)
     found: list[int] = []
     for part, end in zip(parts, ends, strict=True):
         kind, weight, constants, bias = part
-        before = end - len(weight)
+        before = end - weight.shape[0]
         added = bias if residual is None else residual
-        added = _zeros(len(weight) * BLOCK) if added is None else added
+        added = _zeros(part.outputs) if added is None else added
         found += [
             end,
             address(weight, kind.dtype) - before * _block_bytes(weight),

@@ -49,8 +49,9 @@ class FusedLayer(nn.Module):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """hidden_states (1, T, hidden) -> (1, T, hidden)."""
         angles = kwargs.get("position_embeddings")
-        is_ours = running_batches() is not None and len(hidden_states) == 1 and angles is not None
-        modules = _Modules.of(self) if is_ours and self.agrees is not False else None
+        is_ours = running_batches() is not None and angles is not None
+        can_be = is_ours and hidden_states.shape[0] == 1 and self.agrees is not False
+        modules = _Modules.of(self) if can_be else None
         if modules is None or modules.are_watched():
             plain: Tensor = super().forward(hidden_states, *args, **kwargs)
             return plain
@@ -133,9 +134,10 @@ def fused_layer(modules: _Modules, rows: Tensor, cos: Tensor, sin: Tensor) -> Te
     rotation = Rotation(cos[0].contiguous(), sin[0].contiguous(), heads[0] + heads[1])
     normalized = _norm(modules.before_attention)
     qkv = multiply(rows, [q, k, v], before=normalized, rotation=rotation)
-    query, key, value = qkv.view(1, len(rows), -1, size).transpose(1, 2).split(heads, dim=1)
+    tokens = rows.shape[0]
+    query, key, value = qkv.view(1, tokens, -1, size).transpose(1, 2).split(heads, dim=1)
     attended, _ = cache_attention(attention, query, key, value, None, attention.scaling)
-    rows = multiply(attended.view(len(rows), -1), [o], residual=rows)
+    rows = multiply(attended.view(tokens, -1), [o], residual=rows)
     gates = multiply(rows, [gate, up], before=_norm(modules.before_mlp))
     gated = Gate(modules.down.in_features, gate.outputs)
     return multiply(gates, [down], before=gated, residual=rows)
