@@ -10,6 +10,8 @@ little. Alternatives take turns. Figures are medians with quartiles over rounds 
 - step_over_reading_rows_while_ending_64: a whole step of the run with 64 texts, over reading the K
   and V of its rows in use once, at the speed at which PyTorch sums as many numbers. It covers the
   steps in which some texts have ended, but at most a quarter.
+- linear_layers_over_reading_rows_while_ending_64: the linear layers of such a step alone, with as few
+  texts as any of these steps has, over the same.
 - held_over_used_rows_after_half_ended: the bytes of the tensors over those of the rows in use. It
   covers the steps in which at least half of the texts have ended and at least 512 rows are in use,
   because tensors do not shrink by fewer rows.
@@ -23,6 +25,7 @@ little. Alternatives take turns. Figures are medians with quartiles over rounds 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 from unittest.mock import patch
 
@@ -35,6 +38,7 @@ from published import (
     publish,
     where,
 )
+from torch import nn
 
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -44,6 +48,7 @@ from eab.events import Event, Growth, KvMeasured, StepTimed
 from eab.figures.timings import with_spread
 from eab.models.loading import load_model
 from eab.models.transformers_model import TransformersModel
+from eab.models.weight_layouts import ReorderedLinear
 from eab.run import fold
 from eab.timing import Clock, Timing, take_turns, timed
 
@@ -54,6 +59,7 @@ LONG: Final = BranchingConfig(policy="independent", max_paths=4, max_new_tokens=
 # Rounds by number of texts: in full, and with --quick
 ROUNDS: Final = {64: (7, 3), 256: (3, 1)}
 FEWEST_ROWS: Final = 512
+FEWEST_ENDING: Final = 48  # of 64 texts
 LAST_STEPS: Final = 64
 
 Result = tuple[list[tuple[str, str]], dict[str, Timing], dict[str, float]]
@@ -124,23 +130,35 @@ def whole_run(model: TransformersModel, texts: int, cache: str, clock: Clock) ->
     return Watched(model, Request(PROMPT, replace(WIDE, max_paths=texts, cache=cache)), clock)
 
 
+@torch.inference_mode()
+def run_linear_layers(model: TransformersModel, rows: int) -> None:
+    """Multiply this many rows by the weights of every linear layer."""
+    for layer in model._model.modules():
+        if isinstance(layer, nn.Linear | ReorderedLinear):
+            layer(torch.ones(1, rows, int(layer.in_features)))
+
+
 def measure_64(model: TransformersModel, quick: bool, clock: Clock) -> Result:
     """Measure runs of 64 texts: whole runs and single steps."""
     tree, copies = (whole_run(model, 64, cache, clock) for cache in ("tree", "deep-copy"))
     last, numbers = LastPath(tree), torch.ones(2**24)
+    linear_layers = partial(run_linear_layers, model, FEWEST_ENDING)
     jobs: dict[str, Callable[[], object]] = {
         "tree": tree.make,
         "last path": last.make,
         "deep copy": copies.make,
         "reading": numbers.sum,
+        "linear layers": linear_layers,
     }
     measures = {name: timed(job, clock) for name, job in jobs.items()}
     timings = take_turns(measures, ROUNDS[64][quick])
     row_seconds = timings["reading"].median * model.card.row_bytes / numbers.nbytes
     steps = tree.steps(first=1)
-    ending = [step for step in steps if 48 <= step.paths < 64]
+    ending = [step for step in steps if FEWEST_ENDING <= step.paths < 64]
     halved = [step for step in steps if step.paths <= 32 and step.rows_used >= FEWEST_ROWS]
     over_reading = _timing(step.seconds / (step.rows_used * row_seconds) for step in ending)
+    linear = timings["linear layers"].median
+    linear_over_reading = _timing(linear / (step.rows_used * row_seconds) for step in ending)
     over_used = _timing(
         step.bytes_held / (step.rows_used * model.card.row_bytes) for step in halved
     )
@@ -154,12 +172,14 @@ def measure_64(model: TransformersModel, quick: bool, clock: Clock) -> Result:
         *((f"64 texts, {name}: s", _spread(timings[name])) for name in ("tree", "deep copy")),
         *((f"64 texts, {name}: ms", _spread(one, 1000)) for name, one in of_steps.items()),
         ("64 texts, a step while a quarter ends over reading its rows", _spread(over_reading)),
+        ("the linear layers of such a step over reading its rows", _spread(linear_over_reading)),
         ("64 texts, bytes held over used after half has ended", _spread(over_used)),
     ]
     ratios = {
         "tree_over_deep_copy_64_480": timings["tree"].median / timings["deep copy"].median,
         "step_over_reading_rows_while_ending_64": over_reading.median,
         "last_path_over_alone": in_it.median / alone.median,
+        "linear_layers_over_reading_rows_while_ending_64": linear_over_reading.median,
         "held_over_used_rows_after_half_ended": over_used.median,
     }
     return rows, {f"64 texts, {name}": one for name, one in (timings | of_steps).items()}, ratios

@@ -6,9 +6,10 @@ copies no K or V: the child sees the parent's rows. Rows that no path sees are f
 Free rows are reused lowest first. While shared-prefix attention pays off (see `cascade`), new rows
 are taken at the end instead, so that private suffixes stay contiguous. Used rows are moved
 together, in an order that attention reads fast, when that pays off, or when too many rows between
-them are free (see `row_order`). None of this depends on the number of spare rows, so r never
-changes which rows attention reads. The tensors grow by the rows of r decode steps (BMC, arXiv
-2511.12031), and shrink when paths have ended.
+them are free (see `row_order`). Compiled attention needs none of this, but a run should take the
+same rows on every machine. Nor does it depend on the number of spare rows, so r never changes which
+rows attention reads. The tensors grow by the rows of r decode steps (BMC, arXiv 2511.12031), and
+shrink when paths have ended.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row that was ever given to a token. Padded attention visits every row that the tensors hold, the
