@@ -120,8 +120,6 @@ def test_nothing_moves_while_a_run_starts_continues_and_ends(open_page: OpenPage
     run_button(page).press("Enter")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     assert place(page, ".eab")["y"] == top
-    expect(page.get_by_text("of 100")).to_be_visible()
-    assert place(page, ".eab")["y"] == top
     expect(run_button(page)).to_be_visible()
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
     assert place(page, ".eab")["y"] == top
