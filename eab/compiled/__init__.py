@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 @cache
 def can_compile() -> bool:
-    """Whether products can be compiled and run here.
+    """Whether code can be compiled and run here.
 
-    They need llvmlite, a processor with AVX2 or AVX-512, and GNU's OpenMP, whose threads PyTorch
+    It needs llvmlite, a processor with AVX2 or AVX-512, and GNU's OpenMP, whose threads PyTorch
     uses in its wheels for Linux.
     """
     has_vectors = has_instructions("avx2", "fma3")
@@ -33,7 +33,7 @@ def can_compile() -> bool:
 
         compile_and_run_nothing()
     except Exception as error:  # whatever a missing, broken or unsuitable llvmlite may raise
-        _log.info("Products are not compiled for this processor: %s", error)
+        _log.info("Nothing is compiled for this processor: %s", error)
         return False
     return True
 

@@ -19,8 +19,8 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_plain, multiply
-from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, vectors
+from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
+from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, store_outputs, vectors
 from eab.compiled.vectors import FLOATS, constant, multiply_add, repeated
 
 PART: Final = 256
@@ -76,7 +76,7 @@ def pack(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """weight (out, in) and bias (out,) -> (blocks, in, BLOCK) and (blocks, BLOCK), with zeros where
     the last block is not full.
     """
-    compile_plain(FLOAT32)  # so that what prevents it is known now
+    compile_now(FLOAT32)
     inputs, missing = weight.shape[1], -len(weight) % BLOCK
     if missing:
         weight = functional.pad(weight, (0, 0, 0, missing))
@@ -126,9 +126,6 @@ def _write_tile(module: Any, rows: int) -> None:
     for index, row_sums in enumerate(sums):
         added = element(code, before, FLOAT, code.mul(before_stride, number(index)))
         line = element(code, out, FLOAT, code.mul(outputs, number(index)))
-        for vector, (total, known) in enumerate(
-            zip(row_sums, vectors(code, added, FLOATS), strict=True)
-        ):
-            value = code.fadd(code.load(total, typ=FLOATS), known)
-            code.store(value, element(code, line, FLOATS, number(vector)), align=4)
+        values = [code.load(total, typ=FLOATS) for total in row_sums]
+        store_outputs(code, values, added, line)
     code.ret_void()

@@ -24,16 +24,19 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_plain, multiply
-from eab.compiled.tiles import BLOCK, ROWS, VECTORS, call_tiles, new_sums, vectors
+from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
+from eab.compiled.tiles import BLOCK, ROWS, VECTORS, call_tiles, new_sums, store_outputs
 from eab.compiled.vectors import (
     FLOATS,
     INTEGERS,
     LANES,
     constant,
+    constant_integer,
+    load,
     multiply_add,
     repeated,
     rounded_to_bfloat16,
+    store,
 )
 
 _FLOAT_BYTES: Final = 4
@@ -50,7 +53,7 @@ class Int4Weights(Weights):
     dtype_of_constants = torch.bfloat16
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
-        return weight.shape[1] == inputs
+        return weight.shape[1] == inputs and self.group % LANES == inputs % self.group == 0
 
     def rounded_bytes(self, inputs: int) -> int:
         return inputs * _FLOAT_BYTES
@@ -91,7 +94,7 @@ def pack(integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]
     """
     outputs, inputs = integers.shape
     groups, missing = scale.shape[1], -outputs % BLOCK
-    compile_plain(Int4Weights(inputs // groups))  # so that what prevents it is known now
+    compile_now(Int4Weights(inputs // groups))
     integers, scale, zero = (functional.pad(x, (0, 0, 0, missing)) for x in (integers, scale, zero))
     by_block = integers.to(torch.uint8).view(-1, BLOCK, inputs).transpose(1, 2)
     low, high = by_block.chunk(2, dim=-1)
@@ -99,17 +102,20 @@ def pack(integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]
     return (low | high << 4).contiguous(), constants.contiguous()
 
 
-def product(rows: Tensor, weight: Tensor, constants: Tensor, group: int) -> Tensor:
+def part(weight: Tensor, constants: Tensor, bias: Tensor | None) -> Part:
+    """What `pack` made, as a part of a product."""
+    return Part(Int4Weights(weight.shape[1] // constants.shape[1]), weight, constants, bias)
+
+
+def product(rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
     """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
-    return multiply(rows, [Part(Int4Weights(group), weight, constants)])
+    return multiply(rows, [part(weight, constants, None)])
 
 
 def _write_rounding(module: Any) -> None:
     code, (row, inputs, rounded) = function(module, "round_row", [POINTER, INT64, POINTER])
     with counting(code, number(0), inputs, number(LANES)) as index:
-        value = code.load(element(code, row, FLOAT, index), typ=FLOATS, align=4)
-        target = element(code, rounded, FLOAT, index)
-        code.store(rounded_to_bfloat16(code, value), target, align=4)
+        store(code, rounded_to_bfloat16(code, load(code, row, index)), rounded, index)
     code.ret_void()
 
 
@@ -137,27 +143,22 @@ def _write_tile(module: Any, rows: int, kind: Int4Weights) -> None:
     for index, row_sums in enumerate(sums):
         line = element(code, out, FLOAT, code.mul(outputs, number(index)))
         plus = element(code, added, FLOAT, code.mul(added_stride, number(index)))
-        for vector, (total, known) in enumerate(
-            zip(row_sums, vectors(code, plus, FLOATS), strict=True)
-        ):
-            value = rounded_to_bfloat16(code, code.load(total, typ=FLOATS))
-            target = element(code, line, FLOATS, number(vector))
-            code.store(code.fadd(value, known), target, align=4)
+        values = [rounded_to_bfloat16(code, code.load(total, typ=FLOATS)) for total in row_sums]
+        store_outputs(code, values, plus, line)
     code.ret_void()
 
 
 def _floats(code: Any, halves: Any, index: Any) -> Any:
     """A vector of an array of bfloat16 as floats."""
     halves = code.load(element(code, halves, _HALVES, index), typ=_HALVES, align=2)
-    shift = ir.Constant(INTEGERS, [16] * LANES)
-    return code.bitcast(code.shl(code.zext(halves, INTEGERS), shift), FLOATS)
+    return code.bitcast(code.shl(code.zext(halves, INTEGERS), constant_integer(16)), FLOATS)
 
 
 def _weights(code: Any, line: Any, scales: list[Any], zeros: list[Any]) -> list[Any]:
     """The weights of a block for one input, as vectors."""
     places = [element(code, line, _BYTES, number(index)) for index in range(VECTORS // 2)]
     pairs = [code.zext(code.load(at, typ=_BYTES, align=1), INTEGERS) for at in places]
-    upper = [code.lshr(pair, ir.Constant(INTEGERS, [4] * LANES)) for pair in pairs]
+    upper = [code.lshr(pair, constant_integer(4)) for pair in pairs]
     # The instruction reads only the lowest four bits of each index.
     steps = ir.Constant(FLOATS, [float(integer - 8) for integer in range(LANES)])
     return [

@@ -132,8 +132,8 @@ class Block:
     out_stride: Any
 
 
-def compile_plain(weights: Weights) -> None:
-    """Compile the product without anything before or after it."""
+def compile_now(weights: Weights) -> None:
+    """Compile products with this kind of weights, so that what prevents it is known."""
     _compiled(weights)
 
 

@@ -18,7 +18,7 @@ from eab.compiled.llvm_code import (
     threads,
     variable,
 )
-from eab.compiled.vectors import LANES, WIDE
+from eab.compiled.vectors import FLOATS, LANES, WIDE
 
 ROWS: Final = 6
 VECTORS: Final = 4 if WIDE else 2
@@ -59,3 +59,10 @@ def vectors(code: Any, place: Any, kind: Any) -> list[Any]:
     """The vectors of a block that begins here."""
     places = [element(code, place, kind, number(vector)) for vector in range(VECTORS)]
     return [code.load(place, typ=kind, align=4) for place in places]
+
+
+def store_outputs(code: Any, values: list[Any], added: Any, line: Any) -> None:
+    """Store the vectors of a row's outputs, plus those that begin at `added`, from `line` on."""
+    for vector, (value, known) in enumerate(zip(values, vectors(code, added, FLOATS), strict=True)):
+        target = element(code, line, FLOATS, number(vector))
+        code.store(code.fadd(value, known), target, align=4)

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-import torch
 from llvmlite import ir
 
+from eab.compiled import has_instructions
 from eab.compiled.llvm_code import FLOAT, INT32, call, element
 
-WIDE: Final = torch.cpu.get_capabilities().get("avx512_f", False)
+WIDE: Final = has_instructions("avx512_f")
 LANES: Final = 16 if WIDE else 8
 FLOATS: Final = ir.VectorType(FLOAT, LANES)
 INTEGERS: Final = ir.VectorType(INT32, LANES)
@@ -93,8 +93,8 @@ def exponential(code: Any, x: Any) -> Any:
     power = constant(1.9875691500e-4)
     for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5, 1, 1):
         power = multiply_add(code, power, rest, constant(factor))
-    bits = code.shl(code.bitcast(shifted, INTEGERS), _integers(23))
-    exponent = code.add(bits, _integers(127 << 23))
+    bits = code.shl(code.bitcast(shifted, INTEGERS), constant_integer(23))
+    exponent = code.add(bits, constant_integer(127 << 23))
     result = code.fmul(power, code.bitcast(exponent, FLOATS))
     return code.select(code.fcmp_ordered("<", x, constant(-87.0)), constant(0.0), result)
 
@@ -102,13 +102,14 @@ def exponential(code: Any, x: Any) -> Any:
 def rounded_to_bfloat16(code: Any, x: Any) -> Any:
     """The nearest numbers of bfloat16, as floats; of two equally near, the even one."""
     bits = code.bitcast(x, INTEGERS)
-    odd = code.and_(code.lshr(bits, _integers(16)), _integers(1))
-    bits = code.add(code.add(bits, _integers(0x7FFF)), odd)
-    rounded = code.bitcast(code.and_(bits, _integers(-(1 << 16))), FLOATS)
+    odd = code.and_(code.lshr(bits, constant_integer(16)), constant_integer(1))
+    bits = code.add(code.add(bits, constant_integer(0x7FFF)), odd)
+    rounded = code.bitcast(code.and_(bits, constant_integer(-(1 << 16))), FLOATS)
     return code.select(code.fcmp_unordered("uno", x, x), x, rounded)
 
 
-def _integers(value: int) -> Any:
+def constant_integer(value: int) -> Any:
+    """A vector that has this integer in all lanes."""
     return ir.Constant(INTEGERS, [value] * LANES)
 
 

@@ -26,9 +26,9 @@ from eab.compiled.llvm_code import (
     number,
     variable,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_plain, multiply
-from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, vectors
-from eab.compiled.vectors import FLOATS, INTEGERS, LANES, repeated
+from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
+from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, store_outputs, vectors
+from eab.compiled.vectors import FLOATS, INTEGERS, constant_integer, repeated
 from eab.weight_formats import LARGEST_INT8
 
 _SHIFT: Final = 128
@@ -81,7 +81,7 @@ def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """integers (out, in) int8 and scale (out,) -> (blocks, in / 4, BLOCK, 4) uint8 and
     (blocks, BLOCK), with zeros where the last block is not full.
     """
-    compile_plain(VNNI)  # so that what prevents it is known now
+    compile_now(VNNI)
     outputs, inputs = integers.shape
     whole = functional.pad(integers, (0, -inputs % _QUAD, 0, -outputs % BLOCK))
     shifted = whole.view(torch.uint8) + _SHIFT  # modulo 256
@@ -89,12 +89,17 @@ def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.contiguous(), functional.pad(scale, (0, -outputs % BLOCK)).view(-1, BLOCK)
 
 
+def part(weight: Tensor, scale: Tensor, bias: Tensor | None) -> Part:
+    """What `pack` made, as a part of a product."""
+    return Part(VNNI, weight, scale, bias)
+
+
 def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     """Round the rows as `quantize_rows` does, and multiply them by what `pack` made.
 
     rows (R, in) float32 -> (R, blocks * BLOCK) float32.
     """
-    return multiply(rows, [Part(VNNI, weight, scale)])
+    return multiply(rows, [part(weight, scale, None)])
 
 
 def _write_rounding(module: Any) -> None:
@@ -135,7 +140,7 @@ def _write_tile(module: Any, rows: int) -> None:
     rounded, weight, quads, scale, added, added_stride, out, outputs = given
     size = code.mul(quads, number(_QUAD))
     stride = code.add(size, number(_TAIL))
-    sums = new_sums(code, rows, ir.Constant(INTEGERS, [0] * LANES))
+    sums = new_sums(code, rows, constant_integer(0))
     starts = [element(code, rounded, BYTE, code.mul(stride, number(row))) for row in range(rows)]
     with counting(code, number(0), quads, number(1)) as quad:
         place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
@@ -151,21 +156,16 @@ def _write_tile(module: Any, rows: int) -> None:
         line = element(code, out, FLOAT, code.mul(outputs, number(row)))
         shifted = [code.load(total, typ=INTEGERS) for total in row_sums]
         plus = element(code, added, FLOAT, code.mul(added_stride, number(row)))
-        known = vectors(code, plus, FLOATS)
-        _write_outputs(code, shifted, tail, vectors(code, scale, FLOATS), known, line)
+        values = _scaled(code, shifted, tail, vectors(code, scale, FLOATS))
+        store_outputs(code, values, plus, line)
     code.ret_void()
 
 
-def _write_outputs(
-    code: Any, shifted: list[Any], tail: Any, scales: list[Any], known: list[Any], line: Any
-) -> None:
-    """The outputs of a row: its sums times the scales of the weights and of the row, added to what
-    is known.
-    """
+def _scaled(code: Any, shifted: list[Any], tail: Any, scales: list[Any]) -> list[Any]:
+    """The sums of a row times the scales of the weights and of the row."""
     row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4))
     total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
     shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), INTEGERS)
-    for vector, (total, scale, added) in enumerate(zip(shifted, scales, known, strict=True)):
-        scaled = code.fmul(code.sitofp(code.sub(total, shift), FLOATS), scale)
-        target = element(code, line, FLOATS, number(vector))
-        code.store(code.fadd(code.fmul(scaled, row_scale), added), target, align=4)
+    floats = (code.sitofp(code.sub(total, shift), FLOATS) for total in shifted)
+    scaled = [code.fmul(value, scale) for value, scale in zip(floats, scales, strict=True)]
+    return [code.fmul(value, row_scale) for value in scaled]

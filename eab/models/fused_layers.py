@@ -31,14 +31,15 @@ MAX_ERROR: Final = 1e-3
 MAX_ERROR_OF_ROUNDED: Final = 0.05
 
 
-def fuse_layers(model: nn.Module) -> None:
-    """Fuse the layers of a model that can be."""
+def fuse_layers(model: nn.Module) -> bool:
+    """Fuse the layers of a model that can be; returns whether there are any."""
     if not compiled.can_compile():
-        return
-    for layer in [*model.modules()]:
-        kind = _FUSED.get(type(layer))
-        if kind is not None and _has_compiled_products(layer):
-            layer.__class__ = kind
+        return False
+    found = [layer for layer in model.modules() if type(layer) in _FUSED]
+    found = [layer for layer in found if _has_compiled_products(layer)]
+    for layer in found:
+        layer.__class__ = _FUSED[type(layer)]
+    return bool(found)
 
 
 class FusedLayer(nn.Module):

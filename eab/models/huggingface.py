@@ -94,8 +94,8 @@ class HuggingFaceModel(TransformersModel):
                 self._check_long_texts(before)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
-            fuse_layers(model)
-            self._cache_error()  # the first pass of fused layers
+            if fuse_layers(model):
+                self._cache_error()  # a first pass, in which each layer decides
         except Exception as error:
             use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):

@@ -12,8 +12,13 @@ def pack(integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]
     return weight, torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
 
 
-def product(rows: Tensor, weight: Tensor, scale_and_zero: Tensor, group: int) -> Tensor:
+def part(weight: Tensor, scale_and_zero: Tensor, bias: Tensor | None) -> None:
+    """Not compiled, so there is none."""
+
+
+def product(rows: Tensor, weight: Tensor, scale_and_zero: Tensor) -> Tensor:
     """rows (R, in) times what `pack` made: (R, out) bfloat16."""
+    group = rows.shape[1] // scale_and_zero.shape[0]
     out: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
         rows.to(torch.bfloat16), weight, group, scale_and_zero
     )

@@ -42,7 +42,10 @@ class Products(Protocol):
     def pack(self, integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
         """What `quantize_groups` returns, in the order in which `product` reads it."""
 
-    def product(self, rows: Tensor, weight: Tensor, constants: Tensor, group: int) -> Tensor:
+    def part(self, weight: Tensor, constants: Tensor, bias: Tensor | None) -> "Part | None":
+        """These for `eab.compiled.products`; None if the product is not compiled."""
+
+    def product(self, rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
         """rows (R, in) float32, rounded to bfloat16 -> (R, out or more), rounded to bfloat16."""
 
 
@@ -68,7 +71,7 @@ class Int4Linear(QuantizedLinear):
 
     def __init__(self, linear: nn.Linear, group: int = GROUP) -> None:
         super().__init__(linear)
-        self._group, self._filled = group, -linear.in_features % group
+        self._filled = -linear.in_features % group
         weight = functional.pad(linear.weight.detach(), (0, self._filled))
         weight, constants = products().pack(*quantize_groups(weight, group))
         self._store(weight=weight, constants=constants)
@@ -80,15 +83,10 @@ class Int4Linear(QuantizedLinear):
 
     def part(self) -> "Part | None":
         """The layer for `eab.compiled.products`; None if its product is not compiled."""
-        if products() is aten or self._filled:
-            return None
-        from eab.compiled.int4 import Int4Weights
-        from eab.compiled.products import Part
-
-        return Part(Int4Weights(self._group), self.weight, self.constants, self.bias)
+        return None if self._filled else products().part(self.weight, self.constants, self.bias)
 
     def _product(self, rows: Tensor) -> Tensor:
         if self._filled:
             rows = functional.pad(rows, (0, self._filled))
-        out = products().product(rows.float(), self.weight, self.constants, self._group)
+        out = products().product(rows.float(), self.weight, self.constants)
         return out if out.shape[1] == self.out_features else out[:, : self.out_features]

@@ -22,6 +22,9 @@ class Products(Protocol):
     def pack(self, integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Integers (out, in) int8 and scale (out,), in the order in which `product` reads them."""
 
+    def part(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> "Part | None":
+        """These for `eab.compiled.products`; None if the product is not compiled."""
+
     def product(self, rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
         """Round rows, (R, in) float32, and multiply them: (R, out or more) float32."""
 
@@ -62,12 +65,7 @@ class Int8Linear(QuantizedLinear):
 
     def part(self) -> "Part | None":
         """The layer for `eab.compiled.products`; None if its product is not compiled."""
-        if products() is onednn:
-            return None
-        from eab.compiled.products import Part
-        from eab.compiled.vnni import VNNI
-
-        return Part(VNNI, self.weight, self.scale, self.bias)
+        return products().part(self.weight, self.scale, self.bias)
 
     def _product(self, rows: Tensor) -> Tensor:
         out = products().product(rows.float(), self.weight, self.scale)

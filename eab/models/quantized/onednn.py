@@ -17,6 +17,10 @@ def pack(integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return torch.ops.onednn.qlinear_prepack(integers, None), scale
 
 
+def part(weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+    """Not compiled, so there is none."""
+
+
 def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     """Round the rows, (R, in) float32, and multiply them by what `pack` made: (R, out) float32."""
     integers, row_scale = quantize_rows(rows, largest_input())
