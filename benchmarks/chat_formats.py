@@ -24,7 +24,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.figures.timings import as_long, with_spread
+from eab.figures.timings import ratio_words, with_spread
 from eab.formatting import as_sentence
 from eab.labs.quantization.measure import divergence, log_probabilities
 from eab.models.huggingface import HuggingFaceModel
@@ -159,7 +159,7 @@ def table(
         cells = [name, f"{sum(model.weight_bytes.values()) / MIB:,.0f} MiB"]
         for timings in (loads, firsts):
             cells.append(with_spread(timings[name], "{:.2f}".format))
-            cells.append("" if name == BASE else as_long(timings[name], timings[BASE]))
+            cells.append("" if name == BASE else ratio_words(timings[name], timings[BASE]))
         ours = agreement[name]
         cells += [f"{ours.same_token:.1%}", f"{ours.same_answers} of {ours.answers}"]
         rows.append([*cells, f"{ours.divergence:.4f}"])

@@ -22,7 +22,7 @@ from eab.engine.loop import event_stream
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.events import Event, RunStarted
-from eab.figures.timings import as_long, with_spread
+from eab.figures.timings import ratio_words, with_spread
 from eab.models.gguf import checkpoint
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import CPU
@@ -150,7 +150,7 @@ def table(competitors: Sequence[Competitor]) -> str:
         measured, cells = competitor.measured, []
         for name, timing in figures_of(competitor).items():
             cells.append(with_spread(timing, "{:.2f}".format))
-            cells.append("" if competitor is competitors[0] else as_long(timing, tree[name]))
+            cells.append("" if competitor is competitors[0] else ratio_words(timing, tree[name]))
         counts = [f"{median(map(len, measured.texts)):g}", f"{median(measured.made):,g}"]
         sizes = [mib(measured.kv_bytes), mib(measured.peak_bytes)]
         rows.append([competitor.name, *cells[:2], *counts, *cells[2:], *sizes])

@@ -26,7 +26,7 @@ from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
-from eab.figures.timings import as_long, with_spread
+from eab.figures.timings import ratio_words, with_spread
 from eab.labs.quantization.machine_speed import measure_machine
 from eab.labs.quantization.measure import read_bytes
 from eab.models.huggingface import HuggingFaceModel
@@ -203,7 +203,7 @@ def table(competitors: Sequence[Competitor]) -> str:
         cells = [
             competitor.name,
             with_spread(timing, "{:.2f}".format),
-            "" if competitor is competitors[0] else as_long(timing, tree),
+            "" if competitor is competitors[0] else ratio_words(timing, tree),
             f"{measured.tokens:,}",
             "-" if measured.rows is None else f"{measured.rows:,}",
         ]

@@ -31,9 +31,12 @@ are those of its tensors.
 
 
 def kv_allocation_section(
-    runs: Sequence[RunState], key: str, begins: Sequence[int] | None = None, white: bool = False
+    runs: Sequence[RunState],
+    key: str,
+    first_steps: Sequence[int] | None = None,
+    white: bool = False,
 ) -> None:
-    """Draw what runs with the tree cache reserve per scheme; `begins` are their first steps."""
+    """Draw what runs with the tree cache reserve per scheme; see `kv_allocation`."""
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")
@@ -44,7 +47,7 @@ def kv_allocation_section(
     )
     trees = [
         (run, begin)
-        for run, begin in zip(runs, begins or [0] * len(runs), strict=True)
+        for run, begin in zip(runs, first_steps or [0] * len(runs), strict=True)
         if run.started.config.cache == "tree" and run.started.model.shares_rows
     ]
     if len(trees) < len(runs):

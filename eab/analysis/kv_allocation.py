@@ -71,18 +71,18 @@ class KvAllocation:
 
 
 def kv_allocation(
-    runs: Sequence[RunState], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
+    runs: Sequence[RunState], block_size: int = BLOCK_SIZE, first_steps: Sequence[int] | None = None
 ) -> KvAllocation:
     """What runs with the tree cache reserve under each scheme, added up.
 
-    Each run starts at its step in `begins`, by default 0.
+    Each run starts at its step in `first_steps`, by default 0.
 
     Raises:
         ConfigError: A run used another cache, or the block size is not allowed.
         RecordError: The measurements contradict the tree of the run.
     """
     steps: list[dict[Scheme, Reserved]] = []
-    for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
+    for run, begin in zip(runs, first_steps or [0] * len(runs), strict=True):
         if run.started.config.cache != "tree":
             raise ConfigError(
                 f"this run used the cache {run.started.config.cache!r}; KV allocation needs a "

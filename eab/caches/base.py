@@ -35,16 +35,16 @@ class Attends(Protocol):
         ...
 
 
-class Shows(Protocol):
-    """Shows the rows of a prepared batch to a model that computes attention itself."""
+class ShowsRows(Protocol):
+    """ShowsRows the rows of a prepared batch to a model that computes attention itself."""
 
-    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,
         (G, C, D) each.
         """
         ...
 
-    def shown(self) -> tuple[Tensor, Tensor]:
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
         """Which of these rows each token of the prepared batch sees, (T, C) bool, and the position
         of each row in its path, (C,).
         """

@@ -92,7 +92,7 @@ class PerPathCache(KVCache):
             outs.append(causal_attention(q, *self._seen(path, slot, k, v), scale, kind))
         return torch.cat(outs, dim=1)
 
-    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The rows are in the order of the paths."""
         paths, counts = zip(*self._batch, strict=True)
         slot, parts = self._slots[layer], []
@@ -104,7 +104,7 @@ class PerPathCache(KVCache):
         keys, values = zip(*parts, strict=True)
         return torch.cat(keys, dim=1), torch.cat(values, dim=1)
 
-    def shown(self) -> tuple[Tensor, Tensor]:
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
         triangles = [
             torch.ones(new, end, dtype=torch.bool).tril(end - new)
             for (_, new), end in zip(self._batch, self._ends, strict=True)

@@ -111,9 +111,9 @@ class PreemptionRecovery:
             values.index_copy_(1, self._rows, value[0])
         return keys, values
 
-    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return self._store(layer, key, value)
 
-    def shown(self) -> tuple[Tensor, Tensor]:
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
         device = self._shape.device
         return torch.from_numpy(self._seen).to(device), torch.from_numpy(self._positions).to(device)

@@ -284,11 +284,11 @@ class TreeCache:
             values.index_copy_(1, places, value[0])
         return keys, values
 
-    def show(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = self._store(layer, key, value)
         return keys[:, : self._attended], values[:, : self._attended]
 
-    def shown(self) -> tuple[Tensor, Tensor]:
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
         seen = torch.from_numpy(self._batch_visible).to(self.shape.device)
         positions = torch.from_numpy(self._positions[: self._attended])
         return seen, positions.to(self.shape.device)

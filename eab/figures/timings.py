@@ -40,7 +40,7 @@ def repeats_words(timings: Iterable[Timing]) -> str:
     return f"medians of {counted(count, 'repeat')}, measured{few}"
 
 
-def as_long(timing: Timing, first: Timing) -> str:
+def ratio_words(timing: Timing, first: Timing) -> str:
     """A timing as a multiple of the first: "2.2×", or why they cannot be compared."""
     if not differs(timing, first):
         return no_comparison(timing, first)

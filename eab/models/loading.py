@@ -19,7 +19,7 @@ from eab.formatting import human_bytes, quoted
 from eab.models import pretrained
 from eab.models.gguf import checkpoint as gguf
 from eab.models.machine import CPU, free_memory, is_out_of_memory, total_memory
-from eab.models.own_cache import driven
+from eab.models.own_cache import with_cache
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, find_source, weights_sha256
@@ -90,7 +90,7 @@ def _loaded(
     holds_all = target if weights == AS_LOADED else CPU
     tokenizer, model = _load(name, source, dtype, holds_all)
     model, stored = _placed(model, target, weights, layout, mapped=source.kind != "gguf")
-    return driven(model, tokenizer, name, stored, weights_sha256(source))
+    return with_cache(model, tokenizer, name, stored, weights_sha256(source))
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
@@ -185,7 +185,7 @@ def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> Transform
             f"model and tokenizer are {given}; give a model and a tokenizer of transformers"
         )
     name = name or str(model.config.name_or_path or type(model).__name__)
-    return driven(model, tokenizer, name)
+    return with_cache(model, tokenizer, name)
 
 
 def _device(name: str) -> torch.device:

@@ -33,7 +33,7 @@ from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, max_error, tokens_to_check
 
 
-def driven(
+def with_cache(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     name: str,
@@ -166,7 +166,7 @@ def _words(reader: OwnReader, memory: OwnMemory) -> str:
             f"It does not run with the cache of transformers ({reader.failure}), so every step "
             "reads the whole text again."
         )
-    if not reader.way.keeps:
+    if not reader.convention.keeps:
         return "Its own memory changes the logits, so every step reads the whole text again."
     if not reader.keeps_memory:
         return "The model keeps no memory: every step reads the whole text again."

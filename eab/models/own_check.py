@@ -61,10 +61,10 @@ def checked_reader(
         )
     limit = _PRECISE if max_error <= _ROUGH else max_error
     problems: list[str] = []
-    for way in reader.ways:
-        if rows is not None and not (way.together and way.keeps):
+    for convention in reader.conventions:
+        if rows is not None and not (convention.together and convention.keeps):
             continue  # a tree cache needs all paths of a pass together
-        reader.way = way
+        reader.convention = convention
         try:
             found = _error(reader, tokens, model, rows)
         except Exception as error:
@@ -91,7 +91,7 @@ def measured_memory(reader: OwnReader, device: torch.device, context: int) -> Ow
         for length in (short, long)
     ]
     row = max(0, -(-(sizes[1] - sizes[0]) // (long - short)))
-    return OwnMemory(row, max(0, sizes[0] - short * row), not reader.way.several)
+    return OwnMemory(row, max(0, sizes[0] - short * row), not reader.convention.several)
 
 
 def _plain_logits(reader: OwnReader, tokens: Sequence[int], device: torch.device) -> Tensor:
@@ -125,7 +125,7 @@ def _error(
     """The largest error of a logit, relative to the largest logit at its position."""
     shape = rows or KVShape(1, 1, 1, model.dtype, model.device, own=OwnMemory(0, 0))
     if shape.own is not None:
-        shape = replace(shape, own=replace(shape.own, whole_prompts=not reader.way.several))
+        shape = replace(shape, own=replace(shape.own, whole_prompts=not reader.convention.several))
     cache = make_cache("tree", shape, 1, _NO_LIMIT)
     assert isinstance(cache, OwnCache)
     texts: dict[int, list[int]] = {0: []}

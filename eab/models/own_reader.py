@@ -69,58 +69,58 @@ class OwnReader:
         if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             self._accepted.add("use_cache")
         self._argument = ""  # name of the memory argument; empty if there is none
-        self._made: type[DynamicCache] | None = None  # class of the model's own cache
+        self._cache_class: type[DynamicCache] | None = None  # class of the model's own cache
         self.failure = ""  # why it cannot run with its memory; empty if it can
         self._states: list[_State] = []
         self.axes: BatchAxes = {}
-        self.way = next(self.ways)
+        self.convention = next(self.conventions)
         self._find_out(torch.tensor([tokens], device=model.device))
 
     @property
     def keeps_memory(self) -> bool:
         """Whether it continues from a memory; otherwise it reads whole texts."""
-        return bool(self._argument) and self.way.keeps
+        return bool(self._argument) and self.convention.keeps
 
     @property
     def together(self) -> bool:
         """Whether it reads several texts in one pass."""
-        return self.way.together
+        return self.convention.together
 
     @property
-    def ways(self) -> Iterator[CallConvention]:
+    def conventions(self) -> Iterator[CallConvention]:
         """The call conventions to try, best first."""
-        told = {
+        given = {
             (positions and "position_ids" in self._accepted, mask): None
             for mask, positions in product((False, True), (True, False))
             if not mask or "attention_mask" in self._accepted
         }
-        for (positions, mask), together, several in product(told, (True, False), (True, False)):
+        for (positions, mask), together, several in product(given, (True, False), (True, False)):
             yield CallConvention(positions, mask, together, several)
-        for positions, mask in told:
+        for positions, mask in given:
             yield CallConvention(positions, mask, together=False, several=True, keeps=False)
 
     @torch.inference_mode()
     def _find_out(self, ids: Tensor) -> None:
-        told = {"input_ids": ids, "use_cache": True}
+        arguments = {"input_ids": ids, "use_cache": True}
         try:
-            outputs = self._call(told)
+            outputs = self._call(arguments)
         except Exception as error:
             impossible = impossible_window(self._model.config.get_text_config())
             if impossible or self._elsewhere or is_out_of_memory(error):
                 raise
             self.failure = reason_of(error)
-            self._call(told | {"use_cache": False})
+            self._call(arguments | {"use_cache": False})
             return
         names = [name for name in _ARGUMENTS if name in self._accepted]
         self._argument = next((name for name in names if outputs.get(name) is not None), "")
         if isinstance(cache := outputs.get("past_key_values"), DynamicCache):
-            self._made = type(cache)
+            self._cache_class = type(cache)
         if not self._argument and "past_key_values" in names:  # some fill it without returning it
             cache = self._new_cache("past_key_values")
-            self._call(told | {"past_key_values": cache})
+            self._call(arguments | {"past_key_values": cache})
             self._argument = "past_key_values" if tensors_of(cache) else ""
         before = _plain_tensors(self._model)
-        self._call(told)
+        self._call(arguments)
         self._states = [
             _State(module, attribute, name)
             for name, (module, attribute, tensor) in _plain_tensors(self._model).items()
@@ -145,7 +145,7 @@ class OwnReader:
         self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None = None
     ) -> tuple[Tensor, Any]:
         """Run the model (see `eab.caches.own.ReadsTexts`)."""
-        if self.way.several or start == 0 or ids.shape[1] == 1:
+        if self.convention.several or start == 0 or ids.shape[1] == 1:
             return self._read(memory, ids, start, keep, rows)
         kept = []
         for at in range(ids.shape[1]):
@@ -176,12 +176,14 @@ class OwnReader:
 
     def _told(self, ids: Tensor, start: int) -> dict[str, Tensor]:
         """The arguments that describe the tokens."""
-        end, told = start + ids.shape[1], {"input_ids": ids}
-        if self.way.positions:
-            told["position_ids"] = torch.arange(start, end, device=ids.device)[None]
-        if self.way.mask:
-            told["attention_mask"] = torch.ones((len(ids), end), dtype=ids.dtype, device=ids.device)
-        return told
+        end, arguments = start + ids.shape[1], {"input_ids": ids}
+        if self.convention.positions:
+            arguments["position_ids"] = torch.arange(start, end, device=ids.device)[None]
+        if self.convention.mask:
+            arguments["attention_mask"] = torch.ones(
+                (len(ids), end), dtype=ids.dtype, device=ids.device
+            )
+        return arguments
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         known = {name: value for name, value in arguments.items() if name in self._accepted}
@@ -193,7 +195,7 @@ class OwnReader:
         """The cache that transformers' `generate` starts with; None where the model creates it."""
         model: Any = self._model
         if argument != _ARGUMENTS[0] or not model._supports_default_dynamic_cache():
-            made = self._elsewhere and self._made
+            made = self._elsewhere and self._cache_class
             return without_rows(made(), self._elsewhere) if made else None
         cache = DynamicCache(config=model.config.get_text_config(decoder=True))
         return without_rows(cache, self._elsewhere) if self._elsewhere else cache

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from eab.caches.base import ForwardBatch, Shows
+from eab.caches.base import ForwardBatch, ShowsRows
 from eab.caches.layers import RowShape
 
 # Methods that build a distance bias from the length of the text alone (ALiBi)
@@ -27,7 +27,7 @@ class RowsAsPast:
 
     is_compileable = False
 
-    def __init__(self, cache: Shows) -> None:
+    def __init__(self, cache: ShowsRows) -> None:
         self._cache = cache
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -38,7 +38,7 @@ class RowsAsPast:
         self, key: Tensor, value: Tensor, layer_idx: int, *_: object
     ) -> tuple[Tensor, Tensor]:
         """Store K and V of the new tokens; return those of all rows."""
-        keys, values = self._cache.show(layer_idx, key, value)
+        keys, values = self._cache.update(layer_idx, key, value)
         return keys[None], values[None]
 
 
@@ -60,8 +60,8 @@ class PastRecord(RowsAsPast):
 
 def logits_by_rows(model: PreTrainedModel, batch: ForwardBatch, **more: Any) -> Tensor:
     """The logits of one batch, (1, T, V), or only of the tokens that `more` selects."""
-    cache = cast(Shows, batch.cache)  # true of every cache that such a model can have
-    seen, positions = cache.shown()
+    cache = cast(ShowsRows, batch.cache)  # true of every cache that such a model can have
+    seen, positions = cache.visible_rows()
     hidden = torch.finfo(model.dtype).min
     mask = torch.zeros_like(seen, dtype=model.dtype).masked_fill(~seen, hidden)
     with biases_at(positions):

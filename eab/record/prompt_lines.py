@@ -115,7 +115,7 @@ def default_id(number: int) -> str:
 def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
     other = numbers.setdefault(id.casefold(), number)  # some file systems ignore case
     if other != number:
-        raise ConfigError(f"line {other} has the id {id!r}, too; ids must differ, not only in case")
+        raise ConfigError(f"line {other} also has the id {id!r}; ids must differ by more than case")
 
 
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:

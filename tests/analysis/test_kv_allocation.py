@@ -52,7 +52,7 @@ def test_three_tosses_counted_by_hand() -> None:
 def test_runs_add_up_from_the_step_at_which_each_one_starts() -> None:
     runs = [tossed(), tossed("1 0 1")]
     alone = [kv_allocation([run], 4) for run in runs]
-    both = kv_allocation(runs, 4, begins=[0, 2])
+    both = kv_allocation(runs, 4, first_steps=[0, 2])
     for scheme in SCHEMES:
         first, second = (one.steps[scheme] for one in alone)
         assert both.steps[scheme] == (*first[:2], first[2] + second[0], *second[1:])

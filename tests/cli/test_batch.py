@@ -207,7 +207,7 @@ BAD = {
     '{"prompt": "a", "temperature": NaN}': "the setting temperature is nan; it must be a number",
     '{"prompt": "a", "policy": {}}': "the setting policy is {}; it must be one of: fair",
     '{"prompt": "a", "id": "one.Part"}': "id is 'one.Part'; what ends in .part is the file of an unf",
-    '{"prompt": "a", "id": "ONE"}': "line 1 has the id 'ONE', too",
+    '{"prompt": "a", "id": "ONE"}': "line 1 also has the id 'ONE'",
     "[" * 100_000: "it is not readable JSON",
 }
 

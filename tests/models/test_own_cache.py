@@ -186,7 +186,7 @@ def test_memory_that_gives_different_logits_is_not_used(words, monkeypatch):
 
     def forgetful(self, memory, ids, start, *more):
         logits, memory = honest(self, memory, ids, start, *more)
-        return logits * (1.5 if start and self.way.keeps else 1.0), memory
+        return logits * (1.5 if start and self.convention.keeps else 1.0), memory
 
     monkeypatch.setattr(kind, forgetful)
     ours = OwnCacheModel(model, words, "mamba", "of this test")

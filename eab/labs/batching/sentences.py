@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import pandas as pd
 
 from eab.analysis.schedule import Schedule, percentile
-from eab.figures.timings import as_long, repeats_words, with_spread
+from eab.figures.timings import ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.batching.results import TITLES, BatchingComparison, Way
 from eab.timing import MIN_REPEATS, NOTHING_YET, Timing, are_too_few, differs
@@ -95,7 +95,7 @@ def headline(comparison: BatchingComparison) -> str:
 def _beside(theirs: Timing, ours: Timing) -> str:
     if are_too_few(theirs, ours):
         return ""
-    return f" ({as_long(theirs, ours)}{' as long' if differs(theirs, ours) else ''})"
+    return f" ({ratio_words(theirs, ours)}{' as long' if differs(theirs, ours) else ''})"
 
 
 def _waiting(comparison: BatchingComparison) -> str:

@@ -16,7 +16,7 @@ from eab.figures.charts import (
     log_axis,
 )
 from eab.figures.drawing import go
-from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
+from eab.figures.timings import MILLI, in_ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.bmc.results import (
     Experiment,
@@ -102,7 +102,7 @@ def _beside(r: int, timing: Timing, ours: Timing) -> str:
     if are_too_few(timing, ours):
         return words
     of_ours = " that at r*" if differs(timing, ours) else ""
-    return f"{words}: {as_long(timing, ours)}{of_ours}"
+    return f"{words}: {ratio_words(timing, ours)}{of_ours}"
 
 
 def lengths_figure(report: ExperimentReport) -> go.Figure:
@@ -179,7 +179,7 @@ def rejection_sentence(report: ExperimentReport) -> str:
         return NOTHING_YET
     drafts = max(point.drafts for point in report.of(RejectionTimed))
     compared = [
-        f"{as_long(ours, theirs)} at {rejection:.0%} rejected"
+        f"{ratio_words(ours, theirs)} at {rejection:.0%} rejected"
         for rejection, (ours, theirs) in pairs.items()
     ]
     rates = [rate for pair in pairs.values() for rate in pair]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from eab.figures.charts import GREY, add_timings, laid_out, line_style, log_axis
 from eab.figures.drawing import go
-from eab.figures.timings import as_long, repeats_words
+from eab.figures.timings import ratio_words, repeats_words
 from eab.formatting import listed
 from eab.labs.bmc.results import ExperimentReport, SizeTimed
 from eab.timing import NOTHING_YET, Timing, fastest, timings_by
@@ -89,4 +89,4 @@ def sizes_sentence(report: ExperimentReport) -> str:
 def _predicted_words(result: SizeResult) -> str:
     if result.predicted == result.best:
         return "r* is the best"
-    return as_long(result.overheads[result.predicted], result.overheads[result.best])
+    return ratio_words(result.overheads[result.predicted], result.overheads[result.best])

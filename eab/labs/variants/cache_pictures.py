@@ -17,7 +17,7 @@ from eab.figures.charts import (
     log_axis,
 )
 from eab.figures.drawing import go, make_subplots
-from eab.figures.timings import MILLI, as_long, in_ms, repeats_words
+from eab.figures.timings import MILLI, in_ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.results import PROMPT_REUSED, VariantRuns
@@ -106,7 +106,7 @@ def answer_sentence(compared: VariantRuns) -> str:
     if are_too_few(none.step_seconds, tree.step_seconds):
         time = f"A step with the tree takes {in_ms(tree.step_seconds)}."
     elif differs(none.step_seconds, tree.step_seconds):
-        longer = as_long(none.step_seconds, tree.step_seconds)
+        longer = ratio_words(none.step_seconds, tree.step_seconds)
         time = f"Without a KV cache, a step takes {longer} as long as with the tree."
     else:
         time = f"Without a KV cache, a step takes as long as with the tree ({NO_DIFFERENCE})."

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from eab import token_text
 from eab.analysis.separate_caches import separate_bytes
-from eab.figures.timings import as_long, in_ms, ms, repeats_words, with_spread
+from eab.figures.timings import in_ms, ms, ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.labs.variants.results import PROMPT_REUSED, Agreement, RunCost, VariantRuns
 from eab.timing import NO_DIFFERENCE, Timing, are_too_few, differs
@@ -48,7 +48,7 @@ def step_words(costs: Sequence[RunCost]) -> str:
     if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
         return repeats_words(timings)
     longer = [
-        f"{cost.variant} {as_long(cost.step_seconds, first.step_seconds)}"
+        f"{cost.variant} {ratio_words(cost.step_seconds, first.step_seconds)}"
         for cost in others
         if differs(cost.step_seconds, first.step_seconds)
     ]
@@ -83,7 +83,7 @@ def _time_rows(
     rows = [VariantRow(measure, tuple(with_spread(timing, written) for timing in timings))]
     if not all(are_too_few(timing, timings[0]) for timing in timings):
         beside = (
-            "–" if timing is timings[0] else as_long(timing, timings[0]) for timing in timings
+            "–" if timing is timings[0] else ratio_words(timing, timings[0]) for timing in timings
         )
         rows.append(VariantRow(f"{measure}, times as long", tuple(beside)))
     return rows
@@ -134,7 +134,7 @@ def reuse_sentence(compared: VariantRuns) -> str:
         return f"{saved}."
     if not differs(again, first):
         return f"{saved}; the first token takes as long ({NO_DIFFERENCE})."
-    return f"{saved}: the first token takes {in_ms(again)}, {as_long(again, first)} as long."
+    return f"{saved}: the first token takes {in_ms(again)}, {ratio_words(again, first)} as long."
 
 
 def _windows_words(compared: VariantRuns) -> str:

@@ -131,7 +131,7 @@ def test_the_kv_memory_of_the_tree_equals_that_of_the_continuous_batch(batching:
     found = bundled_runs.batching()
     schedule = found.shown()["continuous"]
     begins = schedule.first_token_passes()
-    allocated = kv_allocation(found.runs, begins=[begins[number] for number in sorted(begins)])
+    allocated = kv_allocation(found.runs, first_steps=[begins[number] for number in sorted(begins)])
     held = [step.total for step in allocated.steps["tree"]]
     assert held == [one.kv_bytes for one in schedule.passes]
     assert allocation_sentence(allocated) in batching.words

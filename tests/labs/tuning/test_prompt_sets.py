@@ -58,7 +58,7 @@ BAD = {
     '{"prompt": "a", "distribution": {"a": 2}}': "it is not a question: distribution",
     '{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}': "it has answers and a distrib",
     '{"prompt": "\\ud800"}': "it is not a question: '\\ud800' is not valid text",
-    '{"prompt": "a", "id": "ONE"}': "line 1 has the id 'ONE', too",
+    '{"prompt": "a", "id": "ONE"}': "line 1 also has the id 'ONE'",
 }
 
 
