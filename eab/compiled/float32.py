@@ -19,16 +19,19 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
-from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, store_outputs, vectors
-from eab.compiled.vectors import FLOATS, constant, multiply_add, repeated
+from eab.compiled.products import Block, Part, Product, Rows, Weights, compile_now
+from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs, vectors
+from eab.compiled.vectors import FLOATS, WIDE, constant, multiply_add, repeated
 
 PART: Final = 256
+TILE: Final = Tile(rows=10, vectors=2) if WIDE else Tile(rows=6, vectors=2)
+BLOCK: Final = TILE.outputs
 
 
 class Float32Weights(Weights):
     """Weights as `pack` stores them."""
 
+    tile = TILE
     dtype = torch.float32
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
@@ -38,7 +41,7 @@ class Float32Weights(Weights):
         return 0
 
     def write_functions(self, module: Any) -> None:
-        for rows in range(1, ROWS + 1):
+        for rows in range(1, TILE.rows + 1):
             _write_tile(module, rows)
 
     def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
@@ -66,7 +69,7 @@ class Float32Weights(Weights):
                     block.out_stride,
                 ]
 
-            call_tiles(code, rows.count, operands)
+            call_tiles(code, TILE, rows.count, operands)
 
 
 FLOAT32: Final = Float32Weights()
@@ -102,7 +105,8 @@ def part(weight: Tensor, bias: Tensor | None) -> Part:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
-    out = multiply(x.reshape(-1, x.shape[-1]), [part(weight, bias)])
+    rows = x.reshape(-1, x.shape[-1])
+    out = Product(rows.shape[1], [part(weight, bias)])(rows)
     return out.view(*x.shape[:-1], out.shape[1])
 
 
@@ -111,12 +115,11 @@ def _write_tile(module: Any, rows: int) -> None:
     kinds = [POINTER, INT64] * 4
     code, given = function(module, f"tile_of_{rows}", kinds)
     row, stride, weight, size, before, before_stride, out, outputs = given
-    sums = new_sums(code, rows, constant(0.0))
+    sums = new_sums(code, rows, TILE.vectors, constant(0.0))
     starts = [element(code, row, FLOAT, code.mul(stride, number(index))) for index in range(rows)]
     with counting(code, number(0), size, number(1)) as index:
-        weights = vectors(
-            code, element(code, weight, FLOAT, code.mul(index, number(BLOCK))), FLOATS
-        )
+        place = element(code, weight, FLOAT, code.mul(index, number(BLOCK)))
+        weights = vectors(code, place, FLOATS, TILE.vectors)
         for start, row_sums in zip(starts, sums, strict=True):
             value = code.load(element(code, start, FLOAT, index), typ=FLOAT)
             value = repeated(code, value)

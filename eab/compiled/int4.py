@@ -24,8 +24,8 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
-from eab.compiled.tiles import BLOCK, ROWS, VECTORS, call_tiles, new_sums, store_outputs
+from eab.compiled.products import Block, Part, Product, Rows, Weights, compile_now
+from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs
 from eab.compiled.vectors import (
     FLOATS,
     INTEGERS,
@@ -39,6 +39,8 @@ from eab.compiled.vectors import (
     store,
 )
 
+TILE: Final = Tile(rows=10, vectors=2)
+BLOCK: Final = TILE.outputs
 _FLOAT_BYTES: Final = 4
 _HALVES: Final = ir.VectorType(ir.IntType(16), LANES)
 _BYTES: Final = ir.VectorType(BYTE, LANES)
@@ -49,6 +51,7 @@ class Int4Weights(Weights):
     """Integers, scales and zeros as `pack` stores them, for groups of this many inputs."""
 
     group: int
+    tile = TILE
     dtype = torch.uint8
     dtype_of_constants = torch.bfloat16
 
@@ -60,7 +63,7 @@ class Int4Weights(Weights):
 
     def write_functions(self, module: Any) -> None:
         _write_rounding(module)
-        for rows in range(1, ROWS + 1):
+        for rows in range(1, TILE.rows + 1):
             _write_tile(module, rows, self)
 
     def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
@@ -70,6 +73,7 @@ class Int4Weights(Weights):
         groups = code.sdiv(rows.inputs, number(self.group))
         call_tiles(
             code,
+            TILE,
             rows.count,
             lambda row: [
                 element(code, rows.first, BYTE, code.mul(row, rows.stride)),
@@ -109,7 +113,7 @@ def part(weight: Tensor, constants: Tensor, bias: Tensor | None) -> Part:
 
 def product(rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
     """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
-    return multiply(rows, [part(weight, constants, None)])
+    return Product(rows.shape[1], [part(weight, constants, None)])(rows)
 
 
 def _write_rounding(module: Any) -> None:
@@ -123,17 +127,19 @@ def _write_tile(module: Any, rows: int, kind: Int4Weights) -> None:
     kinds = [POINTER, INT64, POINTER, *[POINTER, INT64] * 3]
     code, given = function(module, f"tile_of_{rows}", kinds)
     row, stride, weight, constants, groups, added, added_stride, out, outputs = given
-    sums = new_sums(code, rows, constant(0.0))
+    sums = new_sums(code, rows, TILE.vectors, constant(0.0))
     starts = [element(code, row, FLOAT, code.mul(stride, number(index))) for index in range(rows)]
     with counting(code, number(0), groups, number(1)) as group:
         ours = [
-            _floats(code, constants, code.add(code.mul(group, number(2 * VECTORS)), number(index)))
-            for index in range(2 * VECTORS)
+            _floats(
+                code, constants, code.add(code.mul(group, number(2 * TILE.vectors)), number(index))
+            )
+            for index in range(2 * TILE.vectors)
         ]
         first = code.mul(group, number(kind.group))
         with counting(code, first, code.add(first, number(kind.group)), number(1)) as index:
             line = element(code, weight, BYTE, code.mul(index, number(BLOCK // 2)))
-            weights = _weights(code, line, ours[:VECTORS], ours[VECTORS:])
+            weights = _weights(code, line, ours[: TILE.vectors], ours[TILE.vectors :])
             for start, row_sums in zip(starts, sums, strict=True):
                 place = element(code, start, FLOAT, index)
                 value = repeated(code, code.load(place, typ=FLOAT))
@@ -156,7 +162,7 @@ def _floats(code: Any, halves: Any, index: Any) -> Any:
 
 def _weights(code: Any, line: Any, scales: list[Any], zeros: list[Any]) -> list[Any]:
     """The weights of a block for one input, as vectors."""
-    places = [element(code, line, _BYTES, number(index)) for index in range(VECTORS // 2)]
+    places = [element(code, line, _BYTES, number(index)) for index in range(TILE.vectors // 2)]
     pairs = [code.zext(code.load(at, typ=_BYTES, align=1), INTEGERS) for at in places]
     upper = [code.lshr(pair, constant_integer(4)) for pair in pairs]
     # The instruction reads only the lowest four bits of each index.

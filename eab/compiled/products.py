@@ -37,7 +37,7 @@ from eab.compiled.llvm_code import (
     wait_for_all_threads,
 )
 from eab.compiled.row_functions import write_gate, write_norm, write_rotation
-from eab.compiled.tiles import BLOCK, share_of_thread
+from eab.compiled.tiles import Tile, share
 from eab.compiled.vectors import LANES
 
 MOST_PARTS: Final = 3
@@ -48,6 +48,7 @@ _NORMALIZED, _GATED = 1, 2  # what is done to the rows, in an argument
 class Weights(ABC):
     """A kind of weights: how they are stored, and the code that multiplies rows by them."""
 
+    tile: Tile
     dtype: torch.dtype
     dtype_of_constants: torch.dtype = torch.float32
 
@@ -78,12 +79,14 @@ class Part(NamedTuple):
     kind: Weights
     weight: Tensor  # (blocks, ...)
     constants: Tensor | None = None  # (blocks, ...), such as scales, if the kind has any
-    bias: Tensor | None = None  # (blocks, BLOCK) float32
+    bias: Tensor | None = None  # (blocks, outputs of a block) float32
 
     @property
     def outputs(self) -> int:
         """Including those that fill the last block."""
-        return self.weight.shape[0] * BLOCK  # len() of a tensor takes six times as long
+        return (
+            self.weight.shape[0] * self.kind.tile.outputs
+        )  # len() of a tensor takes six times as long
 
 
 class Norm(NamedTuple):
@@ -94,18 +97,17 @@ class Norm(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """SwiGLU (Shazeer, arXiv 2002.05202): a row holds `inputs` gates g and, from number `start` on,
-    as many values u; what is multiplied is silu(g) u.
+    """SwiGLU (Shazeer, arXiv 2002.05202): a row holds a gate g for each input and, from number
+    `start` on, a value u for each; what is multiplied is silu(g) u.
     """
 
-    inputs: int
     start: int
 
 
 class Rotation(NamedTuple):
     """The rotary embedding (Su et al., arXiv 2104.09864) of the first heads of the outputs."""
 
-    cos: Tensor  # (T, D) float32
+    cos: Tensor  # (T, D) or (1, T, D) float32
     sin: Tensor
     heads: int
 
@@ -137,79 +139,105 @@ def compile_now(weights: Weights) -> None:
     _compiled(weights)
 
 
-def multiply(
-    x: Tensor,
-    parts: Sequence[Part],
-    before: Norm | Gate | None = None,
-    residual: Tensor | None = None,
-    rotation: Rotation | None = None,
-) -> Tensor:
-    """x (T, in) float32 times the weights of each part: (T, blocks * BLOCK) float32.
+class Product:
+    """Linear layers that read the same rows, computed side by side.
+
+    What does not change from call to call is looked up only once: in a decode step this is half of
+    the time that Python takes. The tensors of the parts must not move.
 
     Args:
+        inputs: Of each layer.
         parts: At most MOST_PARTS, of one kind.
-        residual: Added to the outputs, (T, blocks * BLOCK); then no part may have a bias.
+        before: What is done to the rows first.
     """
-    x = x if x.stride(1) == 1 else x.contiguous()
-    tokens, width = x.shape
-    inputs = before.inputs if isinstance(before, Gate) else width
-    ends = [*accumulate(part.weight.shape[0] for part in parts)]
-    outputs, kind = ends[-1] * BLOCK, parts[0].kind
-    out, size = x.new_empty((tokens, outputs)), kind.rounded_bytes(inputs)
-    floats = x if before is None else x.new_empty((tokens, inputs))
-    rounded = torch.empty((tokens, size), dtype=torch.uint8, device="cpu")
-    _check(x, parts, before, residual, rotation, inputs, outputs)
-    _compiled(kind)(
-        input_address(x),
-        x.stride(0),
-        floats.data_ptr(),
-        rounded.data_ptr(),
-        size,
-        tokens,
-        inputs,
-        out.data_ptr(),
-        ends[-1],
-        _block_bytes(parts[0].weight),
-        _block_bytes(parts[0].constants),
-        *_before(before),
-        *_rotation(rotation),
-        outputs if residual is not None else 0,
-        *_places(parts, ends, residual),
-        shares=ends[-1],
-    )
-    return out
 
-
-def _check(
-    x: Tensor,
-    parts: Sequence[Part],
-    before: Norm | Gate | None,
-    residual: Tensor | None,
-    rotation: Rotation | None,
-    inputs: int,
-    outputs: int,
-) -> None:
-    """Refuse what compiled code would read or write out of bounds."""
-    fits = len(parts) <= MOST_PARTS
-    for part in parts:
-        fits &= part.kind == parts[0].kind and part.kind.fits(part.weight, inputs)
-        fits &= part.bias is None or (residual is None and part.bias.numel() == part.outputs)
-    if isinstance(before, Norm):
-        fits &= inputs % LANES == 0 and before.weight.numel() == inputs
-    elif before is not None:
-        fits &= inputs % LANES == 0 and inputs <= before.start <= x.shape[1] - inputs
-    if rotation is not None:
-        cos, sin, heads = rotation
-        fits &= cos.shape == sin.shape and cos.shape[0] == x.shape[0]
-        fits &= cos.shape[1] % (2 * LANES) == 0 and heads * cos.shape[1] <= outputs
-    if not fits or (residual is not None and residual.shape != (x.shape[0], outputs)):
-        raise ValueError(
-            f"rows {tuple(x.shape)}, {before}, {rotation} and weights "
-            f"{[tuple(part.weight.shape) for part in parts]} do not fit together"
+    def __init__(
+        self, inputs: int, parts: Sequence[Part], before: Norm | Gate | None = None
+    ) -> None:
+        self._inputs, self._parts, self._before = inputs, parts, before
+        kind, ends = parts[0].kind, [*accumulate(part.weight.shape[0] for part in parts)]
+        self._blocks, self.outputs = ends[-1], ends[-1] * kind.tile.outputs
+        fits = len(parts) <= MOST_PARTS
+        for part in parts:
+            fits &= part.kind == kind and part.kind.fits(part.weight, inputs)
+            fits &= part.bias is None or part.bias.numel() == part.outputs
+        fits &= before is None or inputs % LANES == 0
+        fits &= not isinstance(before, Norm) or before.weight.numel() == inputs
+        if not fits:
+            raise ValueError(
+                f"{inputs} inputs, {before} and weights {self._shapes} do not fit together"
+            )
+        self._has_bias = any(part.bias is not None for part in parts)
+        self._rounded_bytes = kind.rounded_bytes(inputs)
+        self._fixed = (
+            self._rounded_bytes,
+            inputs,
+            self._blocks,
+            _block_bytes(parts[0].weight),
+            _block_bytes(parts[0].constants),
+            *_preparation(before),
+            *_places(parts, ends),
         )
+        self._run = _compiled(kind)
+
+    def __call__(
+        self, x: Tensor, residual: Tensor | None = None, rotation: Rotation | None = None
+    ) -> Tensor:
+        """x (T, in) float32 times the weights of each part: (T, outputs) float32.
+
+        Args:
+            x: With a gate, (T, 2 * in) or more.
+            residual: Added to the outputs, (T, outputs); then no part may have a bias.
+            rotation: Of the first heads of the outputs.
+        """
+        x = x if x.stride(1) == 1 else x.contiguous()
+        tokens = x.shape[0]
+        self._check(x, residual, rotation)
+        out, rounded = x.new_empty((tokens, self.outputs)), x
+        floats = x if self._before is None else x.new_empty((tokens, self._inputs))
+        if self._rounded_bytes:
+            rounded = torch.empty((tokens, self._rounded_bytes), dtype=torch.uint8, device="cpu")
+        self._run(
+            input_address(x),
+            x.stride(0),
+            floats.data_ptr(),
+            rounded.data_ptr(),
+            tokens,
+            out.data_ptr(),
+            0 if residual is None else address(residual),
+            *_rotation(rotation),
+            *self._fixed,
+            shares=self._blocks,
+        )
+        return out
+
+    def _check(self, x: Tensor, residual: Tensor | None, rotation: Rotation | None) -> None:
+        """Refuse what compiled code would read or write out of bounds."""
+        tokens, width = x.shape
+        if isinstance(self._before, Gate):
+            fits = self._inputs <= self._before.start <= width - self._inputs
+        else:
+            fits = width == self._inputs
+        if residual is not None:
+            fits &= residual.shape == (tokens, self.outputs) and not self._has_bias
+        if rotation is not None:
+            cos, sin, heads = rotation
+            size = cos.shape[-1]
+            fits &= cos.shape == sin.shape and cos.numel() == tokens * size
+            fits &= size % (2 * LANES) == 0 and heads * size <= self.outputs
+        if not fits:
+            added = None if residual is None else tuple(residual.shape)
+            raise ValueError(
+                f"rows {tuple(x.shape)}, a residual {added}, {rotation}, {self._before} and "
+                f"weights {self._shapes} do not fit together"
+            )
+
+    @property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(part.weight.shape) for part in self._parts]
 
 
-def _before(before: Norm | Gate | None) -> tuple[int, int, int]:
+def _preparation(before: Norm | Gate | None) -> tuple[int, int, int]:
     if before is None:
         return 0, 0, 0
     if isinstance(before, Norm):
@@ -221,30 +249,29 @@ def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
     if rotation is None:
         return 0, 0, 0, 0
     cos, sin, heads = rotation
-    return address(cos), address(sin), heads, cos.shape[1]
+    return address(cos), address(sin), heads, cos.shape[-1]
 
 
 def _block_bytes(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.stride(0) * tensor.element_size()
 
 
-def _places(parts: Sequence[Part], ends: Sequence[int], residual: Tensor | None) -> list[int]:
-    """For each part: its end in blocks, and the addresses of its weight, its constants and what is
-    added to it, moved back by the blocks before it: block b of all is at b blocks from there.
+def _places(parts: Sequence[Part], ends: Sequence[int]) -> list[int]:
+    """For each part: its end in blocks, and the addresses of its weight, its constants and its
+    bias, moved back by the blocks before it: block b of all is at b blocks from there.
     """
     found: list[int] = []
     for part, end in zip(parts, ends, strict=True):
         kind, weight, constants, bias = part
         before = end - weight.shape[0]
-        added = bias if residual is None else residual
-        added = _zeros(part.outputs) if added is None else added
+        added = _zeros(part.outputs) if bias is None else bias
         found += [
             end,
             address(weight, kind.dtype) - before * _block_bytes(weight),
             0
             if constants is None
             else address(constants, kind.dtype_of_constants) - before * _block_bytes(constants),
-            address(added) - (before * BLOCK * _FLOAT_BYTES if residual is None else 0),
+            address(added) - before * kind.tile.outputs * _FLOAT_BYTES,
         ]
     return found + found[-4:] * (MOST_PARTS - len(parts))
 
@@ -268,17 +295,18 @@ def _compiled(weights: Weights) -> Parallel:
 def _write_work(module: Any, weights: Weights) -> None:
     code, [arguments] = function(module, WORK, [POINTER])
     given = integers(code, arguments, 19 + 4 * MOST_PARTS)
-    x, stride, floats, rounded, size, count, inputs, out, blocks = given[:9]
+    x, stride, floats, rounded, count, out, residual, *rotation = given[:11]
+    size, inputs, blocks, *block_bytes = given[11:16]
+    preparation, places = given[16:19], given[19:]
     x, floats, rounded, out = (code.inttoptr(at, POINTER) for at in (x, floats, rounded, out))
-    before, heads = given[11], given[16]
     this, of = threads(code)
-    is_prepared = code.icmp_signed("!=", before, number(0))
+    is_prepared = code.icmp_signed("!=", preparation[0], number(0))
     rounds = weights.rounded_bytes(1) > 0
     with code.if_then(ir.Constant(BIT, 1) if rounds else is_prepared):
         with counting(code, this, count, of) as row:
             source = element(code, x, FLOAT, code.mul(row, stride))
             target = element(code, floats, FLOAT, code.mul(row, inputs))
-            _write_preparation(code, source, inputs, target, given[11:14])
+            _write_preparation(code, source, inputs, target, preparation)
             if rounds:
                 source = code.select(is_prepared, target, source)
                 target = element(code, rounded, BYTE, code.mul(row, size))
@@ -286,23 +314,27 @@ def _write_work(module: Any, weights: Weights) -> None:
         wait_for_all_threads(code)
     stride = code.select(is_prepared, inputs, stride)
     rows = Rows(rounded, size, count, inputs) if rounds else Rows(floats, stride, count, inputs)
-    outputs = code.mul(blocks, number(BLOCK))
-    first, end = share_of_thread(code, blocks)
+    width = number(weights.tile.outputs)
+    outputs = code.mul(blocks, width)
+    is_residual = code.icmp_signed("!=", residual, number(0))
+    added_stride = code.select(is_residual, outputs, number(0))
+    first, end = share(code, blocks, this, of)
     with counting(code, first, end, number(1)) as block:
-        bases = _places_of_block(code, block, given[19:])
-        sizes = (*given[9:11], number(BLOCK * _FLOAT_BYTES))
+        *bases, bias = _places_of_block(code, block, places)
+        bases.append(code.select(is_residual, residual, bias))
+        sizes = (*block_bytes, number(weights.tile.outputs * _FLOAT_BYTES))
         weight, constants, added = (
-            code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
-            for base, size in zip(bases, sizes, strict=True)
+            code.inttoptr(code.add(base, code.mul(block, bytes_of_block)), POINTER)
+            for base, bytes_of_block in zip(bases, sizes, strict=True)
         )
-        line = element(code, out, FLOAT, code.mul(block, number(BLOCK)))
-        place = Block(weight, constants, added, given[18], line, outputs)
+        line = element(code, out, FLOAT, code.mul(block, width))
+        place = Block(weight, constants, added, added_stride, line, outputs)
         weights.write_block(code, rows, place)
-    with code.if_then(code.icmp_signed(">", heads, number(0))):
+    with code.if_then(code.icmp_signed(">", rotation[2], number(0))):
         wait_for_all_threads(code)
         with counting(code, this, count, of) as row:
             line = element(code, out, FLOAT, code.mul(row, outputs))
-            _write_rotation_of_row(code, line, row, given[14:18])
+            _write_rotation_of_row(code, line, row, rotation)
     code.ret_void()
 
 

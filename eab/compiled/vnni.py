@@ -26,11 +26,13 @@ from eab.compiled.llvm_code import (
     number,
     variable,
 )
-from eab.compiled.products import Block, Part, Rows, Weights, compile_now, multiply
-from eab.compiled.tiles import BLOCK, ROWS, call_tiles, new_sums, store_outputs, vectors
+from eab.compiled.products import Block, Part, Product, Rows, Weights, compile_now
+from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs, vectors
 from eab.compiled.vectors import FLOATS, INTEGERS, constant_integer, repeated
 from eab.weight_formats import LARGEST_INT8
 
+TILE: Final = Tile(rows=6, vectors=4)
+BLOCK: Final = TILE.outputs
 _SHIFT: Final = 128
 _QUAD: Final = 4  # neighbouring inputs, whose products are added by one instruction
 _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum of its integers
@@ -39,6 +41,7 @@ _TAIL: Final = 8  # bytes after a rounded row: its scale, float32, and the sum o
 class VnniWeights(Weights):
     """Integers and scales as `pack` stores them; rows are rounded as `quantize_rows` does."""
 
+    tile = TILE
     dtype = torch.uint8
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
@@ -49,7 +52,7 @@ class VnniWeights(Weights):
 
     def write_functions(self, module: Any) -> None:
         _write_rounding(module)
-        for rows in range(1, ROWS + 1):
+        for rows in range(1, TILE.rows + 1):
             _write_tile(module, rows)
 
     def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
@@ -60,6 +63,7 @@ class VnniWeights(Weights):
         quads = code.sdiv(code.sub(rows.stride, number(_TAIL)), number(_QUAD))
         call_tiles(
             code,
+            TILE,
             rows.count,
             lambda row: [
                 element(code, rows.first, BYTE, code.mul(row, rows.stride)),
@@ -99,7 +103,7 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
     rows (R, in) float32 -> (R, blocks * BLOCK) float32.
     """
-    return multiply(rows, [part(weight, scale, None)])
+    return Product(rows.shape[1], [part(weight, scale, None)])(rows)
 
 
 def _write_rounding(module: Any) -> None:
@@ -140,11 +144,11 @@ def _write_tile(module: Any, rows: int) -> None:
     rounded, weight, quads, scale, added, added_stride, out, outputs = given
     size = code.mul(quads, number(_QUAD))
     stride = code.add(size, number(_TAIL))
-    sums = new_sums(code, rows, constant_integer(0))
+    sums = new_sums(code, rows, TILE.vectors, constant_integer(0))
     starts = [element(code, rounded, BYTE, code.mul(stride, number(row))) for row in range(rows)]
     with counting(code, number(0), quads, number(1)) as quad:
         place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
-        weights = vectors(code, place, INTEGERS)
+        weights = vectors(code, place, INTEGERS, TILE.vectors)
         for start, row_sums in zip(starts, sums, strict=True):
             inputs = code.load(element(code, start, INT32, quad), typ=INT32, align=4)
             inputs = repeated(code, inputs, INTEGERS)
@@ -156,7 +160,7 @@ def _write_tile(module: Any, rows: int) -> None:
         line = element(code, out, FLOAT, code.mul(outputs, number(row)))
         shifted = [code.load(total, typ=INTEGERS) for total in row_sums]
         plus = element(code, added, FLOAT, code.mul(added_stride, number(row)))
-        values = _scaled(code, shifted, tail, vectors(code, scale, FLOATS))
+        values = _scaled(code, shifted, tail, vectors(code, scale, FLOATS, TILE.vectors))
         store_outputs(code, values, plus, line)
     code.ret_void()
 

@@ -10,6 +10,8 @@ Layers are fused only in passes of this project. In the first one, each compares
 that of transformers' code, which may change with its version, and stays as it is if they differ.
 """
 
+from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -23,7 +25,7 @@ from eab.models.cache_attention import cache_attention
 from eab.models.passing import running_batches
 
 if TYPE_CHECKING:
-    from eab.compiled.products import Norm, Part
+    from eab.compiled.products import Norm
 
 # How much a row may differ, relative to what the layer adds to it. If inputs are rounded, another
 # rounding error of floats may change one by a whole step.
@@ -36,7 +38,7 @@ def fuse_layers(model: nn.Module) -> bool:
     if not compiled.can_compile():
         return False
     found = [layer for layer in model.modules() if type(layer) in _FUSED]
-    found = [layer for layer in found if _has_compiled_products(layer)]
+    found = [layer for layer in found if _can_be_fused(layer)]
     for layer in found:
         layer.__class__ = _FUSED[type(layer)]
     return bool(found)
@@ -46,24 +48,36 @@ class FusedLayer(nn.Module):
     """Stands before the class of a decoder layer, whose modules and weights it uses."""
 
     agrees: bool | None = None  # whether transformers' code gives the same; None: not yet known
+    calls: "FusedCalls | None" = None
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """hidden_states (1, T, hidden) -> (1, T, hidden)."""
         angles = kwargs.get("position_embeddings")
         is_ours = running_batches() is not None and angles is not None
         can_be = is_ours and hidden_states.shape[0] == 1 and self.agrees is not False
-        modules = _Modules.of(self) if can_be else None
-        if modules is None or modules.are_watched():
+        calls = self._current_calls() if can_be else None
+        if calls is None:
             plain: Tensor = super().forward(hidden_states, *args, **kwargs)
             return plain
         rows = hidden_states[0]
-        found = fused_layer(modules, rows, *angles)  # type: ignore[misc]
+        found = calls.output(rows, *angles)  # type: ignore[misc]
         if self.agrees:
             return found[None]
         # In this order, the cache keeps K and V of transformers' code.
         expected: Tensor = super().forward(hidden_states, *args, **kwargs)
-        self.agrees = _is_close(found, expected[0], rows, modules.down.part())
+        limit = MAX_ERROR_OF_ROUNDED if calls.round_inputs else MAX_ERROR
+        self.agrees = _is_close(found, expected[0], rows, limit)
         return expected
+
+    def _current_calls(self) -> "FusedCalls | None":
+        """The calls for the modules as they are now; None if these cannot be fused."""
+        if self.calls is None or not self.calls.are_current():
+            self.calls = FusedCalls(self) if _can_be_fused(self) else None
+        return self.calls
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or saved: all but the calls, which hold addresses."""
+        return {name: value for name, value in self.__dict__.items() if name != "calls"}
 
 
 class FusedLlamaLayer(FusedLayer, LlamaDecoderLayer):
@@ -125,23 +139,69 @@ class _Modules(NamedTuple):
         ) or not all(hasattr(linear, "part") for linear in self.linears)
 
 
-def fused_layer(modules: _Modules, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The output of a decoder layer, (T, hidden), for rows (T, hidden) at angles (1, T, D)."""
-    from eab.compiled.products import Gate, Rotation, multiply
+class FusedCalls:
+    """The five calls that compute a decoder layer, for its modules as they are now."""
 
-    attention, size = modules.attention, modules.attention.head_dim
-    q, k, v, o, gate, up, down = (linear.part() for linear in modules.linears)
-    heads = [part.outputs // size for part in (q, k, v)]
-    rotation = Rotation(cos[0].contiguous(), sin[0].contiguous(), heads[0] + heads[1])
-    normalized = _norm(modules.before_attention)
-    qkv = multiply(rows, [q, k, v], before=normalized, rotation=rotation)
-    tokens = rows.shape[0]
-    query, key, value = qkv.view(1, tokens, -1, size).transpose(1, 2).split(heads, dim=1)
-    attended, _ = cache_attention(attention, query, key, value, None, attention.scaling)
-    rows = multiply(attended.view(tokens, -1), [o], residual=rows)
-    gates = multiply(rows, [gate, up], before=_norm(modules.before_mlp))
-    gated = Gate(modules.down.in_features, gate.outputs)
-    return multiply(gates, [down], before=gated, residual=rows)
+    def __init__(self, layer: nn.Module) -> None:
+        from eab.compiled.products import Gate, Product, Rotation
+
+        modules = _Modules.of(layer)
+        self._attention, self._size = modules.attention, int(modules.attention.head_dim)
+        q, k, v, o, gate, up, down = (linear.part() for linear in modules.linears)
+        self._heads = [part.outputs // self._size for part in (q, k, v)]
+        self._rotation = partial(Rotation, heads=sum(self._heads[:2]))
+        inputs = [linear.in_features for linear in modules.linears]
+        self._qkv = Product(inputs[0], [q, k, v], _norm(modules.before_attention))
+        self._output = Product(inputs[3], [o])
+        self._gates = Product(inputs[4], [gate, up], _norm(modules.before_mlp))
+        self._down = Product(inputs[6], [down], Gate(gate.outputs))
+        self.round_inputs = down.kind.rounded_bytes(1) > 0
+        self._state = _State(layer, modules)
+
+    def are_current(self) -> bool:
+        """Whether no module, weight or hook has changed since."""
+        return self._state.is_unchanged()
+
+    def output(self, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """The output of the layer, (T, hidden), for rows (T, hidden) at angles (1, T, D)."""
+        rotation = self._rotation(cos.contiguous(), sin.contiguous())
+        qkv = self._qkv(rows, rotation=rotation).view(1, len(rows), -1, self._size)
+        query, key, value = qkv.transpose(1, 2).split(self._heads, dim=1)
+        attention = self._attention
+        attended, _ = cache_attention(attention, query, key, value, None, attention.scaling)
+        rows = self._output(attended.view(len(rows), -1), residual=rows)
+        return self._down(self._gates(rows), residual=rows)
+
+
+class _State:
+    """What the calls of a layer were made from."""
+
+    def __init__(self, layer: nn.Module, modules: _Modules) -> None:
+        self._hooks = [
+            hooks for each in modules for hooks in (each._forward_hooks, each._forward_pre_hooks)
+        ]
+        parents = (layer, modules.attention, modules.mlp)
+        leaves = (modules.before_attention, modules.before_mlp, *modules.linears)
+        dicts = [parent._modules for parent in parents]
+        dicts += [own for leaf in leaves for own in (leaf._parameters, leaf._buffers)]
+        # A forward of its own replaces that of the class.
+        forwards = [(each.__dict__, "forward", None) for each in modules]
+        entries = [(known, name, value) for known in dicts for name, value in known.items()]
+        self._dicts, self._names, self._values = zip(*entries, *forwards, strict=True)
+        self._tensors = [value for value in self._values if isinstance(value, Tensor)]
+        self._places = self._addresses()
+
+    def is_unchanged(self) -> bool:
+        """Whether all is as it was: asked for each layer in every pass, so without Python loops."""
+        found = map(dict.get, self._dicts, self._names)
+        return (
+            not any(self._hooks)
+            and all(map(is_, found, self._values))
+            and self._addresses() == self._places
+        )
+
+    def _addresses(self) -> list[int]:
+        return [*map(Tensor.data_ptr, self._tensors)]
 
 
 def _norm(module: Any) -> "Norm":
@@ -150,29 +210,33 @@ def _norm(module: Any) -> "Norm":
     return Norm(module.weight, module.variance_epsilon)
 
 
-def _is_close(found: Tensor, expected: Tensor, rows: Tensor, part: "Part") -> bool:
+def _is_close(found: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bool:
     """Whether each row is what it should be, up to rounding."""
-    limit = MAX_ERROR_OF_ROUNDED if part.kind.rounded_bytes(1) else MAX_ERROR
     error, added = (found - expected).norm(dim=1), (expected - rows).norm(dim=1)
     return bool((error <= limit * added).all())
 
 
-def _has_compiled_products(layer: nn.Module) -> bool:
-    """Whether all products of a layer are compiled, in whole blocks and vectors."""
-    from eab.compiled.tiles import BLOCK
+def _can_be_fused(layer: nn.Module) -> bool:
+    """Whether all products of a layer are compiled, in whole blocks and vectors, and no other code
+    watches one of its modules.
+    """
     from eab.compiled.vectors import LANES
 
     modules = _Modules.of(layer)
     if modules.are_watched():
         return False
     parts = [linear.part() for linear in modules.linears]
-    blocks = [linear.out_features for linear in (*modules.linears[:4], modules.down)]
+    if None in parts:
+        return False
+    filling = [
+        part.outputs - linear.out_features
+        for part, linear in zip(parts, modules.linears, strict=True)
+    ]
     sizes = [modules.gate.out_features, modules.attention.head_dim // 2]
     return (
-        None not in parts
-        and len({part.kind for part in parts}) == 1
+        len({part.kind for part in parts}) == 1
         and type(modules.mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
-        and all(size % BLOCK == 0 for size in blocks)
+        and not any((*filling[:4], filling[6]))
         and all(size % LANES == 0 for size in sizes)
         and all(part.bias is None for part in parts[3:])
         and modules.before_attention.weight.dtype == torch.float32

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import pytest
 import torch
@@ -23,13 +24,15 @@ def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-def multiplied(x: Tensor, *weights: Tensor, biases: Sequence[Tensor] = (), **more) -> Tensor:
+def multiplied(
+    x: Tensor, *weights: Tensor, biases: Sequence[Tensor] = (), before: Any = None, **more: Any
+) -> Tensor:
     """x times float32 weights, side by side."""
     from eab.compiled.float32 import pack, part
-    from eab.compiled.products import multiply
+    from eab.compiled.products import Product
 
-    pairs = zip_longest(weights, biases)
-    return multiply(x, [part(*pack(weight, bias)) for weight, bias in pairs], **more)
+    parts = [part(*pack(weight, bias)) for weight, bias in zip_longest(weights, biases)]
+    return Product(weights[0].shape[1], parts, before)(x, **more)
 
 
 @given(
@@ -58,7 +61,7 @@ def test_rows_are_gated_by_silu(size, tokens, loud, seed):
     from eab.compiled.products import Gate
 
     x = numbers(tokens, 2 * size + 16, seed=seed, scale=loud)
-    found = multiplied(x, torch.eye(size), before=Gate(size, size + 16))[:, :size]
+    found = multiplied(x, torch.eye(size), before=Gate(size + 16))[:, :size]
     expected = functional.silu(x[:, :size]) * x[:, size + 16 :]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * loud)
 
@@ -70,7 +73,7 @@ def test_extreme_gates_are_as_in_pytorch(value):
 
     x = torch.ones(1, 32)
     x[0, 0], x[0, 16] = value, 2.0
-    found = multiplied(x, torch.eye(16), before=Gate(16, 16))[:, 0]
+    found = multiplied(x, torch.eye(16), before=Gate(16))[:, 0]
     torch.testing.assert_close(found, functional.silu(x[:, 0]) * 2, equal_nan=True, **CLOSE)
 
 
@@ -110,7 +113,7 @@ def test_heads_are_rotated(size, heads, rotated, tokens, threads, seed):
 )
 @torch.inference_mode()
 def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
-    from eab.compiled.tiles import BLOCK
+    from eab.compiled.float32 import BLOCK
 
     x = numbers(tokens, 70, seed=seed)
     weights = [numbers(size, 70, seed=seed + size) for size in outputs]
@@ -143,8 +146,8 @@ def test_what_would_be_read_or_written_out_of_bounds_is_refused():
     x, weight, angles = torch.ones(2, 64), torch.ones(128, 64), torch.ones(2, 32)
     for more in (
         {"before": Norm(torch.ones(32), 1e-5)},
-        {"before": Gate(64, 64)},
-        {"before": Gate(32, 0)},
+        {"before": Gate(64)},
+        {"before": Gate(0)},
         {"residual": torch.ones(2, 64)},
         {"residual": torch.ones(1, 128)},
         {"residual": torch.ones(2, 128), "biases": [torch.ones(128)]},

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from eab.caches.tree import TreeCache
 from eab.models import fused_layers
-from eab.models.fused_layers import FusedLayer
+from eab.models.fused_layers import FusedCalls, FusedLayer
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized import aten, int4, int8, onednn
 from eab.models.stored_weights import store_weights
@@ -71,8 +71,8 @@ def tree_logits(model: HuggingFaceModel, paths: int = 4, only: int | None = None
 def test_the_logits_are_those_of_the_layers_of_transformers(kind, stored, monkeypatch):
     model = engine(kind, stored)
     assert how_fused(model) == [True, True]
-    watched = Mock(wraps=fused_layers.fused_layer)
-    monkeypatch.setattr(fused_layers, "fused_layer", watched)
+    watched = Mock(wraps=fused_layers.cache_attention)
+    monkeypatch.setattr(fused_layers, "cache_attention", watched)
     fused = tree_logits(model)
     assert watched.call_count == 7 * 2  # passes times layers
     for layer in layers(model):
@@ -143,14 +143,14 @@ def test_other_layers_stay_as_they_are(kind, prepare, more, expected):
 
 @pytest.mark.parametrize("stored", STORED)
 def test_a_layer_with_one_wrong_row_stays_as_it_is(stored, monkeypatch):
-    def wrong(modules, rows, cos, sin):
-        found = fused_layer(modules, rows, cos, sin)
+    def wrong(calls, rows, cos, sin):
+        found = output(calls, rows, cos, sin)
         found[3] += 0.2 * (found[3] - rows[3])
         rows[:1] *= 1e6  # must not hide it
         return found
 
-    fused_layer = fused_layers.fused_layer
-    monkeypatch.setattr(fused_layers, "fused_layer", wrong)
+    output = FusedCalls.output
+    monkeypatch.setattr(FusedCalls, "output", wrong)
     assert how_fused(engine("LlamaConfig", stored)) == [False, False]
 
 
