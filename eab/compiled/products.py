@@ -4,6 +4,7 @@ One call computes up to three linear layers that read the same rows, side by sid
 rows that are prepared, wait for each other, and then share the blocks of outputs.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from eab.compiled.vectors import LANES
 
 MOST_PARTS: Final = 3
 _FLOAT_BYTES: Final = 4
+_MOST_KEPT: Final = 2**20  # bytes
 _NORMALIZED, _GATED = 1, 2  # what is done to the rows, in an argument
 
 
@@ -139,6 +141,24 @@ def compile_now(weights: Weights) -> None:
     _compiled(weights)
 
 
+class _Scratch(threading.local):
+    """Memory for prepared rows, kept for each thread of Python: in a decode step, to allocate it
+    would take longer than to use it.
+    """
+
+    def __init__(self) -> None:
+        self._kept = torch.empty(_MOST_KEPT, dtype=torch.uint8, device="cpu")
+
+    def of(self, size: int) -> Tensor:
+        """Memory of at least so many bytes, until the next call."""
+        if size <= _MOST_KEPT:
+            return self._kept
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
+_SCRATCH: Final = _Scratch()
+
+
 class Product:
     """Linear layers that read the same rows, computed side by side.
 
@@ -169,6 +189,7 @@ class Product:
             )
         self._has_bias = any(part.bias is not None for part in parts)
         self._rounded_bytes = kind.rounded_bytes(inputs)
+        self._prepared_bytes = 0 if before is None else inputs * _FLOAT_BYTES
         self._fixed = (
             self._rounded_bytes,
             inputs,
@@ -193,15 +214,16 @@ class Product:
         x = x if x.stride(1) == 1 else x.contiguous()
         tokens = x.shape[0]
         self._check(x, residual, rotation)
-        out, rounded = x.new_empty((tokens, self.outputs)), x
-        floats = x if self._before is None else x.new_empty((tokens, self._inputs))
-        if self._rounded_bytes:
-            rounded = torch.empty((tokens, self._rounded_bytes), dtype=torch.uint8, device="cpu")
+        out = x.new_empty((tokens, self.outputs))
+        rounded_bytes = tokens * self._rounded_bytes
+        scratch = _SCRATCH.of(rounded_bytes + self._prepared_bytes * tokens)
+        rounded = scratch.data_ptr()
+        place = input_address(x)
         self._run(
-            input_address(x),
+            place,
             x.stride(0),
-            floats.data_ptr(),
-            rounded.data_ptr(),
+            rounded + rounded_bytes if self._prepared_bytes else place,
+            rounded,
             tokens,
             out.data_ptr(),
             0 if residual is None else address(residual),

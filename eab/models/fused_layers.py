@@ -164,12 +164,12 @@ class FusedCalls:
 
     def output(self, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """The output of the layer, (T, hidden), for rows (T, hidden) at angles (1, T, D)."""
-        rotation = self._rotation(cos.contiguous(), sin.contiguous())
-        qkv = self._qkv(rows, rotation=rotation).view(1, len(rows), -1, self._size)
-        query, key, value = qkv.transpose(1, 2).split(self._heads, dim=1)
+        tokens, rotation = rows.shape[0], self._rotation(cos.contiguous(), sin.contiguous())
+        qkv = self._qkv(rows, rotation=rotation).view(1, tokens, -1, self._size)
+        query, key, value = qkv.transpose(1, 2).split_with_sizes(self._heads, dim=1)
         attention = self._attention
         attended, _ = cache_attention(attention, query, key, value, None, attention.scaling)
-        rows = self._output(attended.view(len(rows), -1), residual=rows)
+        rows = self._output(attended.view(tokens, -1), residual=rows)
         return self._down(self._gates(rows), residual=rows)
 
 
