@@ -1,5 +1,6 @@
 """Timed decode steps of the engine: several models in turn, at several numbers of rows."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, 
 from eab.weight_formats import LAYOUTS
 
 PROMPT = 300  # tokens before the step
+PAUSE = 0.05  # seconds
 MIB = 2**20
 console = Console(stderr=True)
 
@@ -34,16 +36,34 @@ def time_steps(
         console.print(f"{rows} rows, {repeats} rounds ...")
         measures = {name: _step(model, rows, repeats, clock) for name, model in models.items()}
         measures |= {name: partial(step, rows) for name, step in peers.items()}
+        measures = {name: _second_of_two(measure) for name, measure in measures.items()}
         for name, timing in take_turns(measures, repeats).items():
             found[name][rows] = timing
     return found
 
 
+def _second_of_two(measure: Measure) -> Measure:
+    """Measures a step after another one, as in a run, and after a pause: idle threads of OpenMP and
+    of llama.cpp wait actively for a while, and would take the processor from another process.
+    """
+
+    def measured() -> float:
+        time.sleep(PAUSE)
+        measure()
+        return measure()
+
+    return measured
+
+
+def steps_of(repeats: int) -> int:
+    """How many steps are made by `time_steps` with this number of rounds, and one for warm-up."""
+    return 2 * (repeats + 1)
+
+
 def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Measure:
     """Times a decode step. The cache has room for all rounds, so no growth is timed."""
-    cache = prefilled_tree(
-        model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
-    )
+    steps = steps_of(repeats)
+    cache = prefilled_tree(model.kv_shape, PROMPT, steps, padded=False, paths=paths, steps=steps)
 
     def step() -> None:
         time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1))

@@ -3,11 +3,11 @@
     python benchmarks/quantization.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
 
 For every shape and number of rows (live paths), all formats take turns to make one decode step of
-the engine after a prompt of 300 tokens. Figures are medians with quartiles. The baseline is the
-weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the
-largest difference between a row's result alone and among other rows, over all layers and formats.
-Quality is measured with the embedded model on held-out texts (see quantization_quality.py).
-`--quick` makes 5 rounds instead of 15, and measures quality on fewer texts.
+the engine after a prompt of 300 tokens, directly after a step that is not timed. Figures are medians
+with quartiles. The baseline is the weights as loaded, in the layout that is fastest at this number
+of rows. `alone_over_beside` is the largest difference between a row's result alone and among other
+rows, over all layers and formats. Quality is measured with the embedded model on held-out texts (see
+quantization_quality.py). `--quick` makes 5 rounds instead of 15, and measures quality on fewer texts.
 """
 
 import argparse
@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decode_steps import PROMPT, Steps, is_as_loaded, loaded_step, steps_table, time_steps
+from decode_steps import (
+    PROMPT,
+    Steps,
+    is_as_loaded,
+    loaded_step,
+    steps_of,
+    steps_table,
+    time_steps,
+)
 from published import (
     Placement,
     clock_of,
@@ -118,7 +126,7 @@ class Peer:
             "weights": weights,
             "threads": torch.get_num_threads(),
             "prompt": PROMPT,
-            "steps": repeats + 1,
+            "steps": steps_of(repeats),
         }
         command = [str(python), str(Path(__file__).with_name("llama_cpp_peer.py"))]
         self._process = subprocess.Popen(

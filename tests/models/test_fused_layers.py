@@ -1,5 +1,6 @@
 """Decoder layers of Llama's kind in compiled code give what transformers' code gives."""
 
+import copy
 import pickle
 import weakref
 from unittest.mock import Mock
@@ -163,6 +164,30 @@ def test_other_code_can_watch_and_replace_modules_later():
     plain = nn.Linear(128, 224, bias=False)
     layers(model)[1].mlp.gate_proj = plain
     assert is_right(model)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_new_weights_are_seen(stored):
+    model = engine("LlamaConfig", stored)
+    layer = layers(model)[1]
+    before = tree_logits(model)
+    layer.mlp.down_proj.weight.data = layer.mlp.down_proj.weight.flip(0)
+    layer.input_layernorm.weight = nn.Parameter(2 * layer.input_layernorm.weight)
+    assert not torch.allclose(tree_logits(model), before, rtol=1e-2, atol=1e-2)
+    if stored == "tiled":
+        assert is_right(model)
+
+
+def test_a_copy_reads_its_own_weights():
+    model = engine("LlamaConfig", "tiled")
+    plain = model._model
+    copied = HuggingFaceModel(copy.deepcopy(plain), word_tokenizer(), "llama", model.stored)
+    expected = tree_logits(model)
+    assert torch.equal(tree_logits(copied), expected)
+    with torch.no_grad():
+        for weight in plain.parameters():
+            weight.zero_()
+    assert torch.equal(tree_logits(copied), expected)
 
 
 def test_the_engine_can_take_over_a_model_twice_and_it_can_be_saved():
