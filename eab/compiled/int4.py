@@ -24,7 +24,8 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.products import Block, Part, Product, Rows, Weights, compile_now
+from eab.compiled.product_code import Block, Rows, Weights
+from eab.compiled.products import Part, Product, compile_now
 from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs
 from eab.compiled.vectors import (
     FLOATS,

@@ -1,4 +1,4 @@
-"""Decoder layers of Llama, Mistral and Qwen2 in a few calls of compiled code.
+"""Decoder layers of Llama, Mistral, Qwen2 and Qwen3 in a few calls of compiled code.
 
 transformers computes such a layer by about forty operators. In a decode step on a CPU, those
 between the matrix products take a quarter of the time, mostly to be called. So a layer whose
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from eab import compiled
 from eab.models.cache_attention import cache_attention
 from eab.models.passing import running_batches
 
 if TYPE_CHECKING:
-    from eab.compiled.products import Norm
+    from eab.compiled.products import HeadNorms, Norm
 
 # How much a row may differ, relative to what the layer adds to it. If inputs are rounded, another
 # rounding error of floats may change one by a whole step.
@@ -92,10 +93,15 @@ class FusedQwen2Layer(FusedLayer, Qwen2DecoderLayer):
     """See FusedLayer."""
 
 
+class FusedQwen3Layer(FusedLayer, Qwen3DecoderLayer):
+    """See FusedLayer."""
+
+
 _FUSED: Final[dict[type, type]] = {
     LlamaDecoderLayer: FusedLlamaLayer,
     MistralDecoderLayer: FusedMistralLayer,
     Qwen2DecoderLayer: FusedQwen2Layer,
+    Qwen3DecoderLayer: FusedQwen3Layer,
 }
 
 
@@ -106,6 +112,7 @@ class _Modules(NamedTuple):
     mlp: Any
     before_attention: Any
     before_mlp: Any
+    activation: Any
     query: Any
     key: Any
     value: Any
@@ -113,29 +120,41 @@ class _Modules(NamedTuple):
     gate: Any
     up: Any
     down: Any
+    head_norms: tuple[Any, ...]  # of query and key; empty if heads are not normalized
 
     @classmethod
     def of(cls, layer: Any) -> "_Modules":
         attention, mlp = layer.self_attn, layer.mlp
+        has_norms = hasattr(attention, "q_norm")
         return cls(
             attention,
             mlp,
             layer.input_layernorm,
             layer.post_attention_layernorm,
+            mlp.act_fn,
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(mlp.gate_proj, mlp.up_proj, mlp.down_proj),
+            (attention.q_norm, attention.k_norm) if has_norms else (),
         )
 
     @property
     def linears(self) -> tuple[Any, ...]:
         """The seven linear layers."""
-        return self[4:]
+        return self[5:12]
+
+    @property
+    def norms(self) -> tuple[Any, ...]:
+        return (self.before_attention, self.before_mlp, *self.head_norms)
+
+    @property
+    def watched(self) -> tuple[Any, ...]:
+        return (*self[:12], *self.head_norms)
 
     def are_watched(self) -> bool:
         """Whether other code has replaced a linear layer, or watches or replaces a forward."""
         return any(
             module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-            for module in self
+            for module in self.watched
         ) or not all(hasattr(linear, "part") for linear in self.linears)
 
 
@@ -151,7 +170,8 @@ class FusedCalls:
         self._heads = [part.outputs // self._size for part in (q, k, v)]
         self._rotation = partial(Rotation, heads=sum(self._heads[:2]))
         inputs = [linear.in_features for linear in modules.linears]
-        self._qkv = Product(inputs[0], [q, k, v], _norm(modules.before_attention))
+        heads = _head_norms(modules, self._heads[0])
+        self._qkv = Product(inputs[0], [q, k, v], _norm(modules.before_attention), heads)
         self._output = Product(inputs[3], [o])
         self._gates = Product(inputs[4], [gate, up], _norm(modules.before_mlp))
         self._down = Product(inputs[6], [down], Gate(gate.outputs))
@@ -178,14 +198,16 @@ class _State:
 
     def __init__(self, layer: nn.Module, modules: _Modules) -> None:
         self._hooks = [
-            hooks for each in modules for hooks in (each._forward_hooks, each._forward_pre_hooks)
+            hooks
+            for each in modules.watched
+            for hooks in (each._forward_hooks, each._forward_pre_hooks)
         ]
         parents = (layer, modules.attention, modules.mlp)
-        leaves = (modules.before_attention, modules.before_mlp, *modules.linears)
+        leaves = (*modules.norms, *modules.linears)
         dicts = [parent._modules for parent in parents]
         dicts += [own for leaf in leaves for own in (leaf._parameters, leaf._buffers)]
         # A forward of its own replaces that of the class.
-        forwards = [(each.__dict__, "forward", None) for each in modules]
+        forwards = [(each.__dict__, "forward", None) for each in modules.watched]
         entries = [(known, name, value) for known in dicts for name, value in known.items()]
         self._dicts, self._names, self._values = zip(*entries, *forwards, strict=True)
         self._tensors = [value for value in self._values if isinstance(value, Tensor)]
@@ -208,6 +230,15 @@ def _norm(module: Any) -> "Norm":
     from eab.compiled.products import Norm
 
     return Norm(module.weight, module.variance_epsilon)
+
+
+def _head_norms(modules: _Modules, query_heads: int) -> "HeadNorms | None":
+    from eab.compiled.products import HeadNorms
+
+    if not modules.head_norms:
+        return None
+    query, key = modules.head_norms
+    return HeadNorms(query.weight, key.weight, query_heads, query.variance_epsilon)
 
 
 def _is_close(found: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bool:
@@ -235,9 +266,9 @@ def _can_be_fused(layer: nn.Module) -> bool:
     sizes = [modules.gate.out_features, modules.attention.head_dim // 2]
     return (
         len({part.kind for part in parts}) == 1
-        and type(modules.mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
+        and type(modules.activation).__name__ in ("SiLU", "SiLUActivation")
         and not any((*filling[:4], filling[6]))
         and all(size % LANES == 0 for size in sizes)
         and all(part.bias is None for part in parts[3:])
-        and modules.before_attention.weight.dtype == torch.float32
+        and all(norm.weight.dtype == torch.float32 for norm in modules.norms)
     )

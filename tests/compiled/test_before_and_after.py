@@ -25,14 +25,19 @@ def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
 
 
 def multiplied(
-    x: Tensor, *weights: Tensor, biases: Sequence[Tensor] = (), before: Any = None, **more: Any
+    x: Tensor,
+    *weights: Tensor,
+    biases: Sequence[Tensor] = (),
+    before: Any = None,
+    head_norms: Any = None,
+    **more: Any,
 ) -> Tensor:
     """x times float32 weights, side by side."""
     from eab.compiled.float32 import pack, part
     from eab.compiled.products import Product
 
     parts = [part(*pack(weight, bias)) for weight, bias in zip_longest(weights, biases)]
-    return Product(weights[0].shape[1], parts, before)(x, **more)
+    return Product(weights[0].shape[1], parts, before, head_norms)(x, **more)
 
 
 @given(
@@ -107,6 +112,37 @@ def test_heads_are_rotated(size, heads, rotated, tokens, threads, seed):
 
 
 @given(
+    size=st.sampled_from((32, 64, 128)),
+    queries=st.integers(1, 3),
+    keys=st.integers(1, 2),
+    tokens=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_heads_are_normalized_before_they_are_rotated(size, queries, keys, tokens, seed):
+    from eab.compiled.products import HeadNorms, Rotation
+
+    x, heads = numbers(tokens, 48, seed=seed), queries + 2 * keys
+    weight = numbers(heads * size, 48, seed=seed + 1)
+    norms = numbers(2, size, seed=seed + 2)
+    angles = numbers(tokens, size, seed=seed + 3)
+    rotation = Rotation(angles.cos(), angles.sin(), queries + keys)
+    found = multiplied(x, weight, head_norms=HeadNorms(*norms, queries, 1e-5), rotation=rotation)
+    plain = multiplied(x, weight)[:, : heads * size].view(tokens, heads, size)
+    query, key, value = plain.split([queries, keys, keys], dim=1)
+    query, key = (
+        functional.rms_norm(part, (size,), norm, 1e-5)
+        for part, norm in zip((query, key), norms, strict=True)
+    )
+    expected = torch.cat([query, key], dim=1)
+    turned = torch.cat([-expected[..., size // 2 :], expected[..., : size // 2]], dim=-1)
+    expected = expected * angles.cos()[:, None] + turned * angles.sin()[:, None]
+    expected = torch.cat([expected, value], dim=1)
+    found = found[:, : heads * size].view(tokens, heads, size)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@given(
     outputs=st.lists(st.integers(1, 200), min_size=1, max_size=3),
     tokens=st.integers(1, 9),
     seed=st.integers(0, 99),
@@ -141,7 +177,7 @@ def test_the_residual_is_added(tokens, inputs, seed):
 
 @torch.inference_mode()
 def test_what_would_be_read_or_written_out_of_bounds_is_refused():
-    from eab.compiled.products import Gate, Norm, Rotation
+    from eab.compiled.products import Gate, HeadNorms, Norm, Rotation
 
     x, weight, angles = torch.ones(2, 64), torch.ones(128, 64), torch.ones(2, 32)
     for more in (
@@ -154,6 +190,11 @@ def test_what_would_be_read_or_written_out_of_bounds_is_refused():
         {"rotation": Rotation(angles, angles, 5)},
         {"rotation": Rotation(angles[:1], angles[:1], 1)},
         {"rotation": Rotation(torch.ones(2, 8), torch.ones(2, 8), 1)},
+        {"head_norms": HeadNorms(torch.ones(32), torch.ones(32), 1, 1e-5)},
+        {
+            "head_norms": HeadNorms(torch.ones(32), torch.ones(16), 1, 1e-5),
+            "rotation": Rotation(angles, angles, 2),
+        },
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             multiplied(x, weight, **more)

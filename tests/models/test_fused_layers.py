@@ -68,7 +68,7 @@ def tree_logits(model: HuggingFaceModel, paths: int = 4, only: int | None = None
 
 
 @pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config", "MistralConfig"])
+@pytest.mark.parametrize("kind", ["LlamaConfig", "MistralConfig", "Qwen2Config", "Qwen3Config"])
 def test_the_logits_are_those_of_the_layers_of_transformers(kind, stored, monkeypatch):
     model = engine(kind, stored)
     assert how_fused(model) == [True, True]
@@ -157,10 +157,13 @@ def test_a_layer_with_one_wrong_row_stays_as_it_is(stored, monkeypatch):
 
 def test_other_code_can_watch_and_replace_modules_later():
     model, seen = engine("Qwen2Config", "tiled"), []
-    hook = layers(model)[0].mlp.register_forward_hook(lambda *_: seen.append("mlp"))
-    assert is_right(model)
-    assert seen == ["mlp"] * 2, "once in our pass, once in that of transformers"
-    hook.remove()
+    for name in ("mlp", "mlp.act_fn", "self_attn.q_proj"):
+        module = layers(model)[0].get_submodule(name)
+        hook = module.register_forward_hook(lambda *_, name=name: seen.append(name))
+        assert is_right(model)
+        assert seen == [name] * 2, "once in our pass, once in that of transformers"
+        seen.clear()
+        hook.remove()
     plain = nn.Linear(128, 224, bias=False)
     layers(model)[1].mlp.gate_proj = plain
     assert is_right(model)

@@ -1,0 +1,231 @@
+"""The code of products: rows are prepared, multiplied by blocks of weights, and rotated.
+
+Threads share the rows that are prepared, wait for each other, share the blocks of outputs, and wait
+again before they share the rows that are rotated.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from eab.compiled.llvm_code import (
+    BIT,
+    BYTE,
+    FLOAT,
+    POINTER,
+    VOID,
+    WORK,
+    as_float,
+    call,
+    counting,
+    element,
+    function,
+    integers,
+    number,
+    threads,
+    wait_for_all_threads,
+)
+from eab.compiled.row_functions import write_gate, write_norm, write_rotation
+from eab.compiled.tiles import Tile, share
+
+MOST_PARTS: Final = 3
+FLOAT_BYTES: Final = 4
+NORMALIZED, GATED = 1, 2  # how rows are prepared
+
+
+class Weights(ABC):
+    """A kind of weights: how they are stored, and the code that multiplies rows by them."""
+
+    tile: Tile
+    dtype: torch.dtype
+    dtype_of_constants: torch.dtype = torch.float32
+
+    @abstractmethod
+    def fits(self, weight: Tensor, inputs: int) -> bool:
+        """Whether a stored weight has this many inputs."""
+
+    @abstractmethod
+    def rounded_bytes(self, inputs: int) -> int:
+        """Bytes of a rounded row; 0 if rows are not rounded."""
+
+    @abstractmethod
+    def write_functions(self, module: Any) -> None:
+        """Write what the other methods call."""
+
+    @abstractmethod
+    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
+        """Round a row to `size` bytes, if rows are rounded."""
+
+    @abstractmethod
+    def write_block(self, code: Any, rows: "Rows", block: "Block") -> None:
+        """Multiply the rows by the weights of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that tiles multiply, as values of the code."""
+
+    first: Any
+    stride: Any  # in floats; in bytes if the rows are rounded
+    count: Any
+    inputs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of outputs and what makes it, as values of the code: addresses, strides in floats."""
+
+    weight: Any
+    constants: Any
+    added: Any  # a bias or the residual
+    added_stride: Any
+    out: Any
+    out_stride: Any
+
+
+class Arguments(NamedTuple):
+    """The 64-bit integers that the code is given, before those of the parts; 0 for what is not
+    there. The first differ from call to call.
+    """
+
+    x: Any
+    stride: Any  # in floats
+    floats: Any  # where prepared rows are written; x if rows are not prepared
+    rounded: Any
+    count: Any
+    out: Any
+    residual: Any
+    cos: Any
+    sin: Any
+    rotated: Any  # heads
+    head_size: Any
+
+    rounded_bytes: Any
+    inputs: Any
+    blocks: Any
+    weight_bytes: Any  # of a block
+    constant_bytes: Any
+    preparation: Any
+    prepared_by: Any  # the weight of a norm, or where the values begin that are gated
+    epsilon: Any
+    query_norm: Any
+    key_norm: Any
+    query_heads: Any
+    head_epsilon: Any
+
+
+def write_product(module: Any, weights: Weights) -> None:
+    """Write WORK. After its arguments it is given, for each of MOST_PARTS parts, the block where it
+    ends, and the addresses of its weight, its constants and its bias.
+    """
+    weights.write_functions(module)
+    write_norm(module)
+    write_gate(module)
+    write_rotation(module)
+    code, [array] = function(module, WORK, [POINTER])
+    count = len(Arguments._fields)
+    numbers = integers(code, array, count + 4 * MOST_PARTS)
+    given, parts = Arguments(*numbers[:count]), numbers[count:]
+    rows = _write_preparation(code, given, weights)
+    _write_blocks(code, given, parts, rows, weights)
+    with code.if_then(code.icmp_signed(">", given.rotated, number(0))):
+        wait_for_all_threads(code)
+        _write_rotation(code, given, weights)
+    code.ret_void()
+
+
+def _write_preparation(code: Any, given: Arguments, weights: Weights) -> Rows:
+    """Prepare and round rows, each if it is asked for; returns the rows to multiply."""
+    places = (given.x, given.floats, given.rounded)
+    x, floats, rounded = (code.inttoptr(at, POINTER) for at in places)
+    is_prepared = code.icmp_signed("!=", given.preparation, number(0))
+    rounds = weights.rounded_bytes(1) > 0
+    this, of = threads(code)
+    with code.if_then(ir.Constant(BIT, 1) if rounds else is_prepared):
+        with counting(code, this, given.count, of) as row:
+            source = element(code, x, FLOAT, code.mul(row, given.stride))
+            target = element(code, floats, FLOAT, code.mul(row, given.inputs))
+            _write_row(code, given, source, target)
+            if rounds:
+                source = code.select(is_prepared, target, source)
+                target = element(code, rounded, BYTE, code.mul(row, given.rounded_bytes))
+                weights.write_rounding(code, source, given.inputs, target, given.rounded_bytes)
+        wait_for_all_threads(code)
+    if rounds:
+        return Rows(rounded, given.rounded_bytes, given.count, given.inputs)
+    stride = code.select(is_prepared, given.inputs, given.stride)
+    return Rows(floats, stride, given.count, given.inputs)
+
+
+def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
+    with code.if_then(code.icmp_signed("==", given.preparation, number(NORMALIZED))):
+        _normalize(code, row, given.inputs, given.prepared_by, given.epsilon, target)
+    with code.if_then(code.icmp_signed("==", given.preparation, number(GATED))):
+        values = element(code, row, FLOAT, given.prepared_by)
+        call(code, "gate", VOID, [row, values, given.inputs, target])
+
+
+def _write_blocks(
+    code: Any, given: Arguments, parts: Sequence[Any], rows: Rows, weights: Weights
+) -> None:
+    """Multiply the rows by this thread's share of the blocks of all parts."""
+    width = number(weights.tile.outputs)
+    outputs = code.mul(given.blocks, width)
+    is_residual = code.icmp_signed("!=", given.residual, number(0))
+    added_stride = code.select(is_residual, outputs, number(0))
+    out = code.inttoptr(given.out, POINTER)
+    first, end = share(code, given.blocks, *threads(code))
+    with counting(code, first, end, number(1)) as block:
+        *bases, bias = _places_of_block(code, block, parts)
+        bases.append(code.select(is_residual, given.residual, bias))
+        sizes = given.weight_bytes, given.constant_bytes, code.mul(width, number(FLOAT_BYTES))
+        weight, constants, added = (
+            code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
+            for base, size in zip(bases, sizes, strict=True)
+        )
+        line = element(code, out, FLOAT, code.mul(block, width))
+        weights.write_block(
+            code, rows, Block(weight, constants, added, added_stride, line, outputs)
+        )
+
+
+def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
+    """Where the weight, the constants and the bias begin, of the part that has this block."""
+    found = [*parts[-3:]]
+    for part in reversed(range(MOST_PARTS - 1)):
+        end, *own = parts[4 * part : 4 * part + 4]
+        is_here = code.icmp_signed("<", block, end)
+        found = [code.select(is_here, mine, other) for mine, other in zip(own, found, strict=True)]
+    return found
+
+
+def _write_rotation(code: Any, given: Arguments, weights: Weights) -> None:
+    """Normalize heads, if this is asked for, and rotate them, in the rows of this thread."""
+    outputs = code.mul(given.blocks, number(weights.tile.outputs))
+    out, cos, sin = (code.inttoptr(at, POINTER) for at in (given.out, given.cos, given.sin))
+    this, of = threads(code)
+    with counting(code, this, given.count, of) as row:
+        line = element(code, out, FLOAT, code.mul(row, outputs))
+        with code.if_then(code.icmp_signed("!=", given.query_norm, number(0))):
+            _write_head_norms(code, given, line)
+        shift = code.mul(row, given.head_size)
+        angles = (element(code, at, FLOAT, shift) for at in (cos, sin))
+        call(code, "rotate", VOID, [line, given.rotated, given.head_size, *angles])
+
+
+def _write_head_norms(code: Any, given: Arguments, line: Any) -> None:
+    with counting(code, number(0), given.rotated, number(1)) as head:
+        is_query = code.icmp_signed("<", head, given.query_heads)
+        weight = code.select(is_query, given.query_norm, given.key_norm)
+        place = element(code, line, FLOAT, code.mul(head, given.head_size))
+        _normalize(code, place, given.head_size, weight, given.head_epsilon, place)
+
+
+def _normalize(code: Any, row: Any, size: Any, weight: Any, epsilon: Any, target: Any) -> None:
+    weight, epsilon = code.inttoptr(weight, POINTER), as_float(code, epsilon)
+    call(code, "normalize", VOID, [row, size, weight, epsilon, target])
