@@ -40,6 +40,13 @@ def multiplied(
     return Product(weights[0].shape[1], parts, before, head_norms)(x, **more)
 
 
+def turned(heads: Tensor, angles: Tensor) -> Tensor:
+    """heads (T, H, D), each turned by angles (T, D)."""
+    half = heads.shape[-1] // 2
+    other = torch.cat([-heads[..., half:], heads[..., :half]], dim=-1)
+    return heads * angles.cos()[:, None] + other * angles.sin()[:, None]
+
+
 @given(
     size=SIZES,
     tokens=st.integers(1, 9),
@@ -104,9 +111,7 @@ def test_heads_are_rotated(size, heads, rotated, tokens, threads, seed):
     finally:
         torch.set_num_threads(before)
     expected = (x @ weight.t()).view(tokens, heads, size)
-    turned = torch.cat([-expected[..., size // 2 :], expected[..., : size // 2]], dim=-1)
-    turned = expected * angles.cos()[:, None] + turned * angles.sin()[:, None]
-    expected[:, :rotated] = turned[:, :rotated]
+    expected[:, :rotated] = turned(expected, angles)[:, :rotated]
     found = found[:, : heads * size].view(tokens, heads, size)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -134,10 +139,7 @@ def test_heads_are_normalized_before_they_are_rotated(size, queries, keys, token
         functional.rms_norm(part, (size,), norm, 1e-5)
         for part, norm in zip((query, key), norms, strict=True)
     )
-    expected = torch.cat([query, key], dim=1)
-    turned = torch.cat([-expected[..., size // 2 :], expected[..., : size // 2]], dim=-1)
-    expected = expected * angles.cos()[:, None] + turned * angles.sin()[:, None]
-    expected = torch.cat([expected, value], dim=1)
+    expected = torch.cat([turned(torch.cat([query, key], dim=1), angles), value], dim=1)
     found = found[:, : heads * size].view(tokens, heads, size)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
