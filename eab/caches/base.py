@@ -36,7 +36,7 @@ class Attends(Protocol):
 
 
 class ShowsRows(Protocol):
-    """ShowsRows the rows of a prepared batch to a model that computes attention itself."""
+    """Shows the rows of a prepared batch to a model that computes attention itself."""
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,

@@ -36,7 +36,7 @@ class Float32Weights(Weights):
     dtype = torch.float32
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
-        return weight.shape[1] == inputs
+        return weight.shape[1:] == (inputs, BLOCK)
 
     def rounded_bytes(self, inputs: int) -> int:
         return 0

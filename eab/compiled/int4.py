@@ -24,7 +24,7 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.product_code import Block, Rows, Weights
+from eab.compiled.product_code import FLOAT_BYTES, Block, Rows, Weights
 from eab.compiled.products import Part, Product, compile_now
 from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs
 from eab.compiled.vectors import (
@@ -42,7 +42,6 @@ from eab.compiled.vectors import (
 
 TILE: Final = Tile(rows=10, vectors=2)
 BLOCK: Final = TILE.outputs
-_FLOAT_BYTES: Final = 4
 _HALVES: Final = ir.VectorType(ir.IntType(16), LANES)
 _BYTES: Final = ir.VectorType(BYTE, LANES)
 
@@ -57,10 +56,11 @@ class Int4Weights(Weights):
     dtype_of_constants = torch.bfloat16
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
-        return weight.shape[1] == inputs and self.group % LANES == inputs % self.group == 0
+        is_packed = weight.shape[1:] == (inputs, BLOCK // 2)
+        return is_packed and self.group % LANES == inputs % self.group == 0
 
     def rounded_bytes(self, inputs: int) -> int:
-        return inputs * _FLOAT_BYTES
+        return inputs * FLOAT_BYTES
 
     def write_functions(self, module: Any) -> None:
         _write_rounding(module)

@@ -46,7 +46,7 @@ class VnniWeights(Weights):
     dtype = torch.uint8
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
-        return weight.shape[1] == -(-inputs // _QUAD)
+        return weight.shape[1:] == (-(-inputs // _QUAD), BLOCK, _QUAD)
 
     def rounded_bytes(self, inputs: int) -> int:
         return inputs + -inputs % _QUAD + _TAIL

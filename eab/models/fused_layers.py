@@ -11,6 +11,7 @@ that of transformers' code, which may change with its version, and stays as it i
 """
 
 from functools import partial
+from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -39,10 +40,20 @@ def fuse_layers(model: nn.Module) -> bool:
     if not compiled.can_compile():
         return False
     found = [layer for layer in model.modules() if type(layer) in _FUSED]
-    found = [layer for layer in found if _can_be_fused(layer)]
+    found = [layer for layer in found if _calls_of(layer) is not None]
     for layer in found:
         layer.__class__ = _FUSED[type(layer)]
     return bool(found)
+
+
+# Hooks of all modules of the process.
+_GLOBAL_HOOKS: Final = (
+    nn.modules.module._global_forward_hooks,
+    nn.modules.module._global_forward_pre_hooks,
+)
+# Attributes of every module that do not change what it computes. The hooks stay, because other code
+# may put another dictionary in their place.
+_NEVER_CHANGED: Final = nn.Module().__dict__.keys() - {"_forward_hooks", "_forward_pre_hooks"}
 
 
 class FusedLayer(nn.Module):
@@ -68,13 +79,21 @@ class FusedLayer(nn.Module):
         expected: Tensor = super().forward(hidden_states, *args, **kwargs)
         limit = MAX_ERROR_OF_ROUNDED if calls.round_inputs else MAX_ERROR
         self.agrees = _is_close(found, expected[0], rows, limit)
+        self.calls = calls if self.agrees else None
         return expected
 
     def _current_calls(self) -> "FusedCalls | None":
         """The calls for the modules as they are now; None if these cannot be fused."""
         if self.calls is None or not self.calls.are_current():
-            self.calls = FusedCalls(self) if _can_be_fused(self) else None
+            if self.calls is not None:
+                self.agrees = None  # the new modules may compute something else
+            self.calls = _calls_of(self)
         return self.calls
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Moves or casts the weights, as in nn.Module; the calls would keep the old ones."""
+        self.calls = None
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied or saved: all but the calls, which hold addresses."""
@@ -113,13 +132,7 @@ class _Modules(NamedTuple):
     before_attention: Any
     before_mlp: Any
     activation: Any
-    query: Any
-    key: Any
-    value: Any
-    output: Any
-    gate: Any
-    up: Any
-    down: Any
+    linears: tuple[Any, ...]  # for query, key, value, output, gate, up and down
     head_norms: tuple[Any, ...]  # of query and key; empty if heads are not normalized
 
     @classmethod
@@ -132,30 +145,34 @@ class _Modules(NamedTuple):
             layer.input_layernorm,
             layer.post_attention_layernorm,
             mlp.act_fn,
-            *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
-            *(mlp.gate_proj, mlp.up_proj, mlp.down_proj),
+            (
+                *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
+                *(mlp.gate_proj, mlp.up_proj, mlp.down_proj),
+            ),
             (attention.q_norm, attention.k_norm) if has_norms else (),
         )
-
-    @property
-    def linears(self) -> tuple[Any, ...]:
-        """The seven linear layers."""
-        return self[5:12]
 
     @property
     def norms(self) -> tuple[Any, ...]:
         return (self.before_attention, self.before_mlp, *self.head_norms)
 
     @property
-    def watched(self) -> tuple[Any, ...]:
-        return (*self[:12], *self.head_norms)
+    def every(self) -> tuple[Any, ...]:
+        return (self.attention, self.mlp, self.activation, *self.norms, *self.linears)
 
     def are_watched(self) -> bool:
         """Whether other code has replaced a linear layer, or watches or replaces a forward."""
-        return any(
-            module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-            for module in self.watched
-        ) or not all(hasattr(linear, "part") for linear in self.linears)
+        return (
+            any(self.hooks)
+            or any("forward" in module.__dict__ for module in self.every)
+            or not all(hasattr(linear, "part") for linear in self.linears)
+        )
+
+    @property
+    def hooks(self) -> list[dict[int, Any]]:
+        """Where the hooks of each module are registered, and those of all modules."""
+        own = [(each._forward_hooks, each._forward_pre_hooks) for each in self.every]
+        return [*_GLOBAL_HOOKS, *chain.from_iterable(own)]
 
 
 class FusedCalls:
@@ -197,33 +214,34 @@ class _State:
     """What the calls of a layer were made from."""
 
     def __init__(self, layer: nn.Module, modules: _Modules) -> None:
-        self._hooks = [
-            hooks
-            for each in modules.watched
-            for hooks in (each._forward_hooks, each._forward_pre_hooks)
+        self._hooks, watched = modules.hooks, modules.every
+        own = [(each._parameters, each._buffers, each._modules) for each in watched]
+        self._dicts = [
+            layer._modules,
+            *chain.from_iterable(own),
+            *(each.__dict__ for each in watched),
         ]
-        parents = (layer, modules.attention, modules.mlp)
-        leaves = (*modules.norms, *modules.linears)
-        dicts = [parent._modules for parent in parents]
-        dicts += [own for leaf in leaves for own in (leaf._parameters, leaf._buffers)]
-        # A forward of its own replaces that of the class.
-        forwards = [(each.__dict__, "forward", None) for each in modules.watched]
-        entries = [(known, name, value) for known in dicts for name, value in known.items()]
-        self._dicts, self._names, self._values = zip(*entries, *forwards, strict=True)
+        self._sizes = [*map(len, self._dicts)]
+        entries = [
+            (known, name, value)
+            for known in self._dicts
+            for name, value in known.items()
+            if name not in _NEVER_CHANGED
+        ]
+        self._places, self._names, self._values = zip(*entries, strict=True)
+        self._modules, self._types = watched, [*map(type, watched)]
         self._tensors = [value for value in self._values if isinstance(value, Tensor)]
-        self._places = self._addresses()
+        self._addresses = [*map(Tensor.data_ptr, self._tensors)]
 
     def is_unchanged(self) -> bool:
         """Whether all is as it was: asked for each layer in every pass, so without Python loops."""
-        found = map(dict.get, self._dicts, self._names)
         return (
             not any(self._hooks)
-            and all(map(is_, found, self._values))
-            and self._addresses() == self._places
+            and [*map(len, self._dicts)] == self._sizes
+            and all(map(is_, map(dict.get, self._places, self._names), self._values))
+            and [*map(type, self._modules)] == self._types
+            and [*map(Tensor.data_ptr, self._tensors)] == self._addresses
         )
-
-    def _addresses(self) -> list[int]:
-        return [*map(Tensor.data_ptr, self._tensors)]
 
 
 def _norm(module: Any) -> "Norm":
@@ -247,6 +265,14 @@ def _is_close(found: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bo
     return bool((error <= limit * added).all())
 
 
+def _calls_of(layer: nn.Module) -> FusedCalls | None:
+    """The calls of a layer; None if it cannot be fused."""
+    try:
+        return FusedCalls(layer) if _can_be_fused(layer) else None
+    except (AttributeError, TypeError, ValueError):  # modules of another kind in their place
+        return None
+
+
 def _can_be_fused(layer: nn.Module) -> bool:
     """Whether all products of a layer are compiled, in whole blocks and vectors, and no other code
     watches one of its modules.
@@ -263,7 +289,7 @@ def _can_be_fused(layer: nn.Module) -> bool:
         part.outputs - linear.out_features
         for part, linear in zip(parts, modules.linears, strict=True)
     ]
-    sizes = [modules.gate.out_features, modules.attention.head_dim // 2]
+    sizes = [modules.linears[4].out_features, modules.attention.head_dim // 2]
     return (
         len({part.kind for part in parts}) == 1
         and type(modules.activation).__name__ in ("SiLU", "SiLUActivation")
