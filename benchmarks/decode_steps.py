@@ -56,7 +56,7 @@ def _second_of_two(measure: Measure) -> Measure:
 
 
 def steps_of(repeats: int) -> int:
-    """How many steps are made by `time_steps` with this number of rounds, and one for warm-up."""
+    """How many steps `time_steps` makes: two in each round, and in one for warm-up."""
     return 2 * (repeats + 1)
 
 

@@ -132,10 +132,11 @@ def write_product(module: Any, weights: Weights) -> None:
     numbers = integers(code, array, count + 4 * MOST_PARTS)
     given, parts = Arguments(*numbers[:count]), numbers[count:]
     rows = _write_preparation(code, given, weights)
-    _write_blocks(code, given, parts, rows, weights)
+    outputs = code.mul(given.blocks, number(weights.tile.outputs))
+    _write_blocks(code, given, parts, rows, outputs, weights)
     with code.if_then(code.icmp_signed(">", given.rotated, number(0))):
         wait_for_all_threads(code)
-        _write_rotation(code, given, weights)
+        _write_rotation(code, given, outputs)
     code.ret_void()
 
 
@@ -171,11 +172,15 @@ def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
 
 
 def _write_blocks(
-    code: Any, given: Arguments, parts: Sequence[Any], rows: Rows, weights: Weights
+    code: Any,
+    given: Arguments,
+    parts: Sequence[Any],
+    rows: Rows,
+    outputs: Any,
+    weights: Weights,
 ) -> None:
     """Multiply the rows by this thread's share of the blocks of all parts."""
     width = number(weights.tile.outputs)
-    outputs = code.mul(given.blocks, width)
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
@@ -204,9 +209,8 @@ def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _write_rotation(code: Any, given: Arguments, weights: Weights) -> None:
+def _write_rotation(code: Any, given: Arguments, outputs: Any) -> None:
     """Normalize heads, if this is asked for, and rotate them, in the rows of this thread."""
-    outputs = code.mul(given.blocks, number(weights.tile.outputs))
     out, cos, sin = (code.inttoptr(at, POINTER) for at in (given.out, given.cos, given.sin))
     this, of = threads(code)
     with counting(code, this, given.count, of) as row:

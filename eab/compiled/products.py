@@ -38,8 +38,7 @@ class Part(NamedTuple):
     @property
     def outputs(self) -> int:
         """Including those that fill the last block."""
-        blocks: int = self.weight.shape[0]  # len() of a tensor takes six times as long
-        return blocks * self.kind.tile.outputs
+        return len(self.weight) * self.kind.tile.outputs
 
 
 class Norm(NamedTuple):
@@ -100,8 +99,8 @@ _SCRATCH: Final = _Scratch()
 class Product:
     """Linear layers that read the same rows, computed side by side.
 
-    What does not change from call to call is looked up only once: in a decode step this is half of
-    the time that Python takes. The tensors of the parts must not move.
+    What does not change from call to call is looked up only once. The tensors of the parts must not
+    move.
 
     Args:
         inputs: Of each layer.

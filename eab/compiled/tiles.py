@@ -23,7 +23,7 @@ from eab.compiled.vectors import FLOATS, LANES
 @dataclass(frozen=True)
 class Tile:
     """The size of the largest tile: its sums take `rows` times `vectors` registers, of the 32 of
-    AVX-512 or the 16 of AVX2. Many rows suit weights that take long to decode.
+    AVX-512 or the 16 of AVX2. The more rows, the less often weights are read and decoded.
     """
 
     rows: int
@@ -36,9 +36,7 @@ class Tile:
 
 
 def share(code: Any, total: Any, this: Any, count: Any) -> tuple[Any, Any]:
-    """The first of the things that number `this` of `count` gets of a total, and the one after its
-    last.
-    """
+    """Where part `this` of `count` nearly equal parts of a total begins and ends."""
     first = code.sdiv(code.mul(total, this), count)
     return first, code.sdiv(code.mul(total, code.add(this, number(1))), count)
 

@@ -10,6 +10,7 @@ Layers are fused only in passes of this project. In the first one, each compares
 that of transformers' code, which may change with its version, and stays as it is if they differ.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from operator import is_
@@ -27,7 +28,7 @@ from eab.models.cache_attention import cache_attention
 from eab.models.passing import running_batches
 
 if TYPE_CHECKING:
-    from eab.compiled.products import HeadNorms, Norm
+    from eab.compiled.products import HeadNorms, Norm, Part
 
 # How much a row may differ, relative to what the layer adds to it. If inputs are rounded, another
 # rounding error of floats may change one by a whole step.
@@ -39,10 +40,11 @@ def fuse_layers(model: nn.Module) -> bool:
     """Fuse the layers of a model that can be; returns whether there are any."""
     if not compiled.can_compile():
         return False
-    found = [layer for layer in model.modules() if type(layer) in _FUSED]
-    found = [layer for layer in found if _calls_of(layer) is not None]
-    for layer in found:
+    layers = [layer for layer in model.modules() if type(layer) in _FUSED]
+    found = [(layer, calls) for layer in layers if (calls := _calls_of(layer)) is not None]
+    for layer, calls in found:
         layer.__class__ = _FUSED[type(layer)]
+        layer.calls = calls  # type: ignore[assignment]
     return bool(found)
 
 
@@ -79,14 +81,14 @@ class FusedLayer(nn.Module):
         expected: Tensor = super().forward(hidden_states, *args, **kwargs)
         limit = MAX_ERROR_OF_ROUNDED if calls.round_inputs else MAX_ERROR
         self.agrees = _is_close(found, expected[0], rows, limit)
-        self.calls = calls if self.agrees else None
+        if not self.agrees:
+            self.calls = None
         return expected
 
     def _current_calls(self) -> "FusedCalls | None":
         """The calls for the modules as they are now; None if these cannot be fused."""
         if self.calls is None or not self.calls.are_current():
-            if self.calls is not None:
-                self.agrees = None  # the new modules may compute something else
+            self.agrees = None  # the new modules may compute something else
             self.calls = _calls_of(self)
         return self.calls
 
@@ -178,12 +180,11 @@ class _Modules(NamedTuple):
 class FusedCalls:
     """The five calls that compute a decoder layer, for its modules as they are now."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, modules: _Modules, parts: "Sequence[Part]") -> None:
         from eab.compiled.products import Gate, Product, Rotation
 
-        modules = _Modules.of(layer)
         self._attention, self._size = modules.attention, int(modules.attention.head_dim)
-        q, k, v, o, gate, up, down = (linear.part() for linear in modules.linears)
+        q, k, v, o, gate, up, down = parts
         self._heads = [part.outputs // self._size for part in (q, k, v)]
         self._rotation = partial(Rotation, heads=sum(self._heads[:2]))
         inputs = [linear.in_features for linear in modules.linears]
@@ -193,11 +194,11 @@ class FusedCalls:
         self._gates = Product(inputs[4], [gate, up], _norm(modules.before_mlp))
         self._down = Product(inputs[6], [down], Gate(gate.outputs))
         self.round_inputs = down.kind.rounded_bytes(1) > 0
-        self._state = _State(layer, modules)
+        self._snapshot = _Snapshot(layer, modules)
 
     def are_current(self) -> bool:
         """Whether no module, weight or hook has changed since."""
-        return self._state.is_unchanged()
+        return self._snapshot.is_unchanged()
 
     def output(self, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """The output of the layer, (T, hidden), for rows (T, hidden) at angles (1, T, D)."""
@@ -210,7 +211,7 @@ class FusedCalls:
         return self._down(self._gates(rows), residual=rows)
 
 
-class _State:
+class _Snapshot:
     """What the calls of a layer were made from."""
 
     def __init__(self, layer: nn.Module, modules: _Modules) -> None:
@@ -268,21 +269,19 @@ def _is_close(found: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bo
 def _calls_of(layer: nn.Module) -> FusedCalls | None:
     """The calls of a layer; None if it cannot be fused."""
     try:
-        return FusedCalls(layer) if _can_be_fused(layer) else None
+        modules = _Modules.of(layer)
+        if modules.are_watched():
+            return None
+        parts = [linear.part() for linear in modules.linears]
+        return FusedCalls(layer, modules, parts) if _can_be_fused(modules, parts) else None
     except (AttributeError, TypeError, ValueError):  # modules of another kind in their place
         return None
 
 
-def _can_be_fused(layer: nn.Module) -> bool:
-    """Whether all products of a layer are compiled, in whole blocks and vectors, and no other code
-    watches one of its modules.
-    """
+def _can_be_fused(modules: _Modules, parts: Sequence[Any]) -> bool:
+    """Whether all products of a layer are compiled, in whole blocks and vectors."""
     from eab.compiled.vectors import LANES
 
-    modules = _Modules.of(layer)
-    if modules.are_watched():
-        return False
-    parts = [linear.part() for linear in modules.linears]
     if None in parts:
         return False
     filling = [

@@ -156,7 +156,7 @@ class OwnReader:
     def _read(
         self, memory: Any, ids: Tensor, start: int, keep: int, rows: RowsFor | None
     ) -> tuple[Tensor, Any]:
-        arguments = self._told(ids, start) | {"logits_to_keep": keep}
+        arguments = self._token_arguments(ids, start) | {"logits_to_keep": keep}
         arguments["use_cache"] = not self.failure
         cache, states = memory if self._states and memory is not None else (memory, {})
         if self._argument:
@@ -174,7 +174,7 @@ class OwnReader:
         cache = outputs.get(self._argument, cache)
         return outputs.logits[:, -keep:], (cache, states) if self._states else cache
 
-    def _told(self, ids: Tensor, start: int) -> dict[str, Tensor]:
+    def _token_arguments(self, ids: Tensor, start: int) -> dict[str, Tensor]:
         """The arguments that describe the tokens."""
         end, arguments = start + ids.shape[1], {"input_ids": ids}
         if self.convention.positions:
