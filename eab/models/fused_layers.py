@@ -13,7 +13,7 @@ that of transformers' code, which may change with its version, and stays as it i
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -56,6 +56,10 @@ _GLOBAL_HOOKS: Final = (
 # Attributes of every module that do not change what it computes. The hooks stay, because other code
 # may put another dictionary in their place.
 _NEVER_CHANGED: Final = nn.Module().__dict__.keys() - {"_forward_hooks", "_forward_pre_hooks"}
+
+
+_FORWARD: Final = attrgetter("forward")
+_DTYPE: Final = attrgetter("dtype")
 
 
 class FusedLayer(nn.Module):
@@ -232,7 +236,9 @@ class _Snapshot:
         self._places, self._names, self._values = zip(*entries, strict=True)
         self._modules, self._types = watched, [*map(type, watched)]
         self._tensors = [value for value in self._values if isinstance(value, Tensor)]
-        self._addresses = [*map(Tensor.data_ptr, self._tensors)]
+        self._views = self._views_now()
+        self._classes = {*self._types, *type(layer).__mro__[:-1]}
+        self._forwards = [*map(_FORWARD, self._classes)]
 
     def is_unchanged(self) -> bool:
         """Whether all is as it was: asked for each layer in every pass, so without Python loops."""
@@ -241,8 +247,15 @@ class _Snapshot:
             and [*map(len, self._dicts)] == self._sizes
             and all(map(is_, map(dict.get, self._places, self._names), self._values))
             and [*map(type, self._modules)] == self._types
-            and [*map(Tensor.data_ptr, self._tensors)] == self._addresses
+            and [*map(_FORWARD, self._classes)] == self._forwards
+            and self._views_now() == self._views
         )
+
+    def _views_now(self) -> list[object]:
+        """What `.data` may have changed in each tensor."""
+        tensors = self._tensors
+        views = map(Tensor.data_ptr, tensors), map(Tensor.stride, tensors), map(_DTYPE, tensors)
+        return [*chain(*views)]
 
 
 def _norm(module: Any) -> "Norm":

@@ -259,10 +259,12 @@ def _input(layer: nn.Module, rows: int) -> Tensor:
 
 
 def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
-    """The machine, the layouts and the shapes of the matrices, as a key."""
+    """The machine, the layouts as they are made now and the shapes of the matrices, as a key."""
     shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
     sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
-    layouts = [name for name in LAYOUTS if name != TILED or compiled.can_compile()]
+    layouts = [name for name in LAYOUTS if name != TILED]
+    if compiled.can_compile():
+        layouts.append(f"{TILED} by {_products().TILE}")
     return f"{describe_machine()}, {' or '.join(layouts)}: {sizes}"
 
 

@@ -12,6 +12,7 @@ from compiled_code import needs_compiled
 from tiny_models import causal, word_tokenizer
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3MLP
 
 from eab.caches.tree import TreeCache
 from eab.models import fused_layers
@@ -215,6 +216,11 @@ def wide_key_norm(layer: nn.Module) -> None:
     layer.self_attn.k_norm.variance_epsilon = 30.0
 
 
+def repeat_first_weight(layer: nn.Module) -> None:
+    weight = layer.input_layernorm.weight
+    weight.data = weight.data[:1].expand(128)
+
+
 CHANGES = [
     add_bias,
     widen_norm,
@@ -224,6 +230,7 @@ CHANGES = [
     norm_of_pytorch,
     no_key_norm,
     wide_key_norm,
+    repeat_first_weight,
 ]
 
 
@@ -235,6 +242,16 @@ def test_other_code_can_change_modules_between_passes(change):
     change(layers(model)[1])
     for _ in range(2):  # the first pass may compare
         assert is_right(model)
+    assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("patched", [Qwen3MLP, Qwen3DecoderLayer])
+@torch.no_grad()
+def test_other_code_can_patch_a_class_between_passes(patched, monkeypatch):
+    model = engine("Qwen3Config", "tiled")
+    before, forward = tree_logits(model), patched.forward
+    monkeypatch.setattr(patched, "forward", lambda *a, **more: 2 * forward(*a, **more))
+    assert is_right(model)
     assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
 
 
