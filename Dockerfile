@@ -29,7 +29,6 @@ RUN useradd --uid 10001 --create-home eab && install -d -o eab /data
 COPY --from=build /opt/eab /opt/eab
 # All that is written goes to the one volume; the rest may be read-only.
 ENV EAB_STORE=/data/runs.sqlite \
-    EAB_LAYOUTS=/data/layouts.json \
     EAB_MODELS=/opt/eab/models \
     HF_HOME=/data/huggingface \
     PYTHONDONTWRITEBYTECODE=1 \

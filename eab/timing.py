@@ -19,8 +19,6 @@ NOTHING_YET: Final = "Nothing measured yet."
 NO_DIFFERENCE: Final = "no difference measured"
 TOO_FEW: Final = "too few repeats to compare"
 MIN_REPEATS: Final = 7  # before any conclusion is drawn
-# A spread of this share of the median: more repeats would hardly reduce it.
-NARROW: Final = 0.05
 
 Key = TypeVar("Key", bound=Hashable)
 Measure: TypeAlias = Callable[[], float]  # does the work once and returns the seconds
@@ -58,11 +56,6 @@ class Timing:
         """The width of the spread, in seconds."""
         return self.high - self.low
 
-    @property
-    def narrow(self) -> bool:
-        """Whether the spread is small relative to the median."""
-        return self.width <= NARROW * self.median
-
 
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measure:
     """Make work measurable. A GPU needs a clock that waits for it (see eab.caches.timing.now)."""
@@ -79,23 +72,6 @@ def take_turns(alternatives: Mapping[str, Measure], repeats: int) -> dict[str, T
     """Measure the alternatives in turn: one warm-up round, then `repeats` rounds."""
     _round(alternatives)
     return _timings([_round(alternatives) for _ in range(repeats)])
-
-
-def take_turns_until_settled(
-    alternatives: Mapping[str, Measure],
-    max_seconds: float,
-    clock: Clock = time.perf_counter,
-) -> dict[str, Timing]:
-    """Measure the alternatives in turn until it is settled which is fastest.
-
-    No round starts after `max_seconds`, but there are always a warm-up and one round.
-    """
-    start = clock()
-    _round(alternatives)
-    rounds = [_round(alternatives)]
-    while clock() - start < max_seconds and not is_settled(_timings(rounds)):
-        rounds.append(_round(alternatives))
-    return _timings(rounds)
 
 
 def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
@@ -121,19 +97,6 @@ def differs(a: Timing, b: Timing) -> bool:
 def fastest(timings: Mapping[Key, Timing]) -> Key:
     """The key of the alternative with the smallest median; the first one in a tie."""
     return min(timings, key=lambda name: timings[name].median)
-
-
-def is_settled(timings: Mapping[str, Timing]) -> bool:
-    """Whether more repeats would hardly change which alternative is fastest.
-
-    It is settled if every other alternative is measurably slower, or measured so precisely that the
-    difference does not matter.
-    """
-    best = timings[fastest(timings)]
-    return len(best.seconds) >= MIN_REPEATS and all(
-        timing is best or differs(timing, best) or (timing.narrow and best.narrow)
-        for timing in timings.values()
-    )
 
 
 def comparison(a: Timing, b: Timing) -> str:

@@ -11,11 +11,12 @@ from eab.errors import ModelError
 WeightFormat = Literal[
     "as-loaded", "bfloat16", "int8", "int8-weight-only", "int4", "nf4", "nf4-double-quant"
 ]
-LayoutName = Literal["plain", "tiled", "prepacked", "transposed"]
+LayoutName = Literal["plain", "tiled", "prepacked"]
 
 AS_LOADED: Final = "as-loaded"
 PLAIN: Final = "plain"
 TILED: Final = "tiled"
+PREPACKED: Final = "prepacked"
 AUTO: Final = "auto"
 LAYOUTS: Final[tuple[LayoutName, ...]] = get_args(LayoutName)
 LARGEST_INT8: Final = 127  # -128 is not used, so that the integers are symmetric

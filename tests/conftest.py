@@ -52,7 +52,6 @@ class Twins:
 def _store_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep tests, and the servers they start, away from the user's own files."""
     os.environ["EAB_STORE"] = str(tmp_path_factory.mktemp("store") / "runs.sqlite")
-    os.environ["EAB_LAYOUTS"] = str(tmp_path_factory.mktemp("layouts") / "layouts.json")
     # With the chat model in place, pages would send typed prompts to it; see `smollm2_here`.
     os.environ[MODELS_VARIABLE] = str(tmp_path_factory.mktemp("models"))
 

@@ -291,7 +291,7 @@ def test_the_container_command_serves_is_healthy_and_ends_on_sigterm(
             command = [word.replace(there, place) for word in command]
         return command
 
-    written = {"EAB_STORE": "runs.sqlite", "EAB_LAYOUTS": "layouts.json", "HF_HOME": "hub"}
+    written = {"EAB_STORE": "runs.sqlite", "HF_HOME": "hub"}
     environment = installed.environment | {
         name: str(tmp_path / file) for name, file in written.items()
     }

@@ -14,7 +14,7 @@ from eab.errors import ModelError
 from eab.models.quantized.formats import FORMATS, quantize
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.quantized_checkpoint import quantized_by
-from eab.models.weight_layouts import ReorderedLinear, apply_fastest_layout, apply_layout
+from eab.models.weight_layouts import ReorderedLinear, apply_layout, best_layout
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
 
@@ -46,9 +46,9 @@ def store_weights(
         return AS_LOADED_WEIGHTS
     if weights != AS_LOADED:
         return StoredWeights(weights, kept=quantize(model, FORMATS[weights], device))
-    if layout == AUTO:
-        return StoredWeights(layout=apply_fastest_layout(model))
-    return StoredWeights(layout=apply_layout(model, layout))
+    return StoredWeights(
+        layout=apply_layout(model, best_layout(model) if layout == AUTO else layout)
+    )
 
 
 def refuse_other_storage(method: str, weights: str, layout: str) -> None:

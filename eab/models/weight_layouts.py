@@ -1,18 +1,15 @@
 """Weight layouts for CPU inference: the same values, stored for faster products with few rows.
 
-A decode step multiplies every weight matrix by one row per live path. The best layout depends on
-the matrix library and the processor. So the layouts are timed on matrices of the loaded model, more
-than fit into the processor's caches, until one is certainly the fastest. A layout that is clearly
-faster replaces the weights, and is remembered for models with the same shapes on this machine. No
-weights are held twice, except those of an output layer that shares them with the input embedding,
-if there is enough memory; tiled, the two still share them.
+A decode step multiplies every weight matrix by one row per live path. Two layouts make this faster:
+tiles of our own products, where these can be compiled, and elsewhere the blocks of oneDNN. The rule
+is fixed, because a layout changes the rounding of the last bits, and the same seed shall give the
+same texts. No weights are held twice, except those of an output layer that shares them with the
+input embedding, if there is enough memory; tiled, the two still share them.
 """
 
-import statistics
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -21,24 +18,15 @@ from torch import Tensor, nn
 
 from eab import compiled
 from eab.errors import ModelError
-from eab.models import layout_memory
-from eab.models.machine import describe_machine, free_memory
+from eab.models.machine import free_memory
 from eab.models.read_weights import read_by_code
-from eab.timing import Measure, Timing, fastest, is_settled, take_turns_until_settled, timed
-from eab.weight_formats import PLAIN, TILED
+from eab.weight_formats import PLAIN, PREPACKED, TILED
 
 if TYPE_CHECKING:
     from eab.compiled.products import Part
 
-BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
-# Bytes of weights to time: a decode step reads weights from memory, so the measurement must, too.
-BYTES_TIMED: Final = 64 * 2**20
-MAX_SECONDS: Final = 6.0  # to measure; one or two are enough on a quiet machine
-MAX_TIME_RATIO: Final = 0.85  # layout time over plain time, to be clearly faster
-# Fewest weights of a model to measure: below, rounding should not vary with the noise of timings.
-MIN_WEIGHTS: Final = 30_000_000
-# Fewest weights to be tiled without measuring: below, calling the product takes most of its time.
-MIN_TILED: Final = 1_000_000
+# Fewest weights of a model in another layout: below, calling the product takes most of its time.
+MIN_WEIGHTS: Final = 1_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 
 
@@ -132,56 +120,31 @@ def _products() -> ModuleType:
     return float32
 
 
-def transpose_weight(linear: nn.Linear) -> nn.Linear:
-    """A linear layer with its weight stored transposed, so that the product reads whole rows."""
-    transposed = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
-    weight = linear.weight.detach().t().contiguous().t()
-    transposed.weight = nn.Parameter(weight, requires_grad=False)
-    transposed.bias = linear.bias
-    return transposed
-
-
 Layout = Callable[[nn.Linear], nn.Module]
-LAYOUTS: Final[dict[str, Layout]] = {
-    TILED: TiledLinear,
-    "prepacked": PrepackedLinear,
-    "transposed": transpose_weight,
-}
+LAYOUTS: Final[dict[str, Layout]] = {TILED: TiledLinear, PREPACKED: PrepackedLinear}
 
 
-def apply_fastest_layout(model: nn.Module) -> str:
-    """Apply the fastest layout for this model on this machine, and return its name.
+def best_layout(model: nn.Module) -> str:
+    """The name of the fastest layout for this model on this machine.
 
-    The first time, the layouts of a large model are measured, which takes a second or two. Devices
-    other than the CPU and dtypes other than float32 stay as they are.
+    Devices other than the CPU and dtypes other than float32 stay as they are.
     """
-    name = _fastest_layout(_linears(model))
-    _apply(model, name)
-    return name
-
-
-def _fastest_layout(linears: Mapping[str, nn.Linear]) -> str:
+    linears = _linears(model)
     weights = sum(linear.weight.numel() for linear in linears.values())
-    if weights < MIN_TILED or not _all_cpu_float32(linears):
+    if weights < MIN_WEIGHTS or not _all_cpu_float32(linears):
         return PLAIN
-    if weights < MIN_WEIGHTS:
-        return TILED if compiled.can_compile() else PLAIN
-    return _remembered_or_measured(linears)
+    if compiled.can_compile():
+        return TILED
+    return PREPACKED if _can_prepack() else PLAIN
 
 
-def _remembered_or_measured(linears: Mapping[str, nn.Linear]) -> str:
-    key = _measured_case(linears)
-    name = layout_memory.recall(key)
-    if name not in (PLAIN, *LAYOUTS):
-        timings = measure_layouts([*linears.values()])
-        name = clearly_fastest(timings)
-        if is_settled(timings):
-            layout_memory.remember(key, name)
-    return name
+def _can_prepack() -> bool:
+    """Whether oneDNN has products for this processor; elsewhere it refuses, or is slower."""
+    return torch.backends.mkldnn.is_available() and compiled.has_instructions("avx2")
 
 
 def apply_layout(model: nn.Module, name: str) -> str:
-    """Apply the layout with this name, without measuring.
+    """Apply the layout with this name, and return it.
 
     Raises:
         ModelError: The layout is for float32 weights on the CPU, and these are not; or it does not
@@ -200,72 +163,6 @@ def apply_layout(model: nn.Module, name: str) -> str:
             f"the layout is {name!r}, which does not work here ({reason}). Choose auto"
         ) from error
     return name
-
-
-@torch.inference_mode()
-def measure_layouts(linears: Sequence[nn.Linear]) -> dict[str, Timing]:
-    """Time a sample of these layers in every layout that works here, until one is certainly the
-    fastest.
-
-    Returns:
-        By layout: the seconds of one product with each layer of the sample, as the geometric mean
-            over the batch sizes.
-    """
-    sample = _sample(linears)
-    measures = {PLAIN: _measure(sample)}
-    for name, layout in LAYOUTS.items():
-        try:
-            layers = [layout(linear) for linear in sample]
-            same = all(_agree(linear, layer) for linear, layer in zip(sample, layers, strict=True))
-        except (RuntimeError, AttributeError):
-            continue
-        if same:
-            measures[name] = _measure(layers)
-    return take_turns_until_settled(measures, MAX_SECONDS)
-
-
-def clearly_fastest(timings: Mapping[str, Timing]) -> str:
-    """The fastest layout if it is clearly faster than the plain one, else `plain`."""
-    name = fastest(timings)
-    clearly = timings[name].median <= MAX_TIME_RATIO * timings[PLAIN].median
-    return name if clearly else PLAIN
-
-
-def _sample(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
-    """Layers from all parts of the model, with about BYTES_TIMED bytes of weights."""
-    total = sum(linear.weight.nbytes for linear in linears)
-    return linears[:: max(1, round(total / BYTES_TIMED))]
-
-
-def _agree(linear: nn.Linear, layer: nn.Module) -> bool:
-    x = torch.randn(1, BATCH_SIZES[-1], linear.in_features)
-    return torch.allclose(layer(x), linear(x), rtol=1e-3, atol=1e-4)
-
-
-def _measure(layers: Sequence[nn.Module]) -> Measure:
-    """Time the layers in turn, with each number of rows."""
-
-    def run(inputs: Sequence[Tensor]) -> None:
-        for layer, x in zip(layers, inputs, strict=True):
-            layer(x)
-
-    inputs = [[_input(layer, rows) for layer in layers] for rows in BATCH_SIZES]
-    by_rows = [timed(partial(run, rows)) for rows in inputs]
-    return lambda: statistics.geometric_mean(measure() for measure in by_rows)
-
-
-def _input(layer: nn.Module, rows: int) -> Tensor:
-    return torch.randn(1, rows, int(layer.in_features))  # type: ignore[arg-type]
-
-
-def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
-    """The machine, the layouts as they are made now and the shapes of the matrices, as a key."""
-    shapes = Counter(f"{linear.out_features} x {linear.in_features}" for linear in linears.values())
-    sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
-    layouts = [name for name in LAYOUTS if name != TILED]
-    if compiled.can_compile():
-        layouts.append(f"{TILED} by {_products().TILE}")
-    return f"{describe_machine()}, {' or '.join(layouts)}: {sizes}"
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:

@@ -14,15 +14,9 @@ from torch import Tensor, nn
 
 from eab import compiled
 from eab.errors import ModelError
-from eab.models import layout_memory, weight_layouts
 from eab.models.quantized import onednn
 from eab.models.quantized.int8 import Int8Linear, products
-from eab.models.weight_layouts import (
-    TiledLinear,
-    apply_fastest_layout,
-    apply_layout,
-    measure_layouts,
-)
+from eab.models.weight_layouts import TiledLinear, apply_layout
 
 
 def integers(*shape: int, seed: int) -> Tensor:
@@ -153,19 +147,10 @@ def test_the_default_dtype_and_device_of_pytorch_do_not_matter(kind):
             torch.set_default_dtype(before)
 
 
-def test_where_nothing_can_be_compiled_the_layout_is_refused_and_never_used(monkeypatch):
-    monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
-    model = nn.Sequential(nn.Linear(64, 64))
-    remembered = weight_layouts._measured_case({"0": model[0]})
-    layout_memory.remember(remembered, "tiled")
+def test_where_nothing_can_be_compiled_the_layout_is_refused(monkeypatch):
     monkeypatch.setattr(compiled, "can_compile", lambda: False)
     with pytest.raises(ModelError, match=r"'tiled', which does not work here .* Choose auto"):
-        apply_layout(model, "tiled")
-    assert "tiled" not in measure_layouts([*model])
-    for fewest in (0, 10**9):  # measured and not
-        monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", fewest)
-        monkeypatch.setattr(weight_layouts, "MIN_TILED", 0)
-        assert apply_fastest_layout(model) != "tiled"
+        apply_layout(nn.Sequential(nn.Linear(64, 64)), "tiled")
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_outlier_columns_of_bitsandbytes_are_refused_and_can_be_turned_off(by_bi
     assert load_model(by_bitsandbytes(without), "cpu", "float32").card.weights == "as-loaded"
 
 
-@pytest.mark.parametrize("given", [{"weights": "int8-weight-only"}, {"layout": "transposed"}])
+@pytest.mark.parametrize("given", [{"weights": "int8-weight-only"}, {"layout": "prepacked"}])
 def test_quantized_checkpoints_are_not_stored_in_another_format(by_bitsandbytes, given):
     with pytest.raises(ModelError, match=r"already quantized \(bitsandbytes\).*choose weights as-"):
         load_model(by_bitsandbytes(NF4), "cpu", "float32", **given)

@@ -244,7 +244,7 @@ def test_a_format_that_the_machine_cannot_compute_is_refused_before_loading(
     [
         ({"weights": "int3"}, "the weights are 'int3'; they must be one of: as-loaded, bfloat16"),
         ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
-        ({"weights": "int8", "layout": "transposed"}, "a layout can be chosen only for as-loaded"),
+        ({"weights": "int8", "layout": "prepacked"}, "a layout can be chosen only for as-loaded"),
     ],
 )
 def test_unknown_names_are_refused_with_the_choices(monkeypatch, arguments, reason):
@@ -263,5 +263,5 @@ def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, 
 
 
 def test_the_card_names_the_layout():
-    model = load_model("embedded", "cpu", "float32", layout="transposed")
-    assert (model.card.weights, model.card.layout) == (AS_LOADED, "transposed")
+    model = load_model("embedded", "cpu", "float32", layout="prepacked")
+    assert (model.card.weights, model.card.layout) == (AS_LOADED, "prepacked")
