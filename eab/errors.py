@@ -9,7 +9,7 @@
       LessonError       a lesson file cannot be used (also a ValueError)
       ClassError        a class does not exist, is over or full, or only its lecturer may do this
       RunsError         runs cannot be made or finished, or runs that must agree do not
-      QuestionsError    a file of questions with known answers cannot be used
+      QuestionsError    questions with known answers cannot be used
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
@@ -20,8 +20,11 @@
 Each message says what was given, what is allowed and what to do.
 """
 
+from collections.abc import Collection
 from importlib.util import find_spec
 from typing import Final
+
+from eab.formatting import quoted
 
 MAX_MESSAGE: Final = 2000  # characters
 
@@ -71,7 +74,7 @@ class RunsError(EabError):
 
 
 class QuestionsError(EabError, ValueError):
-    """A file of questions with known answers cannot be read or evaluated."""
+    """Questions with known answers break a rule, or cannot be evaluated."""
 
 
 class LessonError(EabError, ValueError):
@@ -114,3 +117,19 @@ def need(extra: str, *packages: str, error: type[ExtraError] = ExtraError, more:
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
             f'pip install "eab-explorer[{extra}]"{more}'
         )
+
+
+def check_one_of(
+    names: Collection[str],
+    value: object,
+    subject: str,
+    error: type[EabError] = ConfigError,
+    more: str = "",
+) -> None:
+    """Refuse a value that is not one of these names.
+
+    check_one_of(["float", "int"], "complex", "the dtype is")
+    # ConfigError: the dtype is 'complex'; it must be one of: float, int
+    """
+    if not isinstance(value, str) or value not in names:
+        raise error(f"{subject} {quoted(value)}; it must be one of: {', '.join(names)}{more}")

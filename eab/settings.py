@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, Protocol, TypeVar
 
-from eab.errors import ConfigError
+from eab.errors import ConfigError, check_one_of
 from eab.formatting import quoted
 
 T = TypeVar("T")
@@ -82,10 +82,7 @@ class Choice:
         is_own = self.own and isinstance(value, str) and value.startswith(self.own)
         if is_own and _PLAIN_NAME.fullmatch(str(value).removeprefix(self.own)):
             return
-        if not isinstance(value, str) or value not in self.names:
-            raise ConfigError(
-                f"{name} is {quoted(value)}; it must be one of: {', '.join(self.names)}"
-            )
+        check_one_of(self.names, value, f"{name} is")
 
     def __str__(self) -> str:
         return ", ".join(self.names)

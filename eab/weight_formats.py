@@ -6,7 +6,7 @@ The formats round the weights, so they change the tokens; the layouts only reord
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from eab.errors import ModelError
+from eab.errors import ModelError, check_one_of
 
 WeightFormat = Literal[
     "as-loaded", "bfloat16", "int8", "int8-weight-only", "int4", "nf4", "nf4-double-quant"
@@ -56,14 +56,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 def check_names(weights: str, layout: str) -> None:
     """Refuse unknown names, and a layout for weights whose format has its own."""
-    if weights not in WEIGHT_FORMATS:
-        raise ModelError(
-            f"the weights are {weights!r}; they must be one of: {', '.join(WEIGHT_FORMATS)}"
-        )
-    if layout not in (AUTO, *LAYOUTS):
-        raise ModelError(
-            f"the layout is {layout!r}; it must be one of: {', '.join((AUTO, *LAYOUTS))}"
-        )
+    check_one_of(WEIGHT_FORMATS, weights, "the format of the weights is", ModelError)
+    check_one_of((AUTO, *LAYOUTS), layout, "the layout is", ModelError)
     if layout != AUTO and weights != AS_LOADED:
         raise ModelError(
             f"the layout is {layout!r} and the weights are {weights!r}; a layout can be chosen "

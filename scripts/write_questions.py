@@ -11,8 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from eab.labs.tuning.prompt_sets import STORIES
-from eab.labs.tuning.questions import BUNDLED
+from eab.labs.tuning.prompt_sets import QUESTIONS, STORIES
 from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES, Choice
 from training.knowledge import CAPITALS, GENERAL_FACTS, NUMBERS, RARE_CAPITALS
 
@@ -97,5 +96,5 @@ def write(file: Path, prompts: Iterable[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    write(BUNDLED, (*facts(), *chances()))
+    write(QUESTIONS, (*facts(), *chances()))
     write(STORIES, stories())

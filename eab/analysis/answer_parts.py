@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NewType, TypeAlias, cast, get_args
 
 import regex
 
-from eab.errors import ConfigError
+from eab.errors import ConfigError, check_one_of
 from eab.formatting import quoted
 
 PartName: TypeAlias = Literal["text", "sentence", "after-thinking"]
@@ -30,11 +30,8 @@ def check_part(part: str) -> Part:
     """Return `part` if it is valid; ConfigError if it is unknown or its pattern is wrong."""
     if isinstance(part, str) and part.startswith(PATTERN):
         _compiled(part.removeprefix(PATTERN))
-    elif not isinstance(part, str) or part not in PARTS:
-        raise ConfigError(
-            f"answers are grouped by {quoted(part)}; it must be one of: {', '.join(PARTS)}, "
-            f"{PATTERN}PATTERN"
-        )
+    else:
+        check_one_of(PARTS, part, "answers are grouped by", more=f", {PATTERN}PATTERN")
     return cast(Part, part)
 
 

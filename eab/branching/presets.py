@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eab.config import WARPERS
-from eab.errors import ConfigError
-from eab.formatting import quoted
+from eab.errors import check_one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,7 @@ def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
     name = own.pop("preset", None)
     if name is None:
         return own
-    if not isinstance(name, str) or name not in PRESETS:
-        raise ConfigError(f"the preset is {quoted(name)}; it must be one of: {', '.join(PRESETS)}")
+    check_one_of(PRESETS, name, "the preset is")
     shaped = dict(PRESETS[name].settings)
     if "entropy_threshold" in own:
         del shaped["threshold_unit"]

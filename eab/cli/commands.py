@@ -189,13 +189,13 @@ app.command("sweep")(sweep)
 def evaluate(
     source: options.ModelOptions,
     questions: Annotated[
-        Path | None,
+        str,
         typer.Argument(
-            help="Questions with known answers, as JSON lines. Default: the questions of the "
-            "embedded model.",
+            help="Prompts with known answers: a file (.jsonl, .csv), - or a set. Default: the "
+            "questions of the embedded model.",
             show_default=False,
         ),
-    ] = None,
+    ] = "",
     entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, in nats.")] = 0.5,
     min_fork_weight: Annotated[
         float, typer.Option(help="Minimum weight of a path to fork.")
@@ -216,7 +216,7 @@ def evaluate(
     from eab.cli import evaluation
     from eab.labs.tuning.answering import Answering
     from eab.labs.tuning.evaluation import report
-    from eab.labs.tuning.questions import BUNDLED, load_questions
+    from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
 
     files.check_writable(json_file, rows_file)
     config = BranchingConfig.from_settings(
@@ -229,7 +229,7 @@ def evaluate(
         }
     )
     part, same = check_part(answers), load_rule(same_answer)
-    asked = load_questions(questions or BUNDLED)[::every]
+    asked = read_questions(questions or str(QUESTIONS))[::every]
     model = progress.load(source)
     prefixes = progress.prefixes_of(model, prefix_cache)
     answering = Answering(model, config, part, same, prefixes)

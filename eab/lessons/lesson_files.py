@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-from eab.errors import LessonError
+from eab.errors import LessonError, check_one_of
 from eab.formatting import counted, quoted
 from eab.lessons.calculators import CALCULATORS
 from eab.lessons.lesson import (
@@ -215,11 +215,8 @@ def _read(table: dict[str, Any], kind: type[_T], where: str) -> _T:
 
 
 def _check_script(script: Script, where: str) -> None:
-    if script.picture and script.picture not in PICTURES:
-        raise LessonError(
-            f"{where}: picture is {quoted(script.picture)}; it must be one of: "
-            f"{', '.join(PICTURES)}"
-        )
+    if script.picture:
+        check_one_of(PICTURES, script.picture, f"{where}: picture is", LessonError)
     if script.picture and script != Script(picture=script.picture):
         raise LessonError(f"{where}: a picture stands alone; remove the other lines")
     if script.select is not None and script.show is not None:
@@ -237,11 +234,8 @@ def _question(part: _Part, script: Script, guess: _Guess, where: str) -> Questio
 
 
 def _exercise(part: _Part, script: Script, task: _Task, where: str) -> ExerciseSection:
-    if task.calculator and task.calculator not in CALCULATORS:
-        raise LessonError(
-            f"{where}: calculator is {quoted(task.calculator)}; it must be one of: "
-            f"{', '.join(CALCULATORS)}"
-        )
+    if task.calculator:
+        check_one_of(CALCULATORS, task.calculator, f"{where}: calculator is", LessonError)
     if not task.calculator and script.picture:
         raise LessonError(
             f"{where}: an exercise without a calculator uses the board, so it cannot show another "

@@ -14,7 +14,7 @@ from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import Scheme, kv_allocation
 from eab.analysis.schedule import Schedule
 from eab.board.guide import first_fork
-from eab.errors import ConfigError, LessonError, RecordError
+from eab.errors import ConfigError, LessonError, RecordError, check_one_of
 from eab.formatting import human_bytes, quoted, times
 from eab.labs.quantization.results import FormatMeasured
 from eab.lessons.sources import PARTS, Sources
@@ -84,19 +84,13 @@ def parse(text: str) -> LessonQuantity:
     """The quantity that this text names; LessonError if the measure or part does not exist."""
     found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
     name = found["name"] if found is not None else text
-    if name not in MEASURES or found is None:
-        raise LessonError(
-            f"there is no measure {quoted(name)}; choose one of: {', '.join(MEASURES)}"
-        )
-    quantity = LessonQuantity(name, found["part"] or "run", found["over"] or "")
+    check_one_of(MEASURES, name, "the measure is", LessonError)
+    part, over = (found["part"], found["over"]) if found is not None else ("", "")
+    quantity = LessonQuantity(name, part or "run", over or "")
     kind = MEASURES[name].kind
+    fitting = [measured for measured, (_, has) in PARTS.items() if has is kind]
     for part in filter(None, (quantity.part, quantity.over)):
-        fitting = [measured for measured, (_, has) in PARTS.items() if has is kind]
-        if part not in fitting:
-            raise LessonError(
-                f"{quoted(name)} is not available for {quoted(part)}; choose one of: "
-                f"{', '.join(fitting)}"
-            )
+        check_one_of(fitting, part, f"{quoted(name)} is asked of", LessonError)
     return quantity
 
 

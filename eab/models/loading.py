@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as progress
 
-from eab.errors import ModelError
+from eab.errors import ModelError, check_one_of
 from eab.formatting import human_bytes, quoted
 from eab.models import pretrained
 from eab.models.gguf import checkpoint as gguf
@@ -208,10 +208,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
         with torch.cuda.device(device):
             native = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if native else torch.float16
-    if name not in DTYPES:
-        raise ModelError(
-            f"the dtype is {quoted(name)}; it must be one of: auto, {', '.join(DTYPES)}"
-        )
+    check_one_of(("auto", *DTYPES), name, "the dtype is", ModelError)
     return DTYPES[name]
 
 

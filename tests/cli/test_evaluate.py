@@ -7,7 +7,7 @@ import pandas as pd
 from typer.testing import CliRunner
 
 from eab.cli.commands import app
-from eab.errors import ConfigError, QuestionsError
+from eab.errors import ConfigError, RecordError
 
 QUESTIONS = [
     {"prompt": "The capital of France is", "answers": ["Paris"]},
@@ -33,7 +33,7 @@ def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
 
 def test_errors_are_reported_before_the_model_is_loaded(tmp_path: Path) -> None:
     for arguments, kind in (
-        (["evaluate", str(tmp_path / "none.jsonl")], QuestionsError),
+        (["evaluate", str(tmp_path / "none.jsonl")], RecordError),
         (["evaluate", "--same-answer", "fuzzy"], ConfigError),
         (["evaluate", "--answers", "word"], ConfigError),
     ):

@@ -71,9 +71,9 @@ CHANGES = {
         'run = "coin',
         'page = "nowhere"\nrun = "coin',
     ),
-    "there is no measure 'luck'": ("{{forks}}", "{{luck}}"),
-    "is not available for 'nobody'": ("of deep-copy over tree", "of nobody"),
-    "'forks' is not available for 'continuous'": (
+    "the measure is 'luck'": ("{{forks}}", "{{luck}}"),
+    "is asked of 'nobody'": ("of deep-copy over tree", "of nobody"),
+    "'forks' is asked of 'continuous'": (
         'measure = "forks"\nb',
         'measure = "forks of continuous"\nb',
     ),

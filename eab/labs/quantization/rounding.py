@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from eab.errors import ConfigError
+from eab.errors import ConfigError, check_one_of
 from eab.weight_formats import LARGEST_INT8, NF4
 
 Method = Literal["absmax", "affine", "nf4"]
@@ -44,10 +44,7 @@ class RoundingGrid:
 
     def __post_init__(self) -> None:
         allowed = [NF4_BITS] if self.method == "nf4" else list(BITS)
-        if self.method not in get_args(Method):
-            raise ConfigError(
-                f"the method is {self.method!r}; it must be one of: {', '.join(get_args(Method))}"
-            )
+        check_one_of(get_args(Method), self.method, "the method is")
         if self.bits not in allowed:
             raise ConfigError(
                 f"{self.method} has {self.bits!r} bits; it can have {allowed[0]} to {allowed[-1]}"

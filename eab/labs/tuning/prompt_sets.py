@@ -15,13 +15,14 @@ from typing import Any, Final
 from eab.assets import ASSETS
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ConfigError
+from eab.errors import ConfigError, check_one_of
 from eab.events import Message
 from eab.events.chat import as_json
-from eab.formatting import quoted
-from eab.labs.tuning.questions import BUNDLED, Question, load_questions, question_of
+from eab.formatting import counted, quoted
+from eab.labs.tuning.questions import Question, question_of
 from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
 
+QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
 # The groups of bundled questions in each set
 SETS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,17 +74,28 @@ class TuningPrompt:
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:
     """The prompts of a bundled set; ConfigError if the name is not in `SETS`."""
-    if name not in SETS:
-        raise ConfigError(
-            f"there is no prompt set {quoted(name)}; choose one of: {', '.join(SETS)}"
-        )
+    check_one_of(SETS, name, "the prompt set is")
     if name == "stories":
         return read_prompts(str(STORIES))
-    questions = [question for question in load_questions(BUNDLED) if question.group in SETS[name]]
+    questions = [q for q in read_questions(str(QUESTIONS)) if q.group in SETS[name]]
     return [
         TuningPrompt(f"{name}-{number:03d}", question)
         for number, question in enumerate(questions, start=1)
     ]
+
+
+def read_questions(name: str) -> list[Question]:
+    """The prompts of a set or file, which must all have known answers; see `read_prompts`."""
+    prompts = read_prompts(name)
+    unknown = [
+        each.id for each in prompts if not (each.question.answers or each.question.distribution)
+    ]
+    if unknown:
+        raise ConfigError(
+            f"{name} has {counted(len(unknown), 'prompt')} with neither answers nor a "
+            f"distribution, the first with the id {quoted(unknown[0])}; add one of them"
+        )
+    return [each.question for each in prompts]
 
 
 def read_prompts(name: str) -> list[TuningPrompt]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from eab.errors import ConfigError
+from eab.errors import check_one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,5 @@ QUANTITIES: Final = (
 
 def quantity(column: str) -> Quantity:
     """The quantity in this column; ConfigError if there is none."""
-    if column not in QUANTITIES:
-        raise ConfigError(
-            f"cells have no quantity {column[:60]!r}; choose one of: {', '.join(QUANTITIES)}"
-        )
+    check_one_of(QUANTITIES, column, "the quantity of cells is")
     return QUANTITIES[column]

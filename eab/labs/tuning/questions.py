@@ -1,19 +1,14 @@
-"""Questions with known answers: JSON lines files, and the bundled file."""
+"""Questions, usually with known answers."""
 
-import json
 import math
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from msgspec import Meta
 
-from eab.assets import ASSETS
 from eab.errors import QuestionsError
 from eab.events.fields import PromptText
 from eab.record.typed_json import NotDeclaredError, read
-
-BUNDLED: Final = ASSETS / "questions" / "embedded.jsonl"
 
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
@@ -33,33 +28,6 @@ class Question:
     def entropy(self) -> float:
         """Entropy of the distribution, in nats."""
         return math.fsum(-p * math.log(p) for p in self.distribution.values() if p > 0)
-
-
-def load_questions(file: Path = BUNDLED) -> list[Question]:
-    """Read questions from a JSON lines file; QuestionsError if a line is wrong.
-
-    Each line has `prompt`; either `answers`, a list of texts, or `distribution`, an object from
-    texts to probabilities; and optionally `group`.
-    """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise QuestionsError(f"the questions {file} cannot be read: {error}") from error
-    found = [_question(line, f"{file}, line {at}") for at, line in enumerate(lines, 1) if line]
-    if not found:
-        raise QuestionsError(f"{file} has no question; write one JSON object per line")
-    return found
-
-
-def _question(line: str, where: str) -> Question:
-    try:
-        given = json.loads(line)
-    except ValueError as error:
-        raise QuestionsError(f"{where} is not JSON: {error}") from error
-    question = question_of(given, where)
-    if bool(question.answers) == bool(question.distribution):
-        raise QuestionsError(f"{where} needs either answers or a distribution")
-    return question
 
 
 def question_of(given: Any, where: str) -> Question:

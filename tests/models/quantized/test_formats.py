@@ -242,7 +242,7 @@ def test_a_format_that_the_machine_cannot_compute_is_refused_before_loading(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"weights": "int3"}, "the weights are 'int3'; they must be one of: as-loaded, bfloat16"),
+        ({"weights": "int3"}, "the format of the weights is 'int3'; it must be one of: as-loaded, bfloat16"),
         ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
         ({"weights": "int8", "layout": "prepacked"}, "a layout can be chosen only for as-loaded"),
     ],
