@@ -156,9 +156,9 @@ def measure_experiment(
     name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
 ) -> Measured:
     """For one tab of the page BMC."""
-    report, figures = bmc_results.ExperimentReport(), bmc_experiments.EXPERIMENT_FIGURES[name]
-    for event in watch(measure(name, model, KV_ROWS, repeats)):
-        report.apply(event)
+    figures = bmc_experiments.EXPERIMENT_FIGURES[name]
+    events = watch(measure(name, model, KV_ROWS, repeats))
+    report = bmc_results.ExperimentReport().collect(events)
     file = bundled_runs.BMC / f"{name}.json"
 
     def write() -> None:
@@ -169,14 +169,12 @@ def measure_experiment(
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the page Quantization: the model in every weight format."""
-    report = format_results.FormatReport()
     prompt = bundled_runs.events_of(bundled_runs.recordings()[0])[0].prompt
 
     def load(weights: str) -> HuggingFaceModel:
         return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)
 
-    for event in watch(measure_formats(load, prompt, repeats)):
-        report.apply(event)
+    report = format_results.FormatReport().collect(watch(measure_formats(load, prompt, repeats)))
 
     def write() -> None:
         bundled_runs.FORMATS.write_text(format_results.dumps(report), encoding="utf-8")

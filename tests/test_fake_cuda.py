@@ -167,9 +167,7 @@ def test_every_kind_of_run_has_the_same_events_alone_and_in_a_batch(waits):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["growth", "rejection"])
 def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
-    report = ExperimentReport()
-    for event in measure(experiment, Twins("llama").ours, rows=8, repeats=2):
-        report.apply(event)
+    report = ExperimentReport().collect(measure(experiment, Twins("llama").ours, rows=8, repeats=2))
     assert report.complete
     assert report.began.machine.startswith("Fake GPU, ")
 

@@ -25,7 +25,6 @@ from eab.labs.variants.results import (
     VariantRuns,
     cache_variants,
     draft_length_variants,
-    fold_variants,
 )
 from eab.record.typed_json import read
 from eab.run import RunFold, fold_prefix
@@ -164,10 +163,8 @@ def tuning() -> TuningReport:
 
 def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
     for name in empty.variants:
-        fold_variants(record.load(file_of(name, folder)), empty)
-    return fold_variants(
-        [*variant_times.load(folder / TIMES).points, RunEnded(0, "finished")], empty
-    )
+        empty.collect(record.load(file_of(name, folder)))
+    return empty.collect([*variant_times.load(folder / TIMES).points, RunEnded(0, "finished")])
 
 
 def file_of(variant: str, folder: Path) -> Path:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, get_args
+from typing import Any, Final, Generic, Self, TypeVar, get_args
 
 import msgspec
 
@@ -55,6 +55,12 @@ class Report(Generic[Beginning, Point]):
         else:
             self.points.append(event)
 
+    def collect(self, events: Iterable[Any]) -> Self:
+        """Apply all events and return the report."""
+        for event in events:
+            self.apply(event)
+        return self
+
     def of(self, kind: type[_P]) -> list[_P]:
         """The points of one kind."""
         return [point for point in self.points if isinstance(point, kind)]
@@ -102,8 +108,7 @@ class ReportFormat(Generic[_R]):
             content = parse()
             if not isinstance(content, dict) or {key: content.get(key) for key in head} != head:
                 raise RecordError(f"it is not a {self.what} of this version")
-            for event in self.events_in(content):
-                report.apply(event)
+            report.collect(self.events_in(content))
         except (
             EabError,
             OSError,

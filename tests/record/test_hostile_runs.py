@@ -30,7 +30,7 @@ from eab.figures.mass import mass_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import variants_sentence
-from eab.labs.variants.results import cache_variants, fold_variants
+from eab.labs.variants.results import cache_variants
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.record import run_limits
 from eab.run import RunState, fold
@@ -72,7 +72,7 @@ def show_everything(data: bytes) -> bool:
 
 def show_comparison(events: list[Event]) -> None:
     """Show the same file twice, as if the runs had different caches."""
-    compared = fold_variants([*events, *events], cache_variants(("tree", "deep-copy")))
+    compared = cache_variants(("tree", "deep-copy")).collect([*events, *events])
     for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
         for_print(figure(compared)).to_json()
     of_caches = (caches.held_sentence, caches.time_sentence, caches.totals_sentence)

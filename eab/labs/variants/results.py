@@ -1,6 +1,6 @@
 """Runs of a prompt that differ in KV cache or draft length, and repeats that time them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, get_args
 
@@ -191,13 +191,6 @@ def draft_length_variants(drafter: DrafterName) -> VariantRuns:
     return VariantRuns(
         variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length"
     )
-
-
-def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> VariantRuns:
-    """Apply these events to the comparison and return it."""
-    for event in events:
-        compared.apply(event)
-    return compared
 
 
 def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> RunCost:

@@ -147,10 +147,11 @@ def test_calibration_is_on_offer_where_the_right_answers_are_known(page: Tab) ->
 
 
 def some_cells() -> TuningReport:
-    some = TuningReport()
-    for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
-        some.apply(event)
-    return some
+    return part_of(bundled_runs.tuning(), 500)
+
+
+def part_of(whole: TuningReport, cells: int) -> TuningReport:
+    return TuningReport().collect([whole.began, *whole.cells[:cells]])
 
 
 def test_a_downloaded_sweep_is_opened_and_named_and_anything_else_is_refused(page: Tab) -> None:
@@ -226,9 +227,8 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
 def test_a_downloaded_part_of_a_sweep_resumes_with_its_own_settings(page: Tab) -> None:
     small(page, TWO_PROMPTS)
     swept(page)
-    whole, part = worker().remembered[-1].state, TuningReport()
-    for event in (whole.began, *whole.cells[:9]):
-        part.apply(event)
+    whole = worker().remembered[-1].state
+    part = part_of(whole, 9)
     other = listing(opened("tune")).put(tune_upload=("part.json.gz", dumps(part), ""))
     assert "part.json.gz: 9 of 24 cells" in other.captions
     other.press("tune_use_plan")

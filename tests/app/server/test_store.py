@@ -28,12 +28,9 @@ Store = NamedStore[Any]
 
 
 def report(cells: int = 3) -> TuningReport:
-    made = TuningReport()
-    made.apply(SweepBegan("tiny", "float32", "a machine", cells))
-    for seed in range(cells):
-        made.apply(cell(0.5, seed, correct=0.5, brier=0.25))
-    made.apply(RunEnded(0, "finished"))
-    return made
+    began = SweepBegan("tiny", "float32", "a machine", cells)
+    made = [cell(0.5, seed, correct=0.5, brier=0.25) for seed in range(cells)]
+    return TuningReport().collect([began, *made, RunEnded(0, "finished")])
 
 
 @pytest.fixture

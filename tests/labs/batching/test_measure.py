@@ -22,10 +22,7 @@ def model() -> HuggingFaceModel:
 
 
 def compared(model: HuggingFaceModel, workload: Workload) -> BatchingComparison:
-    found = BatchingComparison()
-    for event in compare_ways(model, workload, "here"):
-        found.apply(event)
-    return found
+    return BatchingComparison().collect(compare_ways(model, workload, "here"))
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,7 @@ ROWS, REPEATS = 8, 3
 
 
 def collected(events) -> ExperimentReport:
-    report = ExperimentReport()
-    for event in events:
-        report.apply(event)
-    return report
+    return ExperimentReport().collect(events)
 
 
 def test_every_r_is_timed_once_per_repeat_and_the_warm_up_is_left_out():

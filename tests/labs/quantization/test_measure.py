@@ -30,10 +30,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(load=load, prompt: str = "A", repeats: int = 1) -> FormatReport:
-    report = FormatReport()
-    for event in measure_formats(load, prompt, repeats):
-        report.apply(event)
-    return report
+    return FormatReport().collect(measure_formats(load, prompt, repeats))
 
 
 def test_formats_are_compared_with_the_model_as_loaded():

@@ -29,12 +29,9 @@ def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMe
 
 
 def report(*formats: FormatMeasured) -> FormatReport:
-    made = FormatReport()
-    made.apply(FormatsBegan("tiny", "float32", "a machine", "plain", "A", 900, 300, 0.65, 0))
-    made.apply(MachineMeasured((2**30, 2**30), (2.0**33, 2.0**33)))
-    for measured in formats:
-        made.apply(measured)
-    return made
+    began = FormatsBegan("tiny", "float32", "a machine", "plain", "A", 900, 300, 0.65, 0)
+    machine = MachineMeasured((2**30, 2**30), (2.0**33, 2.0**33))
+    return FormatReport().collect([began, machine, *formats])
 
 
 def test_faster_and_slower_formats_are_reported_and_noise_is_not():

@@ -34,7 +34,9 @@ def test_the_bundled_sets_have_prompts_with_different_ids(name: str) -> None:
 def test_the_stories_equal_those_of_the_script_and_unknown_sets_are_explained() -> None:
     lines = [json.loads(line) for line in STORIES.read_text(encoding="utf-8").splitlines()]
     assert lines == [*write_questions.stories()]
-    with pytest.raises(ConfigError, match="the prompt set is 'coins'; it must be one of: facts, chances"):
+    with pytest.raises(
+        ConfigError, match="the prompt set is 'coins'; it must be one of: facts, chances"
+    ):
         bundled_prompts("coins")
 
 

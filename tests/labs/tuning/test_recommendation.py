@@ -223,9 +223,7 @@ def test_the_pilot_of_a_model_is_refined_without_running_it_again(
     prompts = [TuningPrompt("a", Question("I tossed a coin and it landed on", (), {}, ""))]
     config = pilot_config(BranchingConfig(max_new_tokens=6), "paths", 6)
     grid = Grid({"entropy_threshold": THRESHOLDS}, config, range(1, 7))
-    report = TuningReport()
-    for event in report_pilot(embedded, prompts, grid, ("paths", 6.0)):
-        report.apply(event)
+    report = TuningReport().collect(report_pilot(embedded, prompts, grid, ("paths", 6.0)))
     assert report.complete
     assert next_threshold(report.cells, "paths", 6.0) is None
     found = recommend(report.cells, "paths", 6.0)

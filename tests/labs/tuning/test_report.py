@@ -26,11 +26,9 @@ from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
-    made = TuningReport()
-    for event in (SweepBegan("tiny", "float32", "a machine", 2), cell(0.5, 1), cell(0.9, 2, "b")):
-        made.apply(event)
-    made.apply(RunEnded(0, "finished"))
-    return made
+    began = SweepBegan("tiny", "float32", "a machine", 2)
+    cells = [cell(0.5, 1), cell(0.9, 2, "b")]
+    return TuningReport().collect([began, *cells, RunEnded(0, "finished")])
 
 
 def content_of(made: TuningReport) -> dict[str, Any]:
@@ -66,12 +64,9 @@ def stopped(cells: int = 1) -> TuningReport:
     """A sweep of four cells that was stopped after this many."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
     prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
-    made = TuningReport()
-    made.apply(SweepBegan("tiny", "float32", "a machine", 4, plan_of(prompts, grid)))
-    for seed in range(cells):
-        made.apply(cell(0.5, seed))
-    made.apply(RunEnded(0, "stopped"))
-    return made
+    began = SweepBegan("tiny", "float32", "a machine", 4, plan_of(prompts, grid))
+    made = [cell(0.5, seed) for seed in range(cells)]
+    return TuningReport().collect([began, *made, RunEnded(0, "stopped")])
 
 
 def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
@@ -173,16 +168,14 @@ STRANGE = st.sampled_from([None, True, *NUMBERS, "", "x", "�", "x" * 200_001, 
 @pytest.fixture(scope="module")
 def content() -> dict[str, Any]:
     """The JSON of a sweep of two settings, two prompts and two seeds."""
-    made = TuningReport()
     cells = [
         cell(threshold, seed, prompt, seconds=0.5, distribution_error=0.1, correct=0.5)
         for threshold in (0.5, 0.9)
         for prompt in "ab"
         for seed in (1, 2)
     ]
-    for event in (SweepBegan("tiny", "float32", "a machine", 8), *cells, RunEnded(0, "finished")):
-        made.apply(event)
-    return content_of(made)
+    began = SweepBegan("tiny", "float32", "a machine", 8)
+    return content_of(TuningReport().collect([began, *cells, RunEnded(0, "finished")]))
 
 
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:

@@ -215,9 +215,7 @@ def test_a_resumed_sweep_makes_only_the_missing_cells(
         return made[-1]
 
     monkeypatch.setattr(Measurement, "cell", counting)
-    report = TuningReport()
-    for event in report_sweep(embedded, plan.prompts, plan.grid, some.cells):
-        report.apply(event)
+    report = TuningReport().collect(report_sweep(embedded, plan.prompts, plan.grid, some.cells))
     assert report.complete
     assert [one for one in report.cells if one in some.cells] == report.cells[: len(some.cells)]
     assert len(made) == len(whole) - len(some.cells), "nothing is made again"

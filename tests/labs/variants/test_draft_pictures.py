@@ -18,7 +18,6 @@ from eab.labs.variants.results import (
     VariantEvent,
     VariantRuns,
     draft_length_variants,
-    fold_variants,
 )
 from eab.labs.variants.times import RunTimed
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
@@ -41,7 +40,7 @@ def first_runs(twins) -> list[VariantEvent]:
 
 @pytest.fixture(scope="module")
 def compared(first_runs: list[VariantEvent]) -> VariantRuns:
-    return fold_variants(first_runs, draft_length_variants("model"))
+    return draft_length_variants("model").collect(first_runs)
 
 
 def test_the_statistics_count_the_draft_tokens_of_the_events(compared):
@@ -120,7 +119,7 @@ def test_a_comparison_without_draft_tokens_says_so(twins):
     assert speculation.outcome_table(empty).empty
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)
     events = run_variants(twins("llama").ours, Request("w5 w9", config), empty.variants)
-    short = fold_variants(events, empty)
+    short = empty.collect(events)
     assert speculation.acceptance_rate(short) is None
     assert not speculation_speed.surface_figure(short).data
 
@@ -154,7 +153,7 @@ def invented(
     first_runs: Sequence[VariantEvent], seconds: Sequence[float], repeats: int = 7
 ) -> VariantRuns:
     """The same runs, with repeats that took these seconds per variant, give or take 3 %."""
-    made = fold_variants(first_runs, draft_length_variants("model"))
+    made = draft_length_variants("model").collect(first_runs)
     for number in range(repeats):
         for name, one in zip(made.variants, seconds, strict=True):
             taken = one * (1 + 0.01 * (number - repeats // 2))
@@ -212,7 +211,7 @@ def with_costs(
     first_runs: Sequence[VariantEvent], repeats: Iterable[tuple[float, float, float]]
 ) -> VariantRuns:
     """Runs with repeats of these costs in seconds: per pass, per token in it, per draft token."""
-    made = fold_variants(first_runs, draft_length_variants("model"))
+    made = draft_length_variants("model").collect(first_runs)
     for one_pass, token, draft in repeats:
         for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
             drafts, forward = 10 * (tokens - 1), 10 * (one_pass + token * tokens)

@@ -11,7 +11,6 @@ from eab.labs.variants.results import (
     REPEATS,
     VariantEvent,
     cache_variants,
-    fold_variants,
 )
 from eab.labs.variants.times import RunTimed
 from eab.timing import NO_DIFFERENCE
@@ -29,7 +28,7 @@ def first_runs(twins) -> list[VariantEvent]:
 
 
 def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(first_runs):
-    compared = fold_variants(first_runs, cache_variants())
+    compared = cache_variants().collect(first_runs)
     costs = {cost.variant: cost for cost in compared.costs()}
     reused = {name: (cost.tokens_reused, cost.reused_bytes) for name, cost in costs.items()}
     row, found = compared.runs[0].started.model.row_bytes, reused.pop(PROMPT_REUSED)
@@ -56,7 +55,7 @@ def test_the_savings_of_reuse_are_given_only_beyond_the_spread(first_runs, secon
         for _ in range(REPEATS)
         for name in cache_variants().variants
     ]
-    compared = fold_variants([*first_runs, *repeats], cache_variants())
+    compared = cache_variants().collect([*first_runs, *repeats])
     assert reuse_sentence(compared).endswith(words)
 
 

@@ -42,7 +42,6 @@ from eab.labs.variants.results import (
     REPEATS,
     VariantRuns,
     cache_variants,
-    fold_variants,
 )
 from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.labs.variants.times import RunTimed
@@ -58,7 +57,7 @@ NAMES = (*CACHES, PROMPT_REUSED)
 
 
 def folded(events: Iterable[Event]) -> VariantRuns:
-    return fold_variants(events, cache_variants())
+    return cache_variants().collect(events)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
 from eab.events import Forked, Predicted
 from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.labs.variants.results import cache_variants
 from eab.models.loading import load_model
 from eab.models.quantized import formats
 from eab.models.quantized.formats import FORMATS, quantize, refuse_if_unusable
@@ -127,9 +127,8 @@ def test_prompts_with_a_known_distribution_keep_their_entropy(stored, embedded, 
 
 @pytest.mark.parametrize("weights", FORMATS)
 def test_every_cache_gives_the_same_run(stored, weights):
-    compared: VariantRuns = cache_variants()
-    for event in run_variants(stored(weights), MARKET, compared.variants, repeats=0):
-        compared.apply(event)
+    compared = cache_variants()
+    compared.collect(run_variants(stored(weights), MARKET, compared.variants, repeats=0))
     assert compared.agreed
     assert all(agreement.first_difference is None for agreement in compared.agreements())
 
@@ -242,7 +241,10 @@ def test_a_format_that_the_machine_cannot_compute_is_refused_before_loading(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"weights": "int3"}, "the format of the weights is 'int3'; it must be one of: as-loaded, bfloat16"),
+        (
+            {"weights": "int3"},
+            "the format of the weights is 'int3'; it must be one of: as-loaded, bfloat16",
+        ),
         ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
         ({"weights": "int8", "layout": "prepacked"}, "a layout can be chosen only for as-loaded"),
     ],
