@@ -13,7 +13,8 @@ from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems, start_button, stop_button
 from app.widgets.upload import upload
-from eab.analysis.merged_runs import Budget, independent_config, mean_tokens_per_text, same_prompt
+from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
+from eab.analysis.merged_runs import same_prompt
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs

@@ -239,14 +239,3 @@ def _consecutive(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in group]
         yield members[0], members[-1]
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of the values lies, interpolated; 0 without values."""
-    ranked = sorted(values)
-    if not ranked:
-        return 0.0
-    place = share * (len(ranked) - 1)
-    low = int(place)
-    high = min(low + 1, len(ranked) - 1)
-    return ranked[low] + (place - low) * (ranked[high] - ranked[low])

@@ -72,23 +72,6 @@ class CacheWorkload:
     tokens: int = 1  # tokens that go through the model per forward pass
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthCounts:
-    """Exact counts of a run."""
-
-    growths: int
-    rows_copied: int  # rows copied by them
-    spare_visits: int  # spare rows, summed over the steps
-
-    def seconds(self, costs: CostModel, tokens: int = 1) -> float:
-        """The overhead of these counts, for forward passes of `tokens` tokens."""
-        return (
-            costs.copy_row * self.rows_copied
-            + costs.allocation * self.growths
-            + costs.spare_row_seconds(tokens) * self.spare_visits
-        )
-
-
 def overhead(costs: CostModel, work: CacheWorkload, rows_ahead: float) -> float:
     """Predicted seconds for copies, allocations and spare rows if the tensors grow by `rows_ahead`
     rows at a time.
@@ -140,20 +123,6 @@ def should_shrink(held: int, used: int, needed: int) -> bool:
     LEAST_GIVEN_BACK, they exceed both 1.5 times `used` and `needed`, the rows for a growth step.
     """
     return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
-
-
-def count_growths(work: CacheWorkload, r: AllocationStep) -> GrowthCounts:
-    """Exact counts of a run in which every step keeps `work.kept` rows (a whole number)."""
-    kept = int(work.kept)
-    used = held = work.prompt
-    growths = copied = spare = 0
-    for _ in range(work.rows // kept):
-        if used + kept > held:
-            more = growth_step(r, used, kept) * kept
-            growths, copied, held = growths + 1, copied + used, held + more
-        used += kept
-        spare += held - used
-    return GrowthCounts(growths, copied, spare)
 
 
 def fit_cost_model(

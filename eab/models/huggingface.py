@@ -12,7 +12,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from transformers import (
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -32,7 +31,7 @@ from eab.models.context import (
     reading_long_texts,
 )
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
-from eab.models.families import refuse_by_config, refuse_uneven_layers
+from eab.models.families import refuse_by_config
 from eab.models.fused_layers import fuse_layers
 from eab.models.machine import is_out_of_memory
 from eab.models.passing import (
@@ -242,19 +241,3 @@ def layer_rows(shape: KVShape) -> tuple[LayerRow, ...]:
     if all(layer.rows is None and layer.source < 0 for layer in shape.attention):
         return ()
     return tuple(LayerRow(row.kv_heads, row.key_dim, row.value_dim) for row in shape.stored)
-
-
-def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
-    """The KV shape of a model with this configuration; ModelError if its layers differ."""
-    config = model_config.get_text_config()
-    refuse_uneven_layers(config)
-    heads = config.num_attention_heads
-    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-    return KVShape(
-        layers=int(config.num_hidden_layers),
-        kv_heads=kv_heads,
-        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-        dtype=dtype,
-        device=device,
-        group=heads // kv_heads,
-    )

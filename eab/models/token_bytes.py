@@ -2,9 +2,9 @@
 
 import json
 import re
-from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from eab import token_text
 
@@ -35,7 +35,7 @@ class TokenTexts:
         if self.is_special(token):
             return piece
         if self._byte_level:
-            table = _byte_of_character()
+            table = {character: byte for byte, character in bytes_to_unicode().items()}
             if all(character in table for character in piece):
                 return token_text.from_bytes(bytes(table[character] for character in piece))
             return piece
@@ -50,15 +50,3 @@ def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
     if not decoder:
         return set()
     return {step["type"] for step in decoder.get("decoders", [decoder])}
-
-
-@lru_cache(maxsize=1)
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's byte-level alphabet: printable Latin-1 characters stand for themselves, and
-    characters from U+0100 on for the other bytes.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(0x100 + index): byte for index, byte in enumerate(others)
-    }

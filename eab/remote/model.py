@@ -17,12 +17,13 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
 from eab.caches.server import ServerAnswer, ServerCache, ServerQuestion
+from eab.caches.shape import KVShape
 from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
 from eab.models.base import Stopped
-from eab.models.huggingface import kv_shape
+from eab.models.families import refuse_uneven_layers
 from eab.models.prompts import encode_prompt
 from eab.models.token_bytes import TokenTexts
 from eab.models.transformers_model import stop_ids_of
@@ -58,7 +59,7 @@ class RemoteModel:
         self.context = served.context
         self.stop_ids = stop_ids_of(generation, text_config, tokenizer)
         dtype = text_config.dtype if isinstance(text_config.dtype, torch.dtype) else torch.float16
-        shape = kv_shape(config, dtype, torch.device("cpu"))
+        shape = _kv_shape(text_config, dtype)
         self.kv_shape = replace(shape, blocks=served.blocks)
         self.card = ModelCard(
             name=f"{server.name}:{name}",
@@ -189,6 +190,21 @@ def _server_cache(batch: ForwardBatch) -> ServerCache:
     if not isinstance(batch.cache, ServerCache):
         raise ModelError("this needs a model on this machine, but the chosen one is on a server")
     return batch.cache
+
+
+def _kv_shape(config: PreTrainedConfig, dtype: torch.dtype) -> KVShape:
+    """What the server stores per token; ModelError if the layers differ."""
+    refuse_uneven_layers(config)
+    heads = config.num_attention_heads
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    return KVShape(
+        layers=int(config.num_hidden_layers),
+        kv_heads=kv_heads,
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        dtype=dtype,
+        device=torch.device("cpu"),
+        group=heads // kv_heads,
+    )
 
 
 def _texts_of(question: ServerQuestion) -> list[list[int]]:

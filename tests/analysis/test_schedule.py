@@ -14,7 +14,6 @@ from eab.analysis.schedule import (
     ScheduledPass,
     ScheduleRecorder,
     Segment,
-    percentile,
 )
 from eab.events import KvMeasured, RunEnded, StepTimed
 
@@ -93,13 +92,6 @@ def test_the_numbers_of_an_empty_schedule_are_zero() -> None:
     empty = Schedule(4, ())
     assert (empty.seconds, empty.idle_share, empty.awaited_idle_share) == (0, 0, 0)
     assert empty.segments() == empty.idle() == []
-    assert percentile([], 0.5) == 0
-
-
-def test_percentiles_are_interpolated() -> None:
-    assert percentile([4.0, 1.0, 2.0], 0.5) == 2.0
-    assert percentile([0.0, 10.0], 0.95) == pytest.approx(9.5)
-    assert percentile([7.0], 0.95) == 7.0
 
 
 def test_the_record_of_a_pass_agrees_with_its_events(embedded) -> None:

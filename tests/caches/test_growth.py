@@ -1,5 +1,7 @@
 """The cost model against brute force: exact counts, the best r, the fit; and r = auto."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,18 +10,48 @@ from eab.caches.growth import (
     LEAST_STEPS,
     CacheWorkload,
     CostModel,
-    GrowthCounts,
     best_r,
     best_rows,
-    count_growths,
     fit_cost_model,
     growth_step,
     in_whole_blocks,
     overhead,
 )
+from eab.config import AllocationStep
 
 SECONDS = st.floats(1e-8, 1e-3)
 COSTS = st.builds(CostModel, SECONDS, st.floats(0, 1e-2), SECONDS, st.floats(0, 1e-4))
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthCounts:
+    """Exact counts of a run."""
+
+    growths: int
+    rows_copied: int  # rows copied by them
+    spare_visits: int  # spare rows, summed over the steps
+
+    def seconds(self, costs: CostModel, tokens: int = 1) -> float:
+        """The overhead of these counts, for forward passes of `tokens` tokens."""
+        return (
+            costs.copy_row * self.rows_copied
+            + costs.allocation * self.growths
+            + costs.spare_row_seconds(tokens) * self.spare_visits
+        )
+
+
+def count_growths(work: CacheWorkload, r: AllocationStep) -> GrowthCounts:
+    """Exact counts of a run in which every step keeps `work.kept` rows (a whole number)."""
+    kept = int(work.kept)
+    used = held = work.prompt
+    growths = copied = spare = 0
+    for _ in range(work.rows // kept):
+        if used + kept > held:
+            more = growth_step(r, used, kept) * kept
+            growths, copied, held = growths + 1, copied + used, held + more
+        used += kept
+        spare += held - used
+    return GrowthCounts(growths, copied, spare)
 
 
 @given(

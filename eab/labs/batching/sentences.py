@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from eab.analysis.schedule import Schedule, percentile
+from eab.analysis.schedule import Schedule
 from eab.figures.timings import ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.batching.results import TITLES, BatchingComparison, Way
@@ -21,11 +22,15 @@ class ServingMeasure(NamedTuple):
 
 
 def _first_token(share: float) -> Callable[[Schedule], float]:
-    return lambda schedule: percentile([*schedule.first_token_seconds().values()], share)
+    return lambda schedule: _quantile(schedule.first_token_seconds(), share)
 
 
 def _output_token(share: float) -> Callable[[Schedule], float]:
-    return lambda schedule: percentile([*schedule.output_token_seconds().values()], share)
+    return lambda schedule: _quantile(schedule.output_token_seconds(), share)
+
+
+def _quantile(seconds: Mapping[int, float], share: float) -> float:
+    return float(np.quantile([*seconds.values()], share)) if seconds else 0.0
 
 
 def _seconds(schedule: Schedule) -> float:
