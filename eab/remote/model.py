@@ -99,6 +99,11 @@ class RemoteModel:
                 )
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether a prompt can be sent as a user message."""
+        return bool(self._tokenizer.chat_template)
+
     def text(self, token: int) -> str:
         return self._texts[token]
 

@@ -6,6 +6,9 @@ import pytest
 from bad_answers import connected
 from fake_server import FakeServer, Tops
 
+from eab.api.branching import EntropyAdaptiveBranching
+from eab.branching.presets import CHAT_PRESET, PRESETS
+from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 from eab.remote import operator
@@ -18,6 +21,14 @@ def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: 
     fake.max_top = 5
     with pytest.raises(ModelError, match="does not return the 20 most likely tokens"):
         connected(dialect)
+
+
+def test_a_chat_model_on_a_server_starts_with_settings_that_suit_it(fake: FakeServer) -> None:
+    model = connected("vllm")
+    model._tokenizer.chat_template = "{{ messages[0].content }}"
+    config = EntropyAdaptiveBranching(model, max_new_tokens=2, top_k=20).run("A").started.config
+    balanced = PRESETS[CHAT_PRESET].settings
+    assert config == BranchingConfig(max_new_tokens=2, top_k=20, **balanced)
 
 
 def test_log_probabilities_that_depend_on_the_temperature_are_refused(
