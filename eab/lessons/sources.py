@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-import numpy as np
-
 from eab.analysis.schedule import Schedule
-from eab.assets import ASSETS
 from eab.labs.batching.results import WAYS, BatchingComparison
 from eab.labs.quantization.results import FormatMeasured, FormatReport
 from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
+from eab.models import embedded_weights
 from eab.run import RunState
 from eab.weight_formats import WEIGHT_FORMATS
 
@@ -57,10 +55,6 @@ class Sources:
         return dict(compared.pairs).get(name)
 
 
-_MODEL: Final = ASSETS / "model" / "model.safetensors"
-_MATRIX: Final = "model.layers.0.self_attn.q_proj.weight"
-
-
 def bundled_sources(run: RunState) -> Sources:
     """This run with the recordings and measurements that are bundled with the project."""
     return Sources(run, caches, draft_lengths, batching, formats, matrix)
@@ -69,7 +63,4 @@ def bundled_sources(run: RunState) -> Sources:
 @lru_cache(maxsize=1)
 def matrix() -> Floats:
     """A matrix of the first layer of the embedded model, shape (out, in)."""
-    from safetensors import safe_open
-
-    with safe_open(_MODEL, "numpy") as file:
-        return np.asarray(file.get_tensor(_MATRIX), np.float32)
+    return embedded_weights.matrix("model.layers.0.self_attn.q_proj")
