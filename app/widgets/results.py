@@ -158,9 +158,9 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
 
 
 def _probability(opened: OpenRun, run: RunState) -> None:
-    from eab.figures.mass import mass_figure
+    from eab.figures.icicle import icicle_figure
 
-    draw("", weight_sentence(run), mass_figure(run), "mass", opened.key)
+    draw("", weight_sentence(run), icicle_figure(run), "mass", opened.key)
 
 
 def _tokens(_: OpenRun, run: RunState) -> None:

@@ -1,7 +1,7 @@
 """Attention over the caches of this project, as a function for transformers.
 
 It is registered with transformers' AttentionInterface, and looks up the batches of the current
-forward pass (see eab.models.passing). Their caches store the new K and V and compute attention.
+forward pass (eab.models.running_pass). Their caches store the new K and V and compute attention.
 Outside such a pass, the function is transformers' own, so the model stays usable.
 """
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from eab.caches.shared_prefix import attend_with_prefixes
-from eab.models.causality import current_record
+from eab.models.attention_calls import current_record
 from eab.models.masks import cache_mask
-from eab.models.passing import running_batches, segment_readers
 from eab.models.plain_attention import plain_attention
+from eab.models.running_pass import running_batches, segment_readers
 
 ATTENTION: Final = "eab_cache"
 

@@ -25,7 +25,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from eab import compiled
 from eab.models.cache_attention import cache_attention
-from eab.models.passing import running_batches
+from eab.models.running_pass import running_batches
 
 if TYPE_CHECKING:
     from eab.compiled.products import HeadNorms, Norm, Part

@@ -22,8 +22,8 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.errors import ModelError
 from eab.events import LayerRow
+from eab.models.attention_calls import read_attention
 from eab.models.cache_attention import ATTENTION
-from eab.models.causality import read_attention
 from eab.models.context import (
     full_context,
     let_read_long_texts,
@@ -34,13 +34,13 @@ from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config
 from eab.models.fused_layers import fuse_layers
 from eab.models.machine import is_out_of_memory
-from eab.models.passing import (
+from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
+from eab.models.rows_as_past import logits_by_rows
+from eab.models.running_pass import (
     PositionsAsPast,
     running,
     use_attention,
 )
-from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
-from eab.models.rows_as_past import logits_by_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 

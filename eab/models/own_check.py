@@ -18,7 +18,7 @@ from eab.caches.own_memory import bytes_of
 from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import reason_of
-from eab.models.causality import check_not_nan, naming_the_family
+from eab.models.attention_calls import check_not_nan, naming_the_family
 from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader
 from eab.models.transformers_model import tokens_to_check

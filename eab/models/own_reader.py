@@ -23,8 +23,8 @@ from eab.caches.own_memory import BatchAxes, axes_of, tensors_of
 from eab.formatting import reason_of
 from eab.models.families import impossible_window
 from eab.models.machine import is_out_of_memory
-from eab.models.passing import running
 from eab.models.rows_elsewhere import without_rows
+from eab.models.running_pass import running
 
 _ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
 

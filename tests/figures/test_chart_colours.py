@@ -4,7 +4,7 @@ import contrast
 import plotly.colors
 import pytest
 
-from eab.figures.mass import mass_figure
+from eab.figures.icicle import icicle_figure
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.pictures import heat_figure
 from eab.labs.tuning.quantities import GAINS
@@ -14,7 +14,7 @@ from eab.run import fold
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)
 def test_words_have_enough_contrast_with_their_tile(recording: bundled_runs.Recording) -> None:
-    [icicle] = mass_figure(fold(bundled_runs.events_of(recording))).data
+    [icicle] = icicle_figure(fold(bundled_runs.events_of(recording))).data
     scale = [list(one) for one in icicle.marker.colorscale]
     inks = {"black": (0, 0, 0), "white": (255, 255, 255)}
     for entropy, ink in zip(icicle.marker.colors, icicle.textfont.color, strict=True):

@@ -12,7 +12,7 @@ _SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # the same colours as token
 _DARK = 0.68  # above this share of the scale, white text has more contrast than black text
 
 
-def mass_figure(run: RunState) -> go.Figure:
+def icicle_figure(run: RunState) -> go.Figure:
     """One tile per path; its height is the weight of its leaves, its colour its mean entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
