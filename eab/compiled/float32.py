@@ -19,9 +19,17 @@ from eab.compiled.llvm_code import (
     function,
     number,
 )
-from eab.compiled.product_code import Block, Rows, Weights
+from eab.compiled.product_code import FLOAT_BYTES, Block, Rows, Weights
 from eab.compiled.products import Part, Product, compile_now
-from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs, vectors
+from eab.compiled.tiles import (
+    Tile,
+    TileCall,
+    call_tiles,
+    fetch_ahead,
+    new_sums,
+    store_outputs,
+    vectors,
+)
 from eab.compiled.vectors import FLOATS, WIDE, constant, multiply_add, repeated
 
 PART: Final = 256
@@ -55,15 +63,16 @@ class Float32Weights(Weights):
             weight = element(code, block.weight, FLOAT, code.mul(start, number(BLOCK)))
             is_first = code.icmp_signed("==", start, number(0))
 
-            def operands(row: Any) -> list[Any]:
-                line = element(code, block.out, FLOAT, code.mul(row, block.out_stride))
-                added = element(code, block.added, FLOAT, code.mul(row, block.added_stride))
-                place = code.add(code.mul(row, rows.stride), start)
+            def operands(tile: TileCall) -> list[Any]:
+                line = element(code, block.out, FLOAT, code.mul(tile.row, block.out_stride))
+                added = element(code, block.added, FLOAT, code.mul(tile.row, block.added_stride))
+                place = code.add(code.mul(tile.row, rows.stride), start)
                 return [
                     element(code, rows.first, FLOAT, place),
                     rows.stride,
                     weight,
                     size,
+                    *tile.ahead(code, weight, size, BLOCK * FLOAT_BYTES),
                     code.select(is_first, added, line),
                     code.select(is_first, block.added_stride, block.out_stride),
                     line,
@@ -113,14 +122,15 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _write_tile(module: Any, rows: int) -> None:
     """Add the products of a part of the inputs to what came before, or to the bias."""
-    kinds = [POINTER, INT64] * 4
+    kinds = [POINTER, INT64] * 5
     code, given = function(module, f"tile_of_{rows}", kinds)
-    row, stride, weight, size, before, before_stride, out, outputs = given
+    row, stride, weight, size, ahead, share, before, before_stride, out, outputs = given
     sums = new_sums(code, rows, TILE.vectors, constant(0.0))
     starts = [element(code, row, FLOAT, code.mul(stride, number(index))) for index in range(rows)]
     with counting(code, number(0), size, number(1)) as index:
         place = element(code, weight, FLOAT, code.mul(index, number(BLOCK)))
         weights = vectors(code, place, FLOATS, TILE.vectors)
+        fetch_ahead(code, ahead, share, index)
         for start, row_sums in zip(starts, sums, strict=True):
             value = code.load(element(code, start, FLOAT, index), typ=FLOAT)
             value = repeated(code, value)

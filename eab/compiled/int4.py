@@ -76,15 +76,15 @@ class Int4Weights(Weights):
             code,
             TILE,
             rows.count,
-            lambda row: [
-                element(code, rows.first, BYTE, code.mul(row, rows.stride)),
+            lambda tile: [
+                element(code, rows.first, BYTE, code.mul(tile.row, rows.stride)),
                 rows.inputs,
                 block.weight,
                 block.constants,
                 groups,
-                element(code, block.added, FLOAT, code.mul(row, block.added_stride)),
+                element(code, block.added, FLOAT, code.mul(tile.row, block.added_stride)),
                 block.added_stride,
-                element(code, block.out, FLOAT, code.mul(row, block.out_stride)),
+                element(code, block.out, FLOAT, code.mul(tile.row, block.out_stride)),
                 block.out_stride,
             ],
         )

@@ -3,13 +3,20 @@
 A tile is the product of a few rows with a block of outputs. Its sums stay in registers while the
 weights of the block are read once, in the order in which they are stored. Threads share the blocks.
 An output is added up in the same order however many rows there are.
+
+If the rows need several tiles, the first one waits for memory, and the others find the weights in
+the processor's cache. So each of them fetches a share of the weights that come next.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from llvmlite import ir
 
 from eab.compiled.llvm_code import (
+    BYTE,
+    INT32,
     VOID,
     call,
     counting,
@@ -18,6 +25,10 @@ from eab.compiled.llvm_code import (
     variable,
 )
 from eab.compiled.vectors import FLOATS, LANES
+
+_READ, _LEVEL, _DATA = 0, 1, 1  # how to fetch: to read, into an outer cache, data
+_LINE_BYTES: Final = 64
+_LINES_FETCHED: Final = 2  # per step, at most
 
 
 @dataclass(frozen=True)
@@ -41,14 +52,44 @@ def share(code: Any, total: Any, this: Any, count: Any) -> tuple[Any, Any]:
     return first, code.sdiv(code.mul(total, code.add(this, number(1))), count)
 
 
-def call_tiles(code: Any, tile: Tile, count: Any, operands: Callable[[Any], list[Any]]) -> None:
-    """Call the tiles of `count` rows, as few as possible and of about the same size, each with the
-    operands for its first row.
-    """
+@dataclass(frozen=True, slots=True)
+class TileCall:
+    """One of the tiles of some rows, as values of the code."""
+
+    row: Any  # the first one
+    index: Any
+    count: Any
+
+    def ahead(self, code: Any, weight: Any, steps: Any, step_bytes: int) -> list[Any]:
+        """What `fetch_ahead` is to fetch while the tile takes these steps: the address of a share
+        of the weights that follow, and its bytes per step. An only tile fetches nothing new.
+        """
+        is_only = code.icmp_signed("==", self.count, number(1))
+        share = code.sdiv(number(step_bytes), self.count)
+        shift = code.mul(steps, code.add(number(step_bytes), code.mul(self.index, share)))
+        return [
+            element(code, weight, BYTE, code.select(is_only, number(0), shift)),
+            code.select(is_only, number(0), share),
+        ]
+
+
+def fetch_ahead(code: Any, place: Any, share: Any, step: Any) -> None:
+    """Fetch what `TileCall.ahead` says for this step, without waiting for it."""
+    at = element(code, place, BYTE, code.mul(step, share))
+    for line in range(_LINES_FETCHED):
+        hints = (ir.Constant(INT32, value) for value in (_READ, _LEVEL, _DATA))
+        operands = [element(code, at, BYTE, number(line * _LINE_BYTES)), *hints]
+        call(code, "llvm.prefetch.p0", VOID, operands)
+
+
+def call_tiles(
+    code: Any, tile: Tile, count: Any, operands: Callable[[TileCall], list[Any]]
+) -> None:
+    """Call the tiles of `count` rows, as few as possible and of about the same size."""
     calls = code.sdiv(code.add(count, number(tile.rows - 1)), number(tile.rows))
     with counting(code, number(0), calls, number(1)) as index:
         row, end = share(code, count, index, calls)
-        given = operands(row)
+        given = operands(TileCall(row, index, calls))
         done, most = code.append_basic_block(), code.append_basic_block()
         choice = code.switch(code.sub(end, row), most)
         for rows in range(1, tile.rows + 1):

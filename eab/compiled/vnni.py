@@ -28,7 +28,7 @@ from eab.compiled.llvm_code import (
 )
 from eab.compiled.product_code import Block, Rows, Weights
 from eab.compiled.products import Part, Product, compile_now
-from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs, vectors
+from eab.compiled.tiles import Tile, call_tiles, fetch_ahead, new_sums, store_outputs, vectors
 from eab.compiled.vectors import FLOATS, INTEGERS, constant_integer, repeated
 from eab.weight_formats import LARGEST_INT8
 
@@ -66,14 +66,15 @@ class VnniWeights(Weights):
             code,
             TILE,
             rows.count,
-            lambda row: [
-                element(code, rows.first, BYTE, code.mul(row, rows.stride)),
+            lambda tile: [
+                element(code, rows.first, BYTE, code.mul(tile.row, rows.stride)),
                 block.weight,
                 quads,
+                *tile.ahead(code, block.weight, quads, BLOCK * _QUAD),
                 block.constants,
-                element(code, block.added, FLOAT, code.mul(row, block.added_stride)),
+                element(code, block.added, FLOAT, code.mul(tile.row, block.added_stride)),
                 block.added_stride,
-                element(code, block.out, FLOAT, code.mul(row, block.out_stride)),
+                element(code, block.out, FLOAT, code.mul(tile.row, block.out_stride)),
                 block.out_stride,
             ],
         )
@@ -140,9 +141,9 @@ def _larger_float(code: Any, one: Any, other: Any) -> Any:
 
 
 def _write_tile(module: Any, rows: int) -> None:
-    kinds = [POINTER, POINTER, INT64, POINTER, POINTER, INT64, POINTER, INT64]
+    kinds = [POINTER, POINTER, INT64, POINTER, INT64, POINTER, POINTER, INT64, POINTER, INT64]
     code, given = function(module, f"tile_of_{rows}", kinds)
-    rounded, weight, quads, scale, added, added_stride, out, outputs = given
+    rounded, weight, quads, ahead, share, scale, added, added_stride, out, outputs = given
     size = code.mul(quads, number(_QUAD))
     stride = code.add(size, number(_TAIL))
     sums = new_sums(code, rows, TILE.vectors, constant_integer(0))
@@ -150,6 +151,7 @@ def _write_tile(module: Any, rows: int) -> None:
     with counting(code, number(0), quads, number(1)) as quad:
         place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
         weights = vectors(code, place, INTEGERS, TILE.vectors)
+        fetch_ahead(code, ahead, share, quad)
         for start, row_sums in zip(starts, sums, strict=True):
             inputs = code.load(element(code, start, INT32, quad), typ=INT32, align=4)
             inputs = repeated(code, inputs, INTEGERS)
