@@ -16,7 +16,7 @@ import torch
 from equality import PROMPT, assert_leaves_match
 from fake_cuda import DEVICE, FREE_BYTES, fake_cuda
 from made_runs import run_of
-from served import assert_served_as_alone, expected_of
+from served_together import assert_served_as_alone, expected_of
 from tiny_models import CONFIGS, random_model, word_tokenizer
 
 from eab.branching.sampling import Predictions

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 from board_page import LIGHT, BoardPage, Boards
+from browser_steps import OpenPage
 from explorer_server import free_port, serve_command, serving
-from insisting import OpenPage
 from places import ROOT
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from axe import grave_findings
 from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
+from browser_steps import OpenPage
 from contrast import contrast
-from insisting import OpenPage
 from invented_runs import invented_run
 from made_runs import bundled_run
 from playwright.sync_api import expect

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
-from insisting import box_of, overlap
+from browser_steps import box_of, overlap
 from invented_runs import HOSTILE, WORDS, invented_run
 from playwright.sync_api import expect
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from axe import grave_findings
 from board_page import DARK, LIGHT, BoardPage, Boards
-from insisting import box_of
+from browser_steps import box_of
 from invented_runs import invented_run
 from made_runs import bundled_run
 from playwright.sync_api import expect

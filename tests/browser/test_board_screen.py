@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
-from insisting import box_of, watch_shifts
+from browser_steps import box_of, watch_shifts
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import FloatRect, Page, expect
 

@@ -2,7 +2,7 @@
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
-from insisting import OpenPage
+from browser_steps import OpenPage
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 

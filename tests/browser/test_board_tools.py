@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from board_page import BOARD, Boards
-from insisting import box_of
+from browser_steps import box_of
 from invented_runs import invented_run
 from made_runs import bundled, bundled_run
 from playwright.sync_api import expect

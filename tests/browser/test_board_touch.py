@@ -2,7 +2,7 @@
 
 import pytest
 from board_page import BOARD, BoardPage, Boards
-from insisting import box_of
+from browser_steps import box_of
 from invented_runs import invented_run
 from playwright.sync_api import CDPSession, expect
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from insisting import OpenPage
+from browser_steps import OpenPage
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser

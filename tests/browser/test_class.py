@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from axe import grave_findings
-from insisting import OpenPage
+from browser_steps import OpenPage
 from made_runs import bundled_run
 from playwright.sync_api import Locator, Page, expect
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from insisting import OpenPage
+from browser_steps import OpenPage
 from invented_runs import HOSTILE, with_each
 from made_runs import bundled, bundled_run
 from playwright.sync_api import Locator, Page, expect

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from insisting import OpenPage, box_of, until_attached, watch_shifts
+from browser_steps import OpenPage, box_of, until_attached, watch_shifts
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser

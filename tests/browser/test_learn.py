@@ -6,7 +6,7 @@ import re
 
 import pytest
 from axe import KEPT, grave_findings
-from insisting import OpenPage, box_of
+from browser_steps import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
 from eab.lessons.bundled import lessons

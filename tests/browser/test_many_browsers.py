@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import psutil
 import pytest
-from insisting import OpenPage
+from browser_steps import OpenPage
 from playwright.sync_api import expect
 from raw_session import RawSession
 

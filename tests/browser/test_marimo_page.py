@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from insisting import box_of
+from browser_steps import box_of
 from notebook_server import serving_notebooks
 from playwright.sync_api import Browser, Locator, Page, expect
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from insisting import box_of
+from browser_steps import box_of
 from notebook_server import serving_notebooks
 from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect

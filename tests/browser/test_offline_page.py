@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from insisting import OpenPage
+from browser_steps import OpenPage
 from invented_runs import WORDS, invented_run
 from made_runs import bundled
 from playwright.sync_api import Page, expect

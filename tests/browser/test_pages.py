@@ -11,8 +11,8 @@ from pathlib import Path
 import contrast
 import pytest
 from axe import KEPT, grave_findings
+from browser_steps import OpenPage, box_of, until_attached
 from cut_words import cut_words, empty_boxes
-from insisting import OpenPage, box_of, until_attached
 from playwright.sync_api import Locator, Page, expect
 
 from app.widgets.chips import FOLDER

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from insisting import OpenPage, box_of
+from browser_steps import OpenPage, box_of
 from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser

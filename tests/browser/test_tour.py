@@ -2,7 +2,7 @@
 
 import pytest
 from axe import grave_findings
-from insisting import OpenPage, box_of, overlap
+from browser_steps import OpenPage, box_of, overlap
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from insisting import OpenPage, box_of
+from browser_steps import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -5,7 +5,7 @@ anywidget's.
 from typing import Any
 
 import pytest
-from insisting import OpenPage
+from browser_steps import OpenPage
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 from equality import PROMPT
-from served import BASE, chain, chain_request
+from served_together import BASE, chain, chain_request
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch

@@ -3,7 +3,7 @@
 from itertools import cycle, product
 
 import pytest
-from served import (
+from served_together import (
     FAMILIES,
     alone,
     assert_same_events,

@@ -17,7 +17,17 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from served import BASE, FAMILIES, LONG, REQUESTS, alone, draft_for, same, serve_all, unweighted
+from served_together import (
+    BASE,
+    FAMILIES,
+    LONG,
+    REQUESTS,
+    alone,
+    draft_for,
+    same,
+    serve_all,
+    unweighted,
+)
 
 import eab
 from eab.board.messages import board_message

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from policies import EVERY
-from served import (
+from served_together import (
     BASE,
     FAMILIES,
     alone,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from equality import PROMPT
-from served import BASE, LONG, chain, chain_request, serve_all
+from served_together import BASE, LONG, chain, chain_request, serve_all
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig

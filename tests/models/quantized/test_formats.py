@@ -7,7 +7,7 @@ import pytest
 import torch
 from policies import EVERY
 from processor import HAS_BFLOAT16
-from served import serve_all
+from served_together import serve_all
 from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
