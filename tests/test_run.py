@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from equality import untimed
 from invented_runs import appended, predicted
 from made_runs import events_of
-from served_together import untimed
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig

@@ -4,13 +4,14 @@ import json
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from any_config import CONFIGS
-from command_line import Command, eab_here, signalled
+from command_line import eab_here, error_of_command, output_of, signalled
 from equality import assert_same_decisions
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ def write(file: Path, lines: Sequence[dict[str, Any]]) -> str:
     return str(file)
 
 
-done, error_of = Command("batch").done, Command("batch").error_of
+done, error_of = partial(output_of, "batch"), partial(error_of_command, "batch")
 
 
 def run_of(folder: Path, name: str) -> RunState:

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import eab, eab_here
-from typer.testing import CliRunner, Result
+from command_line import eab, eab_here, output_of
 
 from eab import record
-from eab.cli.commands import app
 from eab.config import SETTINGS
 from eab.run import fold
 from eab.share.html_page import to_html
@@ -19,13 +17,6 @@ from eab.share.html_page import to_html
 PROMPT = "I tossed a coin and it landed on"
 SUM, BALL, MARKET = (f"assets/runs/{name}.eab" for name in ("sum", "ball", "market"))
 KV_PARTS = ("bytes_shared", "bytes_private", "bytes_spare")
-
-
-def invoke(*arguments: str, columns: int = 120) -> Result:
-    """Run a command that needs no model, in this process."""
-    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +50,7 @@ def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) ->
     run = fold(record.load(files[1]))
     samples = json.loads(files[0].read_text())["samples"]
     assert [sample.text for sample in run.samples] == [sample["text"] for sample in samples]
-    shown = invoke("replay", str(files[1])).output
+    shown = output_of("replay", str(files[1]))
     assert PROMPT in shown
     assert "at least" not in shown
 
@@ -82,7 +73,7 @@ def test_a_run_reuses_the_prompt_that_its_probe_computed(
 
 @pytest.mark.parametrize("part", ["text", "sentence"])
 def test_answers_are_grouped_on_request(files: tuple[Path, Path], part: str) -> None:
-    shown = invoke("replay", str(files[1]), "--answers", part).output
+    shown = output_of("replay", str(files[1]), "--answers", part)
     assert "certain" in shown
     assert "at least" in shown
 
@@ -105,12 +96,12 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
 
 
 def test_help_starts_with_a_description_and_lists_each_command_once() -> None:
-    text = " ".join(invoke("--help").output.split())
+    text = " ".join(output_of("--help").split())
     assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
     for command in ("run", "batch", "replay", "what-if", "compare-caches", "export", "app"):
         assert text.count(f"│ {command} ") == 1
     assert "Exit codes: 0 done" in text
-    words = invoke("--version").output.split()
+    words = output_of("--version").split()
     assert (words[0], words[1][0].isdecimal()) == ("eab", True)
 
 
@@ -119,7 +110,7 @@ def test_help_starts_with_a_description_and_lists_each_command_once() -> None:
     [("run", ()), ("batch", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
 )
 def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[str, ...]) -> None:
-    text = invoke(command, "--help").output
+    text = output_of(command, "--help")
     for name, declared in SETTINGS.items():
         option = f"--{(declared.option or name).replace('_', '-')} "
         assert (f"│ {option}" in text) is (name not in without)
@@ -147,7 +138,7 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
 
 def test_a_narrow_terminal_shows_weights_and_texts_without_the_other_numbers() -> None:
     wide, narrow = (
-        invoke("replay", "assets/runs/job.eab", "--answers", "sentence", columns=columns).output
+        output_of("replay", "assets/runs/job.eab", "--answers", "sentence", columns=columns)
         for columns in (120, 80)
     )
     for name in ("log p (nats)", "mean H (nats)", "tokens", "texts"):
@@ -161,7 +152,7 @@ def test_a_narrow_terminal_shows_weights_and_texts_without_the_other_numbers() -
 
 def test_a_narrow_terminal_wraps_texts_without_wasting_lines() -> None:
     run = fold(record.load(Path(BALL)))
-    lines = invoke("replay", BALL, columns=80).output.splitlines()
+    lines = output_of("replay", BALL, columns=80).splitlines()
     assert max(map(len, lines)) <= 80
     first = next(number for number, line in enumerate(lines) if line.startswith("weight  text"))
     listed = lines[first + 1 : lines.index("", first)]
@@ -172,7 +163,7 @@ def test_a_narrow_terminal_wraps_texts_without_wasting_lines() -> None:
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_tree_has_the_share_at_each_fork_and_the_weight_of_each_text(columns: int) -> None:
     run = fold(record.load(Path(MARKET)))
-    shown = invoke("replay", MARKET, columns=columns).output
+    shown = output_of("replay", MARKET, columns=columns)
     for leaf in run.leaves():
         text = "".join(token.text for token in leaf.tokens if not token.special)
         assert f"─ {leaf.share:6.1%} {text}  ■ {leaf.weight:.1%}\n" in shown
@@ -182,21 +173,21 @@ def test_the_tree_has_the_share_at_each_fork_and_the_weight_of_each_text(columns
 
 
 def test_the_tree_says_that_the_path_limit_changed_the_weights() -> None:
-    shown = " ".join(invoke("replay", BALL).output.split())
+    shown = " ".join(output_of("replay", BALL).split())
     assert "The path limit (12) dropped branches from step " in shown
     assert "all texts have equal weight" in " ".join(
-        invoke("replay", "assets/runs/original.eab").output.split()
+        output_of("replay", "assets/runs/original.eab").split()
     )
 
 
 def test_what_if_marks_the_places_that_only_the_model_can_decide() -> None:
-    lower = invoke("what-if", BALL, "--threshold", "0.9").output
+    lower = output_of("what-if", BALL, "--threshold", "0.9")
     assert "Tim asked◇ his dog◇" in lower.replace("\n", "")
     assert "│ length ◇ │" in lower
-    narrow = invoke("what-if", BALL, "--threshold", "0.9", columns=80).output
+    narrow = output_of("what-if", BALL, "--threshold", "0.9", columns=80)
     assert "stay in the box." in narrow
     assert "→ ◇" in narrow
-    assert "◇" not in invoke("what-if", BALL).output
+    assert "◇" not in output_of("what-if", BALL)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pandas as pd
-from typer.testing import CliRunner
+from command_line import invoked, output_of
 
-from eab.cli.commands import app
 from eab.errors import ConfigError, RecordError
 
 QUESTIONS = [
@@ -20,10 +19,9 @@ def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
     questions, out, rows = (tmp_path / name for name in ("q.jsonl", "out.json", "rows.parquet"))
     questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
     files = ("--json", str(out), "--rows", str(rows))
-    shown = CliRunner().invoke(app, ["evaluate", str(questions), "--max-new-tokens", "4", *files])
-    assert shown.exit_code == 0, shown.output
+    shown = output_of("evaluate", questions, "--max-new-tokens", 4, *files)
     value = json.loads(out.read_text())
-    assert " ".join(value["verdict"].split()) in " ".join(shown.output.split())
+    assert " ".join(value["verdict"].split()) in " ".join(shown.split())
     assert (value["facts"], value["wrong"], value["chances"]) == (2, 1, 1)
     assert set(value["tokens"]) == {"greedy", "tree", "independent"}
     table = pd.read_parquet(rows)
@@ -37,4 +35,4 @@ def test_errors_are_reported_before_the_model_is_loaded(tmp_path: Path) -> None:
         (["evaluate", "--same-answer", "fuzzy"], ConfigError),
         (["evaluate", "--answers", "word"], ConfigError),
     ):
-        assert isinstance(CliRunner().invoke(app, arguments).exception, kind)
+        assert isinstance(invoked(*arguments).exception, kind)

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from command_line import Command, signalled
+from command_line import error_of_command, output_of, signalled
 
 from eab import record
 from eab.cli import options
@@ -36,7 +37,7 @@ def prompts(tmp_path: Path) -> str:
     return str(file)
 
 
-done, error_of = Command("sweep").done, Command("sweep").error_of
+done, error_of = partial(output_of, "sweep"), partial(error_of_command, "sweep")
 
 
 def table_of(folder: Path) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from equality import untimed
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,7 +30,6 @@ from served_together import (
     expected_of,
     mib_of_rows,
     serve_all,
-    untimed,
     unweighted,
 )
 from table_model import TableModel

@@ -9,19 +9,18 @@ from io import StringIO
 from typing import Any, get_args
 
 import pytest
+from command_line import output_of
 from equality import PROMPT, assert_same_decisions
 from made_runs import events_of, run_of
 from policies import EVERY
 from rich.console import Console
 from table_model import TableModel, random_table
-from typer.testing import CliRunner
 
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.board.layout import pieces
 from eab.board.messages import board_message
 from eab.cli import terminal
-from eab.cli.commands import app
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import PathFinished
 from eab.figures.tables import samples_of_runs_table, samples_table
@@ -235,8 +234,6 @@ def test_a_sentence_is_decided_once_no_stop_string_can_cut_it_off(count: int) ->
 
 def test_the_command_line_takes_several_stop_strings() -> None:
     arguments = ["run", "I tossed a coin", "--stop", " ", "--stop", "\n", "--json", "-"]
-    result = CliRunner().invoke(app, [*arguments, "--max-new-tokens", "4"])
-    assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
+    made = json.loads(output_of(*arguments, "--max-new-tokens", 4))
     assert made["settings"]["stop"] == [" ", "\n"]
     assert all(" " not in sample["text"] for sample in made["samples"])

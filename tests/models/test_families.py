@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from equality import assert_leaves_match
+from equality import assert_leaves_match, assert_same_decisions
 from family_table import FAMILIES, Family
 from made_runs import events_of
 
@@ -52,35 +52,23 @@ def test_a_family_runs_as_the_table_says(family: Family, words):
     run = fold(events)
     assert len(run.leaves()) > 1
     assert_leaves_match(run, plain, family.tolerance)
+    rounding = 2 * family.tolerance
     for way, more in ({} if shape.own else WAYS).items():
         other = events_of(ours, PROMPT, replace(CONFIG, **more))
         if way == "drafts":  # different passes put its events in another order
             assert texts(other) == texts(events)
         else:
-            assert_same_tree(other, events, family.tolerance)
+            assert_same_decisions(fold(other), run, rounding)
     prefixes = PrefixCache(shape, 2**24)
     for _ in range(2):  # the second run finds what the first one left
         again = list(event_stream(ours, Request(PROMPT, CONFIG), prefixes=prefixes))
-        assert_same_tree(again, events, family.tolerance)
+        assert_same_decisions(fold(again), run, rounding)
     known = len(run.started.prompt_tokens) - 1
     assert fold(again).tokens_reused == (known if can_reuse(shape) else 0)
 
 
 def texts(events: list[Event]) -> list[tuple[int, ...]]:
     return [sample.token_ids for sample in fold(events).samples]
-
-
-def assert_same_tree(events: list[Event], expected: list[Event], tolerance: float) -> None:
-    """Assert that the trees are equal, apart from the rounding of probabilities."""
-    runs = [fold(given) for given in (events, expected)]
-    for path, wanted in zip(*(run.paths for run in runs), strict=True):
-        assert (path.parent, path.children) == (wanted.parent, wanted.children)
-        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
-        for name in ("log_prob", "entropy"):
-            found, known = (
-                [getattr(token, name) for token in each.tokens] for each in (path, wanted)
-            )
-            assert found == pytest.approx(known, abs=2 * tolerance)
 
 
 def test_the_page_has_a_table_of_these_rows():

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from equality import assert_same_decisions
+from made_runs import events_of, run_of
 
 from eab.caches.factory import make_cache
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.loop import event_stream, serve
+from eab.engine.loop import serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import Speculated, StepTimed
@@ -19,7 +21,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.remote.connection import always_wanted
 from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
-from eab.run import RunState, fold
+from eab.run import fold
 
 pytestmark = pytest.mark.slow
 
@@ -40,29 +42,9 @@ SETTINGS = {
 ROUNDING = 1e-4  # nats: both compute in float32, in different orders
 
 
-def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: BranchingConfig) -> RunState:
-    return fold(event_stream(model, Request(prompt, config)))
-
-
 def plain(config: BranchingConfig) -> BranchingConfig:
     """The settings that give the same tokens on this machine, without drafts."""
     return replace(config, drafter="none", draft_length=0)
-
-
-def assert_same(found: RunState, expected: RunState) -> None:
-    assert len(found.paths) == len(expected.paths)
-    for path, wanted in zip(found.paths, expected.paths, strict=True):
-        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
-        assert (path.parent, path.children, path.status) == (
-            wanted.parent,
-            wanted.children,
-            wanted.status,
-        )
-        assert path.weight == pytest.approx(wanted.weight, abs=ROUNDING)
-        for name in ("entropy", "log_prob"):
-            numbers = [getattr(token, name) for token in path.tokens]
-            wanted_numbers = [getattr(token, name) for token in wanted.tokens]
-            assert numbers == pytest.approx(wanted_numbers, abs=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +57,8 @@ def test_the_same_seed_gives_the_same_tree(
 ) -> None:
     config = replace(SETTINGS[name], seed=seed)
     prompt = PROMPTS[seed % 3]
-    assert_same(run_of(llama, prompt, config), run_of(embedded, prompt, plain(config)))
+    expected = run_of(embedded, prompt, plain(config))
+    assert_same_decisions(run_of(llama, prompt, config), expected, ROUNDING)
 
 
 @pytest.fixture
@@ -101,7 +84,8 @@ def test_many_runs_share_their_requests(
     ]
     found = [fold(handle) for handle in serve(llama, requests)]
     for run, request in zip(found, requests, strict=True):
-        assert_same(run, run_of(embedded, request.prompt, plain(request.config)))
+        expected = run_of(embedded, request.prompt, plain(request.config))
+        assert_same_decisions(run, expected, ROUNDING)
     alone = sum(len(run.steps) for run in found)
     assert len(sizes) < alone / 3
     assert max(sizes) > BASE.max_paths
@@ -109,7 +93,7 @@ def test_many_runs_share_their_requests(
 
 def test_one_request_that_runs_ahead_serves_several_steps(llama: RemoteModel) -> None:
     config = replace(BASE, max_paths=1, policy="greedy", drafter="run-ahead", draft_length=5)
-    events = list(event_stream(llama, Request(PROMPTS[0], config)))
+    events = events_of(llama, PROMPTS[0], config)
     drafts = [event for event in events if isinstance(event, Speculated)]
     # A greedy run takes the tokens that the server takes; only an end token stops it.
     assert sum(one.accepted for one in drafts) >= 8
@@ -128,7 +112,7 @@ def test_a_run_ahead_continues_through_forks(
         before = len(sizes)
         assert before == len(plain_run.steps)
         ahead = replace(config, drafter="run-ahead", draft_length=4)
-        assert_same(run_of(llama, prompt, ahead), plain_run)
+        assert_same_decisions(run_of(llama, prompt, ahead), plain_run, ROUNDING)
         assert len(sizes) - before < most * before
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from equality import untimed
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
@@ -25,7 +26,6 @@ from eab.board.messages import board_message
 from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
 from eab.errors import NotebookError, PromptError
-from eab.events import Event, StepTimed
 from eab.formatting import counted
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
@@ -48,10 +48,6 @@ class PatientModel(TableModel):
     def forward(self, passes: Sequence[ForwardBatch]) -> Any:
         assert self.may_go_on.acquire(timeout=120)
         return super().forward(passes)
-
-
-def decisions(events: Sequence[Event]) -> list[Any]:
-    return [event for event in events if not isinstance(event, StepTimed)]
 
 
 @pytest.fixture
@@ -108,7 +104,7 @@ def test_explore_makes_the_same_run_as_the_engine() -> None:
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
     plain = events_of(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
-    assert decisions(live.events) == decisions(plain)
+    assert untimed(live.events) == untimed(plain)
     assert live.status == "Done after 6 steps"
     assert not live.running
     assert live.message.items() >= board_message(run).items()  # in full, for saved notebooks

@@ -63,24 +63,23 @@ def eab_here(*arguments: str, input: str = "") -> subprocess.CompletedProcess[st
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
-class Command:
-    """One command of `eab` that runs in this process and exposes the exceptions it raises."""
+def invoked(*arguments: object, given: str | None = None, columns: int = 120) -> Result:
+    """Run one command in this process; the result has any exception that it raised."""
+    runner = CliRunner(env={"COLUMNS": str(columns)})
+    return runner.invoke(app, [*map(str, arguments)], input=given)
 
-    def __init__(self, name: str) -> None:
-        self._name = name
 
-    def done(self, *arguments: object, given: str | None = None) -> str:
-        """The output of the command, which must succeed."""
-        result = self._invoke(arguments, given)
-        assert result.exit_code == 0, result.exception
-        return result.stdout
+def output_of(*arguments: object, given: str | None = None, columns: int = 120) -> str:
+    """The output of a command that must succeed, without its progress bar and warnings."""
+    result = invoked(*arguments, given=given, columns=columns)
+    assert result.exit_code == 0, result.exception or result.output
+    return result.stdout
 
-    def error_of(self, kind: type[EabError], *arguments: object, given: str | None = None) -> str:
-        """The error message of the command, which must fail with this kind of error."""
-        result = self._invoke(arguments, given)
-        assert isinstance(result.exception, kind), result.output
-        return str(result.exception)
 
-    def _invoke(self, arguments: tuple[object, ...], given: str | None) -> Result:
-        runner = CliRunner(env={"COLUMNS": "120"})
-        return runner.invoke(app, [self._name, *map(str, arguments)], input=given)
+def error_of_command(
+    name: str, kind: type[EabError], *arguments: object, given: str | None = None
+) -> str:
+    """The message of a command that must fail with this kind of error."""
+    result = invoked(name, *arguments, given=given)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)

@@ -91,7 +91,7 @@ def assert_leaves_match(run: RunState, model: torch.nn.Module, tolerance: float)
         assert [token.entropy for token in tokens] == pytest.approx(entropies, abs=tolerance)
 
 
-def assert_same_decisions(run: RunState, expected: RunState) -> None:
+def assert_same_decisions(run: RunState, expected: RunState, tolerance: float = EXACT) -> None:
     """Check for the same tree and tokens, and for equal numbers (weights, etc.) up to rounding."""
     assert len(run.paths) == len(expected.paths)
     for path, wanted in zip(run.paths, expected.paths, strict=True):
@@ -100,14 +100,18 @@ def assert_same_decisions(run: RunState, expected: RunState) -> None:
             wanted.children,
             wanted.status,
         )
-        assert path.weight == pytest.approx(wanted.weight, abs=EXACT)
+        assert path.weight == pytest.approx(wanted.weight, abs=tolerance)
         assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
         for name in ("log_prob", "entropy"):
             found = [getattr(token, name) for token in path.tokens]
             assert found == pytest.approx(
-                [getattr(token, name) for token in wanted.tokens], abs=EXACT
+                [getattr(token, name) for token in wanted.tokens], abs=tolerance
             )
 
 
 def decisions(events: list[Event]) -> list[Event]:
     return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
+
+
+def untimed(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, StepTimed)]

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, get_args
 
 import pytest
-from equality import EXACT, PROMPT
+from equality import EXACT, PROMPT, untimed
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig, CacheName
@@ -14,7 +14,7 @@ from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, Reweighted, RunStarted, StepTimed
+from eab.events import Event, Reweighted, RunStarted
 from eab.run import fold
 
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]
@@ -60,10 +60,6 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(found, tuple):
         return len(found) == len(expected) and all(map(same, found, expected))
     return bool(found == expected)
-
-
-def untimed(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if not isinstance(event, StepTimed)]
 
 
 def assert_same_events(found: Sequence[Event], expected: Sequence[Event]) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import output_of
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, events_of
 from policies import EVERY
 from table_model import TableModel, random_table
-from typer.testing import CliRunner
 
 from eab import record
-from eab.cli.commands import app
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
@@ -302,9 +301,7 @@ def test_a_what_if_of_an_approximate_what_if_is_approximate() -> None:
 def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:
     pruned, source = tmp_path / "pruned.eab", str(bundled_runs.FOLDER / "market.eab")
     arguments = ["what-if", source, "--threshold", "1.0", "--r", "4", "--record", str(pruned)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    words = " ".join(result.output.split())
+    words = " ".join(output_of(*arguments).split())
     assert "2 forks, 5 paths; recorded at 0.50 nats: 3 forks, 7 paths" in words
     assert "Exact: " in words
     assert "(computed). As recorded: r = 4 allocates 4 times" in words

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from equality import decisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
@@ -19,18 +20,13 @@ from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
 from eab.caches.growth import Calibration
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
+from eab.events import Progressed, RowsAllocated
 from eab.lessons import bundled_runs
 from eab.record import dumps, loads
 from eab.run import RunState, fold
 
 SHAPE = KVShape(2, 2, 8, torch.float32, torch.device("cpu"), group=2)
 BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_tokens": 24, "seed": 3}
-
-
-def decisions(events: list[Any]) -> list[Any]:
-    kinds = RunStarted | StepTimed | RowsAllocated | KvMeasured
-    return [event for event in events if not isinstance(event, kinds)]
 
 
 @pytest.mark.parametrize(
