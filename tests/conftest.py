@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from tiny_models import CONFIGS, causal, random_model, word_tokenizer
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from tiny_models import shared, tiny, word_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
@@ -42,10 +42,8 @@ class Twins:
     """
 
     def __init__(self, family: str, seed: int) -> None:
-        self.plain = random_model(CONFIGS[family](), seed)
-        self.ours: HuggingFaceModel = wrap_model(
-            random_model(CONFIGS[family](), seed), word_tokenizer(), family
-        )
+        self.plain = shared(family, seed)
+        self.ours: HuggingFaceModel = wrap_model(shared(family, seed), word_tokenizer(), family)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,12 +60,6 @@ def twins() -> Callable[..., Twins]:
     return lru_cache(maxsize=None)(lambda family, seed=0: Twins(family, seed))
 
 
-@pytest.fixture(scope="session")
-def make_model() -> Callable[..., PreTrainedModel]:
-    """make_model(config, seed=0) -> an ordinary transformers model in float64."""
-    return random_model
-
-
 @pytest.fixture
 def words() -> PreTrainedTokenizerFast:
     """The tokenizer of the tiny models."""
@@ -77,7 +69,7 @@ def words() -> PreTrainedTokenizerFast:
 @pytest.fixture
 def llama_folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Path:
     """A folder with a saved tiny Llama of two layers."""
-    causal("LlamaConfig").save_pretrained(tmp_path)
+    tiny("LlamaConfig").save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     return tmp_path
 

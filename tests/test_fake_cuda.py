@@ -17,7 +17,7 @@ from equality import PROMPT, assert_leaves_match
 from fake_cuda import DEVICE, FREE_BYTES, fake_cuda
 from made_runs import run_of
 from served_together import assert_served_as_alone, expected_of
-from tiny_models import CONFIGS, random_model, word_tokenizer
+from tiny_models import SHARED, shared, word_tokenizer
 
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
@@ -56,7 +56,7 @@ class Twins:
     """A tiny random model twice: on the CPU, and driven by the engine on the fake device."""
 
     def __init__(self, family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> None:
-        self.plain = random_model(CONFIGS[family](), seed)
+        self.plain = shared(family, seed)
         self.ours = wrap_model(
             deepcopy(self.plain).to(DEVICE, dtype), word_tokenizer(), f"{family} {seed}"
         )
@@ -86,7 +86,7 @@ WAYS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "way"),
-    [*(("llama", way) for way in WAYS), *zip([*CONFIGS][1:], cycle(WAYS), strict=False)],
+    [*(("llama", way) for way in WAYS), *zip([*SHARED][1:], cycle(WAYS), strict=False)],
 )
 def test_every_leaf_equals_the_plain_model_on_the_cpu(waits, family, way):
     twins = Twins(family)

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from families import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD
-from tiny_models import word_tokenizer
+from tiny_models import tiny, word_tokenizer
 
 from eab.analysis.separate_caches import (
     bytes_of_texts,

@@ -71,7 +71,7 @@ def test_bad_settings_are_refused_by_the_constructor_and_by_every_call():
             call("0", threshold=0.3)
 
 
-def test_a_loaded_model_needs_its_tokenizer_in_a_pair_or_as_an_argument(twins, make_model, words):
+def test_a_loaded_model_needs_its_tokenizer_in_a_pair_or_as_an_argument(twins, words):
     wrapped = twins("llama").ours
     raw = wrapped._model
     made = [

@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from command_line import eab, eab_here, python
-from families import tiny as family
 from hostile_gguf import tiny_file
 from package_index import WEIGHTS, only_from
 from places import ROOT
+from tiny_models import tiny as tiny_model
 
 # `eab` that knows only the package of the tests
 WITH_TINY = """
@@ -153,7 +152,7 @@ def test_a_file_that_is_not_a_model_is_refused_with_a_message(tmp_path: Path) ->
     ],
 )
 def test_a_model_is_shown_with_the_parts_of_its_memory(kind, more, said, words, tmp_path):
-    family(kind, torch.float32, **more).save_pretrained(tmp_path)
+    tiny_model(kind, **more).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     out = eab_here("models", "show", str(tmp_path))
     assert out.returncode == 0

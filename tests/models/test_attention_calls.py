@@ -6,7 +6,7 @@ from itertools import cycle, product
 
 import pytest
 import torch
-from tiny_models import causal
+from tiny_models import tiny
 from transformers import AutoModelForCausalLM, XLMConfig
 
 from eab.caches.layers import RowShape
@@ -54,14 +54,14 @@ TAKEN = {
 def test_attention_that_is_not_ordinary_and_causal_is_refused(kind, dtype, words, monkeypatch):
     name, more, reason = REFUSED[kind]
     monkeypatch.setattr(HuggingFaceModel, "_check_against_plain_forward", lambda self: None)
-    model = causal(name, **more | {"initializer_range": 0.002}).to(dtype)
+    model = tiny(name, dtype, spread=0.002, **more)
     with pytest.raises(ModelError, match=f"the model family .* {reason}"):
         HuggingFaceModel(model, words, "it")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_an_encoder_is_refused_even_with_its_own_memory(dtype, words):
-    model = causal("BertConfig", **MHA, initializer_range=0.002).to(dtype)
+    model = tiny("BertConfig", dtype, spread=0.002, **MHA)
     with pytest.raises(ModelError, match="'bert' lets a token read later ones"):
         wrap_model(model, words)
 
@@ -75,16 +75,16 @@ def test_an_encoder_that_ignores_the_last_token_of_some_texts_is_refused(words):
 
 @pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
 def test_other_families_are_accepted(kind, dtype, words):
-    model = causal(kind, **TAKEN[kind] | {"initializer_range": 0.1}).to(dtype)
+    model = tiny(kind, dtype, spread=0.1, **TAKEN[kind])
     assert isinstance(wrap_model(model, words), HuggingFaceModel)
 
 
 def test_row_sizes_come_from_what_the_model_stores_not_from_its_configuration(words):
-    shape = wrap_model(causal("OPTConfig", num_key_value_heads=2), words).kv_shape
+    shape = wrap_model(tiny("OPTConfig", num_key_value_heads=2), words).kv_shape
     assert (shape.kv_heads, shape.group, shape.attention) == (4, 1, ())
     sizes = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
-    latent = wrap_model(causal("DeepseekV3Config", v_head_dim=6, **MHA, **sizes, **experts), words)
+    latent = wrap_model(tiny("DeepseekV3Config", v_head_dim=6, **MHA, **sizes, **experts), words)
     assert latent.kv_shape.row(0) == RowShape(4, 8, 6)
     assert latent.card.layer_rows == ((4, 8, 6), (4, 8, 6))
     assert latent.card.row_bytes == 2 * 4 * (8 + 6) * 4
@@ -94,13 +94,13 @@ def test_layers_may_store_rows_of_different_sizes_or_read_rows_of_another_layer(
     sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
     sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
     sizes |= {"layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 8}
-    model = wrap_model(causal("Gemma4TextConfig", num_kv_shared_layers=2, **sizes), words)
+    model = wrap_model(tiny("Gemma4TextConfig", num_kv_shared_layers=2, **sizes), words)
     assert model.kv_shape.slots == (0, 1, 2, 3, 2, 3)
     assert model.card.layer_rows == ((2, 8, 8), (2, 16, 16)) * 2
     assert model.card.row_bytes == 4 * (4 * 2 * 8 + 4 * 2 * 16)
 
 
 def test_a_data_type_that_the_model_cannot_use_is_refused_with_an_explanation(words):
-    model = causal("MixtralConfig", num_local_experts=4, pad_token_id=0).double()
+    model = tiny("MixtralConfig", torch.float64, num_local_experts=4, pad_token_id=0)
     with pytest.raises(ModelError, match=r"'mixtral' does not run in torch.float64 on cpu \(.*ble"):
         HuggingFaceModel(model, words, "it")

@@ -1,15 +1,13 @@
 """The context is the trained length: texts up to it give the logits of the plain model."""
 
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
 
 import pytest
 import torch
-import transformers
 from equality import assert_same_decisions
 from made_runs import run_of
-from tiny_models import word_tokenizer
-from transformers import AutoModelForCausalLM
+from tiny_models import tiny, word_tokenizer
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
@@ -20,19 +18,6 @@ from eab.events import TokensAppended
 from eab.models.loading import wrap_model
 from eab.run import fold
 
-SIZES = {
-    "vocab_size": 72,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -56,12 +41,7 @@ TEMPERATURE = {
     "layer_types": ["full_attention"] * 2,
     "no_rope_layers": [1, 0],
 }
-
-
-def made(kind, **more):
-    torch.manual_seed(1)
-    config = getattr(transformers, kind)(**SIZES | more)
-    return AutoModelForCausalLM.from_config(config).double().eval()
+made = partial(tiny, dtype=torch.float64, seed=1, spread=0.3, pad_token_id=0)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from dataclasses import fields, replace
 from itertools import product, zip_longest
 from types import SimpleNamespace
 
-import family_table
 import pytest
 import torch
 from equality import EXACT, PROMPT, assert_leaves_match, decisions
+from family_table import BY_NAME
 from made_runs import events_of, run_of
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -131,8 +131,7 @@ def test_replays_give_the_same_run(capturing, twins, tracer, family, settings):
 
 @pytest.mark.parametrize("name", ["Mistral", "Gemma 4", "gpt-oss"])
 def test_replays_with_layers_that_differ_give_the_same_run(words, tracer, name):
-    family = next(family for family in family_table.FAMILIES if family.name == name)
-    model = HuggingFaceModel(family.model(), words, name)
+    model = HuggingFaceModel(BY_NAME[name].model(), words, name)
     config = BranchingConfig(
         max_new_tokens=16, max_paths=6, entropy_threshold=1.5, r=8, temperature=3.0
     )

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 from equality import assert_leaves_match, assert_same_decisions
-from family_table import FAMILIES, Family
+from family_table import FAMILIES, STATES, Family
 from made_runs import events_of
 
 from eab.caches.prefix_cache import PrefixCache
@@ -34,6 +34,7 @@ WAYS = {f"cache {name}": {"cache": name} for name in get_args(CacheName) if name
 ROWS = [
     pytest.param(family, id=family.name, marks=() if family.quick else pytest.mark.slow)
     for family in FAMILIES
+    if family.what != STATES  # see test_own_cache.py
 ]
 
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from compiled_code import needs_compiled
-from tiny_models import causal, word_tokenizer
+from tiny_models import tiny, word_tokenizer
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3MLP
@@ -40,7 +40,7 @@ ROOM = 2**30
 
 def engine(kind: str, stored: str, prepare=lambda model: None, **more) -> HuggingFaceModel:
     """An engine's model with large random weights, norms and biases."""
-    plain = causal(kind, **WIDE | {"initializer_range": 0.2} | more)
+    plain = tiny(kind, spread=0.2, **WIDE | more)
     with torch.no_grad():
         for name, weight in plain.named_parameters():
             if weight.dim() == 1:
@@ -97,7 +97,7 @@ def test_a_path_has_the_same_bits_alone_and_among_others(stored):
 
 
 def test_outside_our_passes_the_code_of_transformers_runs():
-    plain = causal("LlamaConfig", **WIDE)
+    plain = tiny("LlamaConfig", **WIDE)
     ids = torch.tensor([[2, 3, 5, 7, 11]])
     stored = store_weights(plain, "as-loaded", "tiled")
     with torch.inference_mode():
@@ -294,7 +294,7 @@ def test_a_copy_reads_its_own_weights():
 
 
 def test_the_engine_can_take_over_a_model_twice_and_it_can_be_saved():
-    plain = causal("MistralConfig", **WIDE)
+    plain = tiny("MistralConfig", **WIDE)
     stored = store_weights(plain, "as-loaded", "tiled")
     for _ in range(2):
         model = HuggingFaceModel(plain, word_tokenizer(), "mistral", stored)

@@ -6,11 +6,10 @@ from itertools import zip_longest
 
 import pytest
 import torch
-import transformers
 from made_runs import events_of, run_of
-from tiny_models import causal
+from tiny_models import tiny
 from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -21,8 +20,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.run import RunFold
 
-LOCAL = {"attention_types": [[["global", "local"], 1]], "initializer_range": 0.3}
-MAMBA = transformers.MambaConfig(vocab_size=72, hidden_size=32, num_hidden_layers=1, state_size=4)
+LOCAL = {"attention_types": [[["global", "local"], 1]], "spread": 0.3}
 EXPERTS = {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6}
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
@@ -30,18 +28,13 @@ TEMPLATE = (
 )
 
 
-def t5() -> PreTrainedModel:
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4}
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=72, **sizes))
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (t5, "'t5' is an encoder-decoder model"),
-        (lambda: transformers.MambaForCausalLM(MAMBA), "'mamba' has recurrent layers"),
-        (lambda: causal("OpenAIGPTConfig"), "'openai-gpt' has no attention that accepts"),
-        (lambda: causal("GPTNeoConfig", **LOCAL), "gpt_neo. computes different logits with a tree"),
+        (lambda: tiny("T5Config"), "'t5' is an encoder-decoder model"),
+        (lambda: tiny("MambaConfig", state_size=4), "'mamba' has recurrent layers"),
+        (lambda: tiny("OpenAIGPTConfig"), "'openai-gpt' has no attention that accepts"),
+        (lambda: tiny("GPTNeoConfig", **LOCAL), "gpt_neo. computes different logits with a tree"),
     ],
     ids=["encoder-decoder", "recurrent", "no cache", "rows by their order"],
 )
@@ -51,7 +44,7 @@ def test_a_family_that_the_caches_cannot_serve_is_refused_with_an_explanation(ma
 
 
 def test_a_refused_model_is_left_unchanged(words):
-    model = causal("DogeConfig").eval()
+    model = tiny("DogeConfig")
     tokens = torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
         before = model(tokens).logits
@@ -64,12 +57,12 @@ def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypat
     honest = TreeCache.attend
     monkeypatch.setattr(TreeCache, "attend", lambda *arguments: 1.5 * honest(*arguments))
     with pytest.raises(ModelError, match="computes different logits with a tree cache"):
-        HuggingFaceModel(causal("LlamaConfig"), words, "it")
-    assert "computes different logits" in wrap_model(causal("LlamaConfig"), words).card.own_memory
+        HuggingFaceModel(tiny("LlamaConfig"), words, "it")
+    assert "computes different logits" in wrap_model(tiny("LlamaConfig"), words).card.own_memory
 
 
 def test_a_saved_encoder_decoder_is_refused(tmp_path, words):
-    t5().save_pretrained(tmp_path)
+    tiny("T5Config").save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(str(tmp_path))
@@ -92,7 +85,7 @@ def chatty(words) -> PreTrainedTokenizerFast:
 
 
 def test_a_chat_prompt_gets_the_template_once_and_one_bos_token(chatty):
-    model = wrap_model(causal("LlamaConfig"), chatty)
+    model = wrap_model(tiny("LlamaConfig"), chatty)
     assert model.encode("w5 w6", BranchingConfig(chat=False)) == (0, 5, 6)
     chat = model.encode("w5 w6", BranchingConfig(chat=True))
     assert (chat[0], chat[-3:]) == (0, (5, 6, 70))
@@ -112,7 +105,7 @@ def test_without_a_template_a_prompt_is_plain(twins):
 
 def test_chat_template_arguments_reach_the_template(chatty):
     chatty.chat_template = "{% if deep.a[1] %}w9{% endif %}{{ word }}{{ messages[0].content }}"
-    model = wrap_model(causal("LlamaConfig"), chatty)
+    model = wrap_model(tiny("LlamaConfig"), chatty)
     config = BranchingConfig(chat_template_kwargs={"deep": {"a": [0, True]}, "word": " w8 "})
     assert model.encode("w5", config) == (9, 8, 5)
 
@@ -143,13 +136,13 @@ def test_chat_without_a_template_is_refused_with_an_explanation(twins, settings,
 )
 def test_an_unusable_template_is_reported_with_the_reason(template, why, words):
     words.chat_template = template
-    model = wrap_model(causal("LlamaConfig"), words)
+    model = wrap_model(tiny("LlamaConfig"), words)
     with pytest.raises(ModelError, match=f"the chat template of .*{why}"):
         events_of(model, "w5", chat=True)
 
 
 def test_every_stop_token_ends_a_path(words):
-    model = causal("LlamaConfig", eos_token_id=2)
+    model = tiny("LlamaConfig", eos_token_id=2)
     model.generation_config.eos_token_id = [2, 40, 41]
     wrapped = wrap_model(model, words)
     assert wrapped.stop_ids == {1, 2, 40, 41}
@@ -174,7 +167,7 @@ def test_every_stop_token_ends_a_path(words):
     ],
 )
 def test_a_wrapped_model_still_generates_the_same_with_transformers(kind, more, words):
-    plain, model = causal(kind, **more).eval(), causal(kind, **more).eval()
+    plain, model = tiny(kind, **more), tiny(kind, **more)
     wrapped = wrap_model(model, words)
     running = event_stream(wrapped, Request("w5 w6", BranchingConfig(max_new_tokens=20)))
     for _ in range(30):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import tiny
 from model_folders import with_config
 from safetensors.torch import load_file, save_file
+from tiny_models import tiny
 
 from eab.errors import ModelError
 from eab.models.loading import load_model
@@ -142,7 +142,7 @@ def test_a_configuration_that_contradicts_its_weights_is_refused(damage, llama_f
 def test_a_configuration_without_layers_for_some_weights_is_refused(
     saved, changed, words, tmp_path
 ):
-    tiny(**{"kind": "LlamaConfig", "dtype": torch.float32} | saved).save_pretrained(tmp_path)
+    tiny(**{"kind": "LlamaConfig"} | saved).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     load_model(str(tmp_path), device="cpu")
     with pytest.raises(ModelError, match=r"its weights: \d+ weights in its files have no place"):

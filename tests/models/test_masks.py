@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_models import causal
+from tiny_models import tiny
 from transformers.masking_utils import (
     and_masks,
     causal_mask_function,
@@ -88,7 +88,7 @@ def test_masks_that_are_not_noted_are_those_of_transformers():
     ],
 )
 def test_each_layer_has_the_reach_that_its_model_asks_for(kind, more, reaches, words):
-    model = wrap_model(causal(kind, **more), words)
+    model = wrap_model(tiny(kind, **more), words)
     assert [layer.reach for layer in model.kv_shape.attention] == reaches
 
 
@@ -98,4 +98,4 @@ def test_a_mask_that_no_cache_supports_is_refused(words, monkeypatch):
         lambda window: lambda _text, _head, at, row: (row > at - window) | (row == 0),
     )
     with pytest.raises(ModelError, match=r"'mistral' lets a token .* earlier ones by an unkn"):
-        HuggingFaceModel(causal("MistralConfig", sliding_window=16), words, "it")
+        HuggingFaceModel(tiny("MistralConfig", sliding_window=16), words, "it")

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from equality import assert_leaves_match, assert_same_decisions
-from families import FORKING, PROMPT, tiny
+from family_table import FAMILIES, MAMBA2, NEMOTRON, with_states
 from made_runs import events_of, run_of
-from state_families import FAMILIES, HYBRIDS, SINGLE, WITHOUT
+from tiny_models import with_large_weights
 from torch import nn
 
 from eab.caches.own_memory import bytes_of, compact
+from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError
@@ -23,16 +24,33 @@ from eab.models.own_cache import HybridModel, OwnCacheModel
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
-QUICK = ("Mamba", "RecurrentGemma", "LFM2", "limited steps", "no attention")
+SPECIAL = (
+    # transformers' masks get the length of a text from an attention layer.
+    with_states("no attention", "BambaConfig", MAMBA2, way="own cache", quick=True),
+    # With limited time steps, cached states in transformers differ from those of a full pass.
+    with_states("limited steps", "NemotronHConfig", NEMOTRON, way="own cache", quick=True),
+)
+ROWS = {
+    family.name: family
+    for family in (*FAMILIES, *SPECIAL)
+    if family.way in ("own cache", "tree and states")
+}
+WHOLE_TEXTS = ("GPT-1", "no attention", "limited steps")  # every step reads the whole texts
+# Longer than the windows and chunks of these models
+PROMPT = " ".join(f"w{2 + (7 * index) % 60}" for index in range(20))
+FORKING = BranchingConfig(
+    max_new_tokens=16, max_paths=6, seed=3, entropy_threshold=0.5, min_fork_weight=0.0
+)
 # These read one text at a time, read one token at a time, or keep K and V themselves.
-PREEMPTED = ("RWKV", "Jamba", "falcon with alibi", "RecurrentGemma")
+PREEMPTED = ("RWKV", "Jamba", "Falcon with ALiBi", "RecurrentGemma")
 TOLERANCE = 1e-4  # parts of these models compute in float32 even if the rest is float64
 
 
 def pair(name, words):
     """Our model of this family, and the plain one."""
-    kind, more, dtype = FAMILIES[name]
-    return wrap_model(tiny(kind, dtype, **more), words, name), tiny(kind, dtype, **more)
+    family = ROWS[name]
+    made, plain = (with_large_weights(family.kind, family.dtype, **family.more) for _ in range(2))
+    return wrap_model(made, words, name), plain
 
 
 @pytest.fixture
@@ -42,13 +60,17 @@ def mamba(words) -> OwnCacheModel:
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+    [
+        pytest.param(name, marks=() if family.quick else pytest.mark.slow)
+        for name, family in ROWS.items()
+    ],
 )
 def test_every_leaf_equals_a_full_forward_pass(name, words):
     ours, plain = pair(name, words)
+    shares = ROWS[name].way == "tree and states"
     assert isinstance(ours, OwnCacheModel)
-    assert isinstance(ours, HybridModel) == ours.card.shares_rows == (name in HYBRIDS)
-    words = "The KV rows of" if name in HYBRIDS else "Nothing is shared between paths, because the"
+    assert isinstance(ours, HybridModel) == ours.card.shares_rows == shares
+    words = "The KV rows of" if shares else "Nothing is shared between paths, because"
     assert ours.card.own_memory.startswith(words)
     run = run_of(ours, PROMPT, FORKING)
     assert len(run.leaves()) > 1
@@ -57,7 +79,7 @@ def test_every_leaf_equals_a_full_forward_pass(name, words):
     assert_leaves_match(drafting, plain, TOLERANCE)
     assert_leaves_match(run_of(ours, PROMPT, FORKING, cache="recompute"), plain, TOLERANCE)
     held = {event.usage.bytes_held for event in run.events if isinstance(event, KvMeasured)}
-    assert (held == {0}) == (name in WITHOUT)
+    assert (held == {0}) == (name in WHOLE_TEXTS)
 
 
 def test_a_state_does_not_grow_with_the_text(mamba):
@@ -143,7 +165,7 @@ def test_a_pass_that_fails_in_the_middle_of_a_run_is_repeated_correctly(name, wo
 
 
 def test_the_memory_limit_ends_the_run_before_it_is_exceeded(words):
-    ours, _ = pair("falcon with alibi", words)
+    ours, _ = pair("Falcon with ALiBi", words)
     limit = 1  # MiB
     long = " ".join(["w5 w9"] * 60)
     roomy = run_of(ours, PROMPT, FORKING)
@@ -173,7 +195,7 @@ def test_a_what_if_needs_no_model(name, words):
 
 
 def test_a_model_with_nan_weights_is_refused(words):
-    model = tiny("MambaConfig", state_size=4)
+    model = with_large_weights("MambaConfig", state_size=4)
     with torch.no_grad():
         model.get_input_embeddings().weight.fill_(torch.nan)
     with pytest.raises(ModelError, match="computes NaN logits"):
@@ -181,21 +203,21 @@ def test_a_model_with_nan_weights_is_refused(words):
 
 
 def test_memory_that_gives_different_logits_is_not_used(words, monkeypatch):
-    model, kind = tiny("MambaConfig", state_size=4), "eab.models.own_reader.OwnReader._read"
+    model = with_large_weights("MambaConfig", state_size=4)
     honest = OwnCacheModel(model, words, "mamba", "of this test")._reader._read.__func__
 
     def forgetful(self, memory, ids, start, *more):
         logits, memory = honest(self, memory, ids, start, *more)
         return logits * (1.5 if start and self.convention.keeps else 1.0), memory
 
-    monkeypatch.setattr(kind, forgetful)
+    monkeypatch.setattr("eab.models.own_reader.OwnReader._read", forgetful)
     ours = OwnCacheModel(model, words, "mamba", "of this test")
     assert "every step reads the whole text again" in ours.card.own_memory
 
 
 @pytest.mark.parametrize("stored", [{"weights": "int8"}, {"layout": "prepacked"}], ids=str)
 def test_weights_that_the_code_of_a_model_reads_directly_stay_as_loaded(stored, tmp_path, words):
-    model = tiny("MambaConfig", SINGLE, state_size=4, hidden_size=64)
+    model = with_large_weights("MambaConfig", torch.float32, state_size=4, hidden_size=64)
     model.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     ours = load_model(str(tmp_path), device="cpu", **stored)
@@ -209,7 +231,7 @@ def test_weights_that_the_code_of_a_model_reads_directly_stay_as_loaded(stored, 
 @pytest.mark.parametrize("kind", ["Gemma3TextConfig", "MistralConfig"])
 def test_a_window_without_tokens_is_refused(kind, window, words):
     more = {"layer_types": ["sliding_attention", "full_attention"]} if "Gemma" in kind else {}
-    model = tiny(kind, sliding_window=window, **more)
+    model = with_large_weights(kind, sliding_window=window, **more)
     with pytest.raises(ModelError, match=f"says sliding_window = {window}, but a window has"):
         wrap_model(model, words)
 

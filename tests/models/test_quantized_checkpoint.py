@@ -5,7 +5,7 @@ import torch
 from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 from made_runs import run_of
-from tiny_models import causal
+from tiny_models import tiny
 from torch import nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -29,7 +29,7 @@ PER_CHANNEL = {
 def checkpoint(tmp_path, words):
     """The folder of a tiny model as loaded, from which the libraries make quantized ones."""
     folder = tmp_path / "plain"
-    causal("LlamaConfig", hidden_size=64, intermediate_size=128).save_pretrained(folder)
+    tiny("LlamaConfig", hidden_size=64, intermediate_size=128).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
 
@@ -109,7 +109,7 @@ class OneScaleForAll(nn.Linear):
 
 
 def test_a_layer_with_one_scale_for_all_rows_is_detected():
-    model = causal("LlamaConfig", num_hidden_layers=1).float()
+    model = tiny("LlamaConfig", num_hidden_layers=1)
     refuse_dependent_rows(model, "none")
     old = model.lm_head
     model.lm_head = OneScaleForAll(old.in_features, old.out_features, bias=False)

@@ -5,26 +5,15 @@ import time
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from gguf_files import write
 from raw_gguf import RawFile, raw_file
-from tiny_models import random_model
-from transformers import LlamaConfig
+from tiny_models import tiny
 
 from eab.errors import ModelError
 from eab.models.loading import load_model, load_tokenizer
 
-TINY: dict[str, Any] = {
-    "vocab_size": 72,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
 SECONDS = 20
 
 
@@ -36,7 +25,7 @@ def tiny_file() -> RawFile:
 @lru_cache(maxsize=1)
 def _written() -> RawFile:
     with TemporaryDirectory() as folder:
-        model = random_model(LlamaConfig(**TINY), 1).float()
+        model = tiny("LlamaConfig", seed=1, num_hidden_layers=1)
         return raw_file(write(model, Path(folder) / "a.gguf"))
 
 

@@ -1,56 +1,78 @@
 """Tiny random models of real families, and a tokenizer in which token i is the word `w<i>`."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-    MistralConfig,
-    OPTConfig,
-    PhiConfig,
-    PreTrainedConfig,
+    AutoModelForSeq2SeqLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
 )
 
 VOCAB = 72
-USUAL = {
+SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
+    "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
+    "num_key_value_heads": 2,
     "max_position_embeddings": 128,
-    "initializer_range": 0.3,
     "bos_token_id": 0,
     "eos_token_id": 1,
 }
-GATED = USUAL | {"intermediate_size": 48}
-CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "llama": lambda: LlamaConfig(**GATED | {"num_hidden_layers": 3}, num_key_value_heads=4),
-    "qwen2": lambda: Qwen2Config(**GATED, num_key_value_heads=2),
-    "gpt2": lambda: GPT2Config(
-        **{
-            key: USUAL[key]
-            for key in ("vocab_size", "initializer_range", "bos_token_id", "eos_token_id")
-        },
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=128,
-    ),
-    "gpt_neox": lambda: GPTNeoXConfig(**GATED),
-    "opt": lambda: OPTConfig(**USUAL, ffn_dim=48, word_embed_proj_dim=32),
-    "mistral": lambda: MistralConfig(**GATED, num_key_value_heads=1),
-    "qwen3": lambda: Qwen3Config(**GATED, num_key_value_heads=2, head_dim=16),
-    "phi": lambda: PhiConfig(**GATED),
+# Of the models that many tests share: the config class, and settings in addition to SIZES
+SHARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {"num_hidden_layers": 3, "num_key_value_heads": 4}),
+    "qwen2": ("Qwen2Config", {}),
+    "gpt2": ("GPT2Config", {}),
+    "gpt_neox": ("GPTNeoXConfig", {}),
+    "opt": ("OPTConfig", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "mistral": ("MistralConfig", {"num_key_value_heads": 1}),
+    "qwen3": ("Qwen3Config", {"head_dim": 16}),
+    "phi": ("PhiConfig", {"num_key_value_heads": 4}),
 }
+
+
+def tiny(
+    kind: str, dtype: torch.dtype = torch.float32, seed: int = 0, spread: float = 0.02, **more: Any
+) -> PreTrainedModel:
+    """A tiny model with random weights.
+
+    Args:
+        kind: The name of its config class in transformers.
+        dtype: The data type of its weights, which are drawn in float32.
+        seed: The seed of the weights.
+        spread: Their standard deviation. With 0.3, the entropies of texts vary.
+        more: Settings in addition to, or instead of, SIZES.
+    """
+    torch.manual_seed(seed)
+    config = getattr(transformers, kind)(**SIZES | {"initializer_range": spread} | more)
+    made = AutoModelForSeq2SeqLM if kind == "T5Config" else AutoModelForCausalLM
+    return made.from_config(config).to(dtype).eval()
+
+
+def shared(family: str, seed: int = 0) -> PreTrainedModel:
+    """A model of a family in SHARED, in float64."""
+    kind, more = SHARED[family]
+    return tiny(kind, torch.float64, seed, spread=0.3, **more)
+
+
+def with_large_weights(
+    kind: str, dtype: torch.dtype = torch.float64, **more: Any
+) -> PreTrainedModel:
+    """A tiny model in whose logits a small difference in its cache or states shows. Families with
+    states draw many of their weights by rules of their own, so these are drawn again.
+    """
+    model = tiny(kind, dtype, seed=1, **{"pad_token_id": 0} | more)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() >= 2 and "A_log" not in name:
+                weight.normal_(0, 0.3)
+    return model
 
 
 def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
@@ -77,22 +99,4 @@ def chat_pair() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A tiny random model and its tokenizer, which has CHAT_TEMPLATE."""
     tokenizer = word_tokenizer()
     tokenizer.chat_template = CHAT_TEMPLATE
-    return random_model(CONFIGS["llama"]()), tokenizer
-
-
-def random_model(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
-    """A model with random weights that are large enough for its entropies to vary."""
-    torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(config).double().eval()
-
-
-def causal(kind: str, **more: object) -> PreTrainedModel:
-    """A tiny model with small random weights, in float32.
-
-    Args:
-        kind: The name of its config class in transformers.
-        more: Settings in addition to, or instead of, the usual ones.
-    """
-    torch.manual_seed(0)
-    small = GATED | {"initializer_range": 0.02, "num_key_value_heads": 2}
-    return AutoModelForCausalLM.from_config(getattr(transformers, kind)(**small | more))
+    return shared("llama"), tokenizer

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import tiny
+from family_table import BY_NAME
 from page_walk import Tab, opened
-from state_families import FAMILIES
+from tiny_models import with_large_weights
 from transformers import PreTrainedTokenizerFast
 
 from app.state.process import worker
@@ -18,11 +18,7 @@ from app.widgets.markdown import plain
 from eab.run import RunState
 
 PROMPT = " ".join(f"w{2 + 5 * index % 60}" for index in range(12))
-KINDS = {
-    "windows": ("MistralConfig", {"sliding_window": 6}),
-    "states": FAMILIES["LFM2"][:2],
-    "own": FAMILIES["Mamba"][:2],
-}
+KINDS = {"windows": "Mistral", "states": "LFM2", "own": "Mamba"}
 RUN = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 0.1}
 
 
@@ -31,8 +27,8 @@ def folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Callable[[str], st
     """A function `folder(kind)` that saves a model of this kind and returns its path."""
 
     def saved(kind: str) -> str:
-        name, more = KINDS[kind]
-        tiny(name, torch.float32, **more).save_pretrained(tmp_path)
+        family = BY_NAME[KINDS[kind]]
+        with_large_weights(family.kind, torch.float32, **family.more).save_pretrained(tmp_path)
         words.save_pretrained(tmp_path)
         return str(tmp_path)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-from families import tiny
 from invented_runs import with_each
 from made_runs import run_of
+from tiny_models import with_large_weights
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
@@ -324,7 +324,7 @@ def test_the_sentences_of_a_run_describe_its_cache(compared):
 @pytest.mark.parametrize("kind", ["MambaConfig", "Lfm2Config"])
 def test_a_model_with_states_is_compared_only_in_the_caches_that_it_supports(kind, words):
     more = {"layer_types": ["conv", "full_attention"]} if kind == "Lfm2Config" else {}
-    model = wrap_model(tiny(kind, **more), words, "it")
+    model = wrap_model(with_large_weights(kind, **more), words, "it")
     for cache in CACHES:
         with nullcontext() if cache in OWN_CACHES else pytest.raises(ConfigError):
             run_of(model, PROMPT, CONFIG, cache=cache)

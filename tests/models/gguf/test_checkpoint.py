@@ -1,8 +1,8 @@
 """A GGUF model computes what the model that it was written from computes."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -11,46 +11,37 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_files import named_tensors, write
 from made_runs import run_of
-from tiny_models import GATED, random_model
-from transformers import (
-    GPT2Config,
-    LlamaConfig,
-    Phi3Config,
-    PreTrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen3Config,
-    Starcoder2Config,
-)
+from tiny_models import tiny
+from transformers import PreTrainedModel
 
 from eab.errors import ModelError
 from eab.models.gguf import checkpoint
 from eab.models.loading import load_model, load_tokenizer
 
-USUAL = GATED | {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
-CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "llama": lambda: LlamaConfig(**USUAL, num_key_value_heads=2),
-    "llama with biases": lambda: LlamaConfig(**USUAL, num_key_value_heads=4, attention_bias=True),
-    "llama tied": lambda: LlamaConfig(**USUAL, num_key_value_heads=2, tie_word_embeddings=True),
-    "llama with wide heads": lambda: LlamaConfig(**USUAL, num_key_value_heads=2, head_dim=32),
-    "qwen2": lambda: Qwen2Config(**USUAL, num_key_value_heads=2),
-    "qwen3": lambda: Qwen3Config(**USUAL, num_key_value_heads=2, head_dim=32),
-    "phi3": lambda: Phi3Config(**USUAL, num_key_value_heads=2),
-    "gpt2": lambda: GPT2Config(
-        vocab_size=72, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=0,
-        eos_token_id=1, initializer_range=0.3,
-    ),
-    "starcoder2": lambda: Starcoder2Config(
-        **USUAL, num_key_value_heads=2, use_bias=True, sliding_window=None
-    ),
-}  # fmt: skip
+SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "llama with biases": ("LlamaConfig", {"num_key_value_heads": 4, "attention_bias": True}),
+    "llama tied": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "llama with wide heads": ("LlamaConfig", {"head_dim": 32}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "phi3": ("Phi3Config", {}),
+    "gpt2": ("GPT2Config", {"intermediate_size": None, "num_key_value_heads": None}),
+    "starcoder2": ("Starcoder2Config", {"use_bias": True, "sliding_window": None}),
+}
 TOKENS = [5, 9, 33, 2, 64, 7, 7, 50]
+
+
+def model_of(family: str, seed: int, **more: Any) -> PreTrainedModel:
+    kind, own = FAMILIES[family]
+    return tiny(kind, seed=seed, spread=0.3, **SIZES | own | more)
 
 
 @pytest.fixture
 def plain() -> PreTrainedModel:
     """A Llama to write as GGUF."""
-    return random_model(CONFIGS["llama"](), 1).float()
+    return model_of("llama", 1)
 
 
 @torch.inference_mode()
@@ -61,9 +52,9 @@ def assert_computes(plain: PreTrainedModel, name: Path) -> None:
     torch.testing.assert_close(found, plain(ids).logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_gguf_model_computes_what_its_original_computes(family, tmp_path):
-    plain = random_model(CONFIGS[family](), 3).float()
+    plain = model_of(family, 3)
     file = write(plain, tmp_path / "a.gguf", family.split()[0])
     assert_computes(plain, file)
 
@@ -97,10 +88,7 @@ def test_a_split_model_is_opened_by_its_first_part(plain, tmp_path):
 def test_the_rotary_factors_of_llama_3_are_recognised(tmp_path):
     scaled = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0}
     scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-    config = LlamaConfig(
-        **USUAL, num_key_value_heads=2, rope_parameters={"rope_theta": 5e5, **scaled}
-    )
-    plain = random_model(config, 4).float()
+    plain = model_of("llama", 4, rope_parameters={"rope_theta": 5e5, **scaled})
     width = torch.arange(0, 16, 2) / 16
     factors = (1 / 5e5**width / plain.model.rotary_emb.inv_freq).float().numpy()
     assert factors.max() == pytest.approx(32)

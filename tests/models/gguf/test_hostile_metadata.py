@@ -10,8 +10,7 @@ from hostile_gguf import check_words, refusal, tiny_file, tokenizer_refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_gguf import RawFile
-from tiny_models import random_model
-from transformers import GPT2Config
+from tiny_models import tiny
 
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -214,10 +213,8 @@ def test_no_text_becomes_a_token_that_the_model_lacks(raw, tmp_path):
 
 
 def test_a_gpt2_with_an_output_layer_of_its_own_is_read(tmp_path):
-    config = GPT2Config(
-        vocab_size=72, n_embd=32, n_layer=1, n_head=4, n_positions=128, tie_word_embeddings=False
-    )  # fmt: skip
-    plain = random_model(config, 1).float()
+    none = {"intermediate_size": None, "num_key_value_heads": None}
+    plain = tiny("GPT2Config", seed=1, num_hidden_layers=1, tie_word_embeddings=False, **none)
     model = load_model(str(write(plain, tmp_path / "a.gguf", "gpt2")), "cpu", layout="plain")._model
     assert model.lm_head.weight.equal(plain.lm_head.weight)
     assert not model.lm_head.weight.equal(plain.transformer.wte.weight)

@@ -8,8 +8,8 @@ import torch
 from policies import EVERY
 from processor import HAS_BFLOAT16
 from served_together import serve_all
-from tiny_models import causal
-from transformers import AutoModelForCausalLM, GPT2Config
+from tiny_models import tiny
+from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
@@ -33,7 +33,6 @@ from training.choices import FIXED_CHOICES, known_distributions
 from training.measures import fact_questions
 from training.probe import Prober
 
-IDS = {"bos_token_id": 0, "eos_token_id": 1}
 MARKET = Request(
     "Grandma went to the market and bought some",
     BranchingConfig(entropy_threshold=0.5, max_new_tokens=12, max_paths=8),
@@ -168,9 +167,8 @@ def test_a_run_served_with_others_equals_the_run_alone(stored, weights, policy):
         assert entropies(events) == pytest.approx(entropies(alone), abs=0.02)
 
 
-def test_the_linear_layers_of_gpt2_are_quantized_too(make_model):
-    config = GPT2Config(vocab_size=72, n_embd=32, n_layer=2, n_head=4, **IDS)
-    model = make_model(config).float()
+def test_the_linear_layers_of_gpt2_are_quantized_too():
+    model = tiny("GPT2Config", max_position_embeddings=1024)
     ids = torch.arange(2, 14)[None]
     with torch.inference_mode():
         before = model(ids).logits
@@ -181,7 +179,7 @@ def test_the_linear_layers_of_gpt2_are_quantized_too(make_model):
 
 
 def test_layers_of_an_unsupported_shape_stay_as_loaded_and_are_named():
-    model = causal("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
+    model = tiny("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
     assert set(quantize(model, FORMATS["int4"])) == {
         "model.layers.0.mlp.gate_proj",
         "model.layers.0.mlp.up_proj",
@@ -256,7 +254,7 @@ def test_unknown_names_are_refused_with_the_choices(monkeypatch, arguments, reas
 
 
 def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, words):
-    model = causal("LlamaConfig")
+    model = tiny("LlamaConfig")
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4, "group_size": 32}
     model.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
