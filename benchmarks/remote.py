@@ -38,7 +38,7 @@ from eab.remote.loading import connect
 from eab.run import RunState, fold
 from eab.timing import MIN_REPEATS, Timing, comparison, take_turns, timed
 from scripts.llama_server import llama_server
-from scripts.write_gguf import write_gguf
+from scripts.write_gguf import write_embedded
 
 PROMPTS: Final = ("Once upon a time, there was a", "One day, a girl named", "The cat sat on the")
 PATHS: Final = (1, 2, 4, 20)
@@ -148,7 +148,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "embedded.gguf"
-        write_gguf(file)
+        write_embedded(file)
         with llama_server(file) as (url, _):
             for delay in ROUND_TRIPS:
                 name = f"{1000 * delay:.0f} ms added" if delay else "nothing added"

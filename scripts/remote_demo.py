@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from eab.remote import operator
 from scripts.llama_server import llama_server
-from scripts.write_gguf import write_gguf
+from scripts.write_gguf import write_embedded
 
 RUN = (
     "run",
@@ -41,7 +41,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends both processes
     with suppress(KeyboardInterrupt), TemporaryDirectory() as folder:
         file = Path(folder) / "embedded.gguf"
-        write_gguf(file)
+        write_embedded(file)
         with llama_server(file) as (url, _):
             print(f"A llama.cpp server with the embedded model is at {url}.", flush=True)
             if not options.run:

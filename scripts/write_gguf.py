@@ -1,63 +1,138 @@
-"""Write the embedded model as a GGUF file for llama.cpp.
+"""Write models of transformers as GGUF files: the embedded one for llama.cpp, tiny ones for tests.
 
     python scripts/write_gguf.py embedded.gguf
 
-Weights are stored in float32, so that a server computes what the engine computes. The vocabulary
-and its merges are those of the tokenizer.
+Weights are stored in float32, so that a server computes what the engine computes. Tensors are
+ordered as by llama.cpp's own converter.
 """
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from eab.models.gguf.header import read_header
 from eab.models.sources import EMBEDDED_FOLDER
 
-# transformers -> GGUF, for the weights of a layer
-_OF_A_LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+# The names of settings in transformers, by GGUF key without its architecture prefix
+_KEYS = {
+    "context_length": ("max_position_embeddings", "n_positions"),
+    "embedding_length": ("hidden_size",),
+    "block_count": ("num_hidden_layers",),
+    "feed_forward_length": ("intermediate_size",),
+    "attention.head_count": ("num_attention_heads",),
+    "attention.head_count_kv": ("num_key_value_heads",),
+}
+_FLOATS = {
+    "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
+    "attention.layer_norm_epsilon": ("layer_norm_epsilon", "norm_epsilon"),
 }
 
 
-def write_gguf(target: Path) -> None:
-    config = json.loads((EMBEDDED_FOLDER / "config.json").read_text())
-    writer = gguf.GGUFWriter(target, "llama")
-    writer.add_name("embedded")
-    writer.add_vocab_size(config["vocab_size"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    _add_tokenizer(writer, config["eos_token_id"])
-    for name, weights in load_file(EMBEDDED_FOLDER / "model.safetensors").items():
-        heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-        values = weights.astype(np.float32)
-        rotary = "q_proj" in name or "k_proj" in name
-        writer.add_tensor(_name(name), _interleaved(values, heads) if rotary else values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def write_embedded(target: Path) -> None:
+    """Write the embedded model. The vocabulary and its merges are those of its tokenizer."""
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER)
+    write(model, target, _add_tokenizer, more={"general.name": "embedded"})
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, end: int) -> None:
+def write(
+    model: PreTrainedModel,
+    path: Path,
+    add_vocabulary: Callable[[gguf.GGUFWriter], None],
+    architecture: str = "llama",
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    more: dict[str, Any] | None = None,
+    tensors: dict[str, np.ndarray] | None = None,
+    **writer_options: Any,
+) -> Path:
+    """Write a model and its vocabulary.
+
+    Args:
+        model: A model of a family in `eab.models.gguf.architecture.FAMILIES`.
+        path: The file.
+        add_vocabulary: Adds the fields of the tokenizer.
+        architecture: The family's name in llama.cpp.
+        kind: The storage type of matrices.
+        more: Additional fields: numbers, strings, or lists of strings.
+        tensors: Additional tensors.
+        writer_options: Options of gguf.GGUFWriter, such as split_max_tensors.
+    """
+    writer = gguf.GGUFWriter(path, architecture, **writer_options)
+    config = model.config
+    for key, names in _KEYS.items():
+        if (value := _first(config, names)) is not None:
+            writer.add_uint32(f"{architecture}.{key}", value)
+    for key, names in _FLOATS.items():
+        if (value := _first(config, names)) is not None:
+            writer.add_float32(f"{architecture}.{key}", value)
+    if (rope := getattr(config, "rope_parameters", None)) is not None:
+        writer.add_float32(f"{architecture}.rope.freq_base", rope["rope_theta"])
+    if (head := getattr(config, "head_dim", None)) is not None:
+        writer.add_uint32(f"{architecture}.attention.key_length", head)
+    add_vocabulary(writer)
+    for key, value in (more or {}).items():
+        _add(writer, key, value)
+    for name, values in named_tensors(model, architecture).items():
+        _add_tensor(writer, name, values, kind)
+    for name, values in (tensors or {}).items():
+        writer.add_tensor(name, values)
+    _finish(writer)
+    return path
+
+
+def _first(config: Any, names: tuple[str, ...]) -> Any:
+    return next(
+        (value for name in names if (value := getattr(config, name, None)) is not None), None
+    )
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    kinds |= {str: writer.add_string, list: writer.add_array}
+    kinds[type(value)](key, value)
+
+
+def _add_tensor(
+    writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType
+) -> None:
+    if values.ndim < 2 or kind == gguf.GGMLQuantizationType.F32:
+        writer.add_tensor(name, values)
+    else:
+        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+
+
+def named_tensors(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray]:
+    [family] = [one for one, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
+    names = gguf.get_tensor_name_map(family, model.config.num_hidden_layers)
+    found = {}
+    tied = model.config.tie_word_embeddings
+    for place, weight in model.state_dict().items():
+        module, _, kind = place.rpartition(".")
+        if tied and module == "lm_head":
+            continue
+        values = weight.float().numpy()
+        if architecture == "llama" and module.endswith(("q_proj", "k_proj")):
+            values = _interleaved(values, model.config, module)
+        if architecture == "gpt2" and module.endswith(("c_attn", "c_proj", "c_fc")):
+            values = values.T  # Conv1D
+        found[f"{names.get_name(module)}.{kind}"] = np.ascontiguousarray(values)
+    return found
+
+
+def _interleaved(values: np.ndarray, config: Any, module: str) -> np.ndarray:
+    """The rows in llama.cpp's order: it rotates neighbouring rows instead of halves of a head."""
+    heads = config.num_attention_heads if "q_proj" in module else config.num_key_value_heads
+    halves = values.reshape(heads, 2, -1, *values.shape[1:])
+    return halves.swapaxes(1, 2).reshape(values.shape)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    end = json.loads((EMBEDDED_FOLDER / "config.json").read_text())["eos_token_id"]
     tokenizer = json.loads((EMBEDDED_FOLDER / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]
     special = {token["id"] for token in tokenizer["added_tokens"]}
@@ -73,21 +148,6 @@ def _add_tokenizer(writer: gguf.GGUFWriter, end: int) -> None:
     writer.add_add_bos_token(True)
 
 
-def _name(name: str) -> str:
-    if not name.startswith("model.layers."):
-        return {"model.embed_tokens.weight": "token_embd.weight"}.get(name, "output_norm.weight")
-    layer, part = name.removeprefix("model.layers.").split(".", 1)
-    return f"blk.{layer}.{_OF_A_LAYER[part.removesuffix('.weight')]}.weight"
-
-
-def _interleaved(weights: np.ndarray, heads: int) -> np.ndarray:
-    """Reorder the rows of a query or key matrix, (H x D, E): llama.cpp rotates neighbouring rows,
-    transformers the two halves of a head.
-    """
-    halves = weights.reshape(heads, 2, -1, weights.shape[1])
-    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weights.shape))
-
-
 def in_float32(source: Path, target: Path) -> Path:
     """Write a dequantized copy of a GGUF file."""
     header, reader = read_header(source), gguf.GGUFReader(source)
@@ -99,14 +159,18 @@ def in_float32(source: Path, target: Path) -> Path:
             writer.add_key_value(field.name, field.contents(), kind, sub_type)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+    _finish(writer)
+    return target
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return target
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", type=Path)
-    write_gguf(parser.parse_args().target)
+    write_embedded(parser.parse_args().target)

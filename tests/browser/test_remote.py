@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from eab.remote import operator
 from scripts.llama_server import llama_server
-from scripts.write_gguf import write_gguf
+from scripts.write_gguf import write_embedded
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture
 def explorer(tmp_path: Path) -> Iterator[str]:
     """The address of an explorer whose operator has configured a llama.cpp server."""
-    write_gguf(tmp_path / "embedded.gguf")
+    write_embedded(tmp_path / "embedded.gguf")
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
     quiet = ["--server.headless=true", "--server.address=127.0.0.1"]

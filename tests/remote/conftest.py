@@ -15,7 +15,7 @@ from eab.remote import operator
 from eab.remote.loading import connect
 from eab.remote.model import RemoteModel
 from scripts.llama_server import llama_server
-from scripts.write_gguf import write_gguf
+from scripts.write_gguf import write_embedded
 
 KEY = "a-secret-that-must-not-leak"
 
@@ -23,7 +23,7 @@ KEY = "a-secret-that-must-not-leak"
 @pytest.fixture(scope="session")
 def gguf_file(embedded: HuggingFaceModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("gguf") / "embedded.gguf"
-    write_gguf(file)
+    write_embedded(file)
     return file
 
 

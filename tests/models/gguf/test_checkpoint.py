@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from gguf_files import named_tensors, write
+from gguf_files import write
 from made_runs import run_of
 from tiny_models import tiny
 from transformers import PreTrainedModel
@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from eab.errors import ModelError
 from eab.models.gguf import checkpoint
 from eab.models.loading import load_model, load_tokenizer
+from scripts.write_gguf import named_tensors
 
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
