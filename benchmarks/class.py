@@ -22,11 +22,12 @@ from pathlib import Path
 import psutil
 from published import command_line, publish, ratio_lines, where
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from explorer_server import free_port, serve_command, serving
-from raw_session import RawSession
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+from raw_session import RawSession  # noqa: E402
+
+from scripts.servers import serving_explorer  # noqa: E402
+
 PROMISED = 0.3  # seconds, at the 95th percentile
 WARM_UP = 10  # questions
 IDLE_SECONDS = 10.0
@@ -152,8 +153,7 @@ def main() -> None:
     parser.add_argument("--students", type=int, default=30)
     options = parser.parse_args()
     moves, questions = (20, 5) if options.quick else (100, 100)
-    port = free_port()
-    with serving(serve_command(port), port, cwd=ROOT) as (address, process):
+    with serving_explorer() as (address, process):
         server = psutil.Process(process)
         with a_class(address, options.students) as (lecturer, seats):
             settle(lecturer, server)

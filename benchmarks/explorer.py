@@ -31,8 +31,8 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-from explorer_server import free_port, serving  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from scripts.servers import free_port, serving_explorer  # noqa: E402
 
 STEPS = 40
 BOARD = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"
@@ -51,7 +51,7 @@ def server(script: str = "app/main.py") -> AbstractContextManager[tuple[str, int
     """Serve the app or another script in a separate process. Yields address and process id."""
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", script, f"--server.port={port}"]
-    return serving([*command, "--server.address=127.0.0.1"], port, cwd=ROOT)
+    return serving_explorer([*command, "--server.address=127.0.0.1"], port)
 
 
 def has_torch(process: int) -> bool | None:

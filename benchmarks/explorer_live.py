@@ -36,8 +36,8 @@ from eab import BranchingConfig
 from eab.events import TokensAppended
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-from explorer_server import free_port, serve_command, serving  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from scripts.servers import serving_explorer  # noqa: E402
 
 PROMPT: Final = "Once upon a time"
 SETTINGS: Final = {
@@ -197,14 +197,14 @@ def measure_live(chromium: str | None, quick: bool) -> dict[str, Any]:
         # One model only, because the server would load the others in the background.
         rules.write_text(f'key = "{KEY}"\nmodels = ["embedded"]\n', encoding="utf-8")
         os.environ |= {"EAB_RULES": str(rules), "EAB_STORE": "off"} | _ONE_THREAD
-        port, spawn = free_port(), get_context("spawn")
+        spawn = get_context("spawn")
         with on_core(first=False):
             browser = playwright.chromium.launch(
                 executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
             )
         with (
             on_core(first=True),
-            serving(serve_command(port), port, cwd=ROOT) as (address, process),
+            serving_explorer() as (address, process),
             ProcessPoolExecutor(1, spawn) as without_page,
         ):
             # Warm-up: both processes load the model and import what a first run needs.

@@ -38,12 +38,12 @@ from chat_prompts import OPENINGS
 from published import markdown_table, publish, where
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that talk to a server
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]  # for scripts and raw_session
 
-from explorer_server import free_port, serve_command, serving  # noqa: E402
 from raw_session import RawSession  # noqa: E402
 
 from app.server.registry import MAX_RUNS  # noqa: E402
+from scripts.servers import serving_explorer  # noqa: E402
 
 SETTINGS: Final = {"max_paths": 8, "max_new_tokens": 24, "min_fork_weight": 0.03}
 # All visitors share one address here, so tabs are told apart, and none is turned away.
@@ -134,13 +134,14 @@ def soaked(visitors: int, seconds: float) -> Soak:
 @contextmanager
 def public_server(folder: Path, log: Path) -> Iterator[tuple[str, int]]:
     """Run a public server that writes to this log. Yields its address and process id."""
-    rules, port = folder / "eab.toml", free_port()
+    rules = folder / "eab.toml"
     rules.write_text(RULES, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
-    with log.open("wb") as written:
-        options = {"cwd": ROOT, "env": environment, "stdout": written, "stderr": written}
-        with serving(serve_command(port), port, **options) as found:
-            yield found
+    with (
+        log.open("wb") as written,
+        serving_explorer(env=environment, stdout=written, stderr=written) as found,
+    ):
+        yield found
 
 
 @contextmanager

@@ -7,62 +7,32 @@ The server comes from the package xllamacpp. It keeps K and V in float32, as the
 """
 
 import argparse
-import http.client
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for scripts
+
+from scripts.servers import free_port, serving
+
 SLOTS: Final = 32  # texts computed at the same time
 CONTEXT: Final = 512  # tokens per text
-START_SECONDS: Final = 60
 
 
 @contextmanager
 def llama_server(
     model: Path, key: str = "", slots: int = SLOTS, threads: int = 1, as_engine: bool = True
-) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Run the server; yield address and process. `as_engine`: K, V and attention in float32."""
-    port = _free_port()
+) -> Iterator[tuple[str, int]]:
+    """Run the server; yield address and process id. `as_engine`: K, V and attention in float32."""
+    port = free_port()
     command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]
     command += [f"--slots={slots}", f"--threads={threads}"]
     command += [] if as_engine else ["--own-choices"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_until_ready(server, port)
-        yield f"http://127.0.0.1:{port}", server
-    finally:
-        server.kill()  # there is nothing to save
-        server.wait(timeout=20)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _wait_until_ready(server: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError("the llama.cpp server ended; run it by hand to see why")
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-        try:
-            connection.request("GET", "/health")
-            if connection.getresponse().status == http.client.OK:
-                return
-        except OSError:
-            pass
-        finally:
-            connection.close()
-        time.sleep(0.1)
-    raise RuntimeError(f"the llama.cpp server is not ready after {START_SECONDS} seconds")
+    with serving(command, port, "health") as running:
+        yield running
 
 
 def serve(model: Path, port: int, key: str, slots: int, threads: int, as_engine: bool) -> None:

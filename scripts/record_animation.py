@@ -14,11 +14,8 @@ import io
 import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +25,10 @@ from PIL import Image
 from playwright.sync_api import FloatRect, Locator, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # for scripts
+
+from scripts.servers import serving_explorer  # noqa: E402
+
 OUTPUT = ROOT / "assets" / "picture.webp"
 MAX_BYTES = 3_000_000
 EXAMPLE = "market.eab"
@@ -124,7 +125,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUTPUT)
     parser.add_argument("--example", default=EXAMPLE, help="file name of a bundled run")
     given = parser.parse_args()
-    with _app() as address, _page(f"{address}/?example={given.example}") as page:
+    with (
+        serving_explorer(env=os.environ | {"EAB_STORE": "off"}) as (address, _),  # no saved runs
+        _page(f"{address}/?example={given.example}") as page,
+    ):
         recorder = _perform(page)
     _write(recorder, given.out)
 
@@ -198,37 +202,6 @@ def _write(recorder: Recorder, file: Path) -> None:
     print(f"{file}: {width} x {height}, {seconds:.1f} s, {size / 1e6:.2f} MB")
     if size > MAX_BYTES:
         sys.exit(f"larger than {MAX_BYTES / 1e6:g} MB; record a shorter run")
-
-
-@contextmanager
-def _app() -> Iterator[str]:
-    """The explorer on a free port, without any saved runs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = [f"--server.port={port}", "--server.headless=true", "--server.address=127.0.0.1"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app/main.py", *options],
-        cwd=ROOT,
-        env=os.environ | {"EAB_STORE": "off", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        _wait_until_ready(f"http://127.0.0.1:{port}/_stcore/health")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
-
-
-def _wait_until_ready(url: str) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    sys.exit("the app does not answer")
 
 
 @contextmanager

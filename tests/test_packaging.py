@@ -17,12 +17,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from explorer_server import free_port, serving
 from packaging.requirements import Requirement
 from places import ROOT
 from raw_session import RawSession
 
 from eab.models.sources import EMBEDDED_FOLDER
+from scripts.servers import free_port, serving_explorer
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow]
 BUNDLED = ("app", "pages", "assets")
@@ -243,11 +243,11 @@ def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Install
     port = free_port()
     (installed.work / "app").mkdir()  # another project's, not to be imported
     (installed.work / "app" / "__init__.py").write_text("raise ImportError", encoding="utf-8")
-    with serving(
+    with serving_explorer(
         [str(installed.eab), "app", "--port", str(port)],
         port,
         cwd=installed.work,
-        env=installed.environment | {"STREAMLIT_SERVER_HEADLESS": "true"},
+        env=installed.environment,
     ) as (address, process):
         assert Path(psutil.Process(process).cwd()) == installed.work.resolve()
         session = RawSession(address)
@@ -296,7 +296,9 @@ def test_the_container_command_serves_is_healthy_and_ends_on_sigterm(
         name: str(tmp_path / file) for name, file in written.items()
     }
     command = here([*container_lines("ENTRYPOINT"), *container_lines("CMD")])
-    with serving([*command, f"--port={port}"], port, cwd=installed.work, env=environment) as (
+    with serving_explorer(
+        [*command, f"--port={port}"], port, cwd=installed.work, env=environment
+    ) as (
         address,
         process,
     ):

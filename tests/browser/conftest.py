@@ -11,12 +11,11 @@ import psutil
 import pytest
 from board_page import LIGHT, BoardPage, Boards
 from browser_steps import OpenPage
-from explorer_server import free_port, serve_command, serving
-from places import ROOT
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 from eab.run import RunState
+from scripts.servers import serving_explorer
 
 expect.set_options(timeout=120_000)  # two cores may run a model, a server and a browser
 QUIET = [
@@ -74,11 +73,7 @@ def server_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def _running(server_log: Path) -> Iterator[tuple[str, int]]:
     """The address and the process id of the explorer, which is started as users start it."""
-    port = free_port()
-    with (
-        server_log.open("wb") as log,
-        serving(serve_command(port), port, cwd=ROOT, stdout=log, stderr=log) as running,
-    ):
+    with server_log.open("wb") as log, serving_explorer(stdout=log, stderr=log) as running:
         yield running
 
 

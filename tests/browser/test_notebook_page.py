@@ -4,7 +4,6 @@ keys and, through the kernel, to the threshold line. A saved copy shows stills o
 
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from browser_steps import box_of
 from notebook_server import serving_notebooks
 from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
+from waiting import wait_until
 
 from eab.share.with_still import WIDGET
 
@@ -124,10 +124,7 @@ def save(page: Page, folder: Path) -> None:
     file = folder / "explore.ipynb"
     before = file.stat().st_mtime_ns
     page.keyboard.press("Control+s")
-    deadline = time.monotonic() + 120
-    while file.stat().st_mtime_ns == before and time.monotonic() < deadline:
-        page.wait_for_timeout(200)
-    assert file.stat().st_mtime_ns != before
+    wait_until(lambda: file.stat().st_mtime_ns != before, pause=lambda: page.wait_for_timeout(200))
 
 
 def test_the_boards_grow_and_respond_to_the_threshold_line(notebook: Page) -> None:
@@ -249,10 +246,9 @@ def test_a_run_stops_when_its_cell_is_deleted_but_not_when_it_is_moved(
     expect(status).to_contain_text("Step")
     press_on_cell(page, "eab.explore(", "d", "d")
     expect(page.locator(".eab")).to_have_count(0)
-    deadline = time.monotonic() + 120
-    while "Step" in (told := status_in_python(page)) and time.monotonic() < deadline:
-        page.wait_for_timeout(500)
-    assert "Stopped after" in told
+    wait_until(
+        lambda: "Stopped after" in status_in_python(page), pause=lambda: page.wait_for_timeout(500)
+    )
     page.keyboard.press("z")  # undone
     expect(status).to_contain_text("Stopped after", timeout=PATIENCE)
     page.close()

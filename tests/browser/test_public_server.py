@@ -11,14 +11,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from explorer_server import free_port, serve_command, serving
-from places import ROOT
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from websockets import Origin, Subprotocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from eab.assets import ASSETS
+from scripts.servers import serving_explorer
 
 pytestmark = pytest.mark.slow
 
@@ -43,10 +42,9 @@ def public(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[str]
     text = f'max_paths = 20\nkey = "{KEY}"\nhosts = ["{NAME}"]\n'
     rules.write_text(text, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
-    port = free_port()
     with (
         log.open("wb") as file,
-        serving(serve_command(port), port, cwd=ROOT, env=environment, stderr=file) as (address, _),
+        serving_explorer(env=environment, stderr=file) as (address, _),
     ):
         yield address
 

@@ -2,17 +2,15 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explorer_server import free_port, serving
-from places import ROOT
 from playwright.sync_api import Browser, Page, expect
 
 from eab.remote import operator
 from scripts.llama_server import llama_server
+from scripts.servers import serving_explorer
 from scripts.write_gguf import write_embedded
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -22,12 +20,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 def explorer(tmp_path: Path) -> Iterator[str]:
     """The address of an explorer whose operator has configured a llama.cpp server."""
     write_embedded(tmp_path / "embedded.gguf")
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
-    quiet = ["--server.headless=true", "--server.address=127.0.0.1"]
     with llama_server(tmp_path / "embedded.gguf", "the-key") as (url, _):
         environment = os.environ | {operator.ADDRESS: url, operator.KEY: "the-key"}
-        with serving([*command, *quiet], port, cwd=ROOT, env=environment) as (address, _):
+        with serving_explorer(env=environment) as (address, _):
             yield address
 
 

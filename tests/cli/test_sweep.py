@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from command_line import error_of_command, output_of, signalled
+from waiting import wait_until
 
 from eab import record
 from eab.cli import options
@@ -145,10 +146,11 @@ def test_a_sweep_killed_at_random_moments_loses_only_unfinished_cells(
     for _ in range(2):
         before = lines_in(out / JOURNAL)
         with subprocess.Popen(sweep_command(prompts, out), stdout=subprocess.DEVNULL) as killed:
-            deadline = time.monotonic() + 120
-            while lines_in(out / JOURNAL) <= before and killed.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
+            wait_until(
+                lambda before=before, killed=killed: (
+                    lines_in(out / JOURNAL) > before or killed.poll() is not None
+                )
+            )
             time.sleep(moments.random() * 0.1)
             killed.kill()
         data = (out / JOURNAL).read_bytes()

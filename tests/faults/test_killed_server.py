@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -65,9 +64,7 @@ def test_the_run_of_a_server_that_ended_is_saved(store: RunStore, signal_: signa
         assert Unfinished(store, RUN).recover() == [], "it lives"
         server.send_signal(signal_)
         server.wait(timeout=120)
-    deadline = time.monotonic() + 120
-    while not (names := Unfinished(store, RUN).recover()):
-        assert time.monotonic() < deadline
+    names = wait_until(lambda: Unfinished(store, RUN).recover())
     [saved] = store.all()
     run = fold(store.load(saved.id)[1])
     assert run.ended is None

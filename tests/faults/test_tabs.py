@@ -15,9 +15,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from explorer_server import free_port, serve_command, serving
 from places import ROOT
 from raw_session import RawSession
+from waiting import wait_until
+
+from scripts.servers import free_port, serve_command, serving_explorer
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +40,12 @@ def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[
     rules, log, port = folder / "eab.toml", folder / "log", free_port()
     rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
     started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
-    with log.open("wb") as written:
-        options: dict[str, Any] = {"stdout": written, "stderr": written, "cwd": ROOT}
-        options["env"] = os.environ | {"EAB_RULES": str(rules)}
-        with serving(started, port, **options) as (address, _):
-            yield address
+    environment = os.environ | {"EAB_RULES": str(rules)}
+    with (
+        log.open("wb") as written,
+        serving_explorer(started, port, env=environment, stdout=written, stderr=written) as found,
+    ):
+        yield found[0]
     logged = log.read_text(encoding="utf-8")
     assert (
         re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == [expected][: len(expected)]
@@ -126,10 +129,7 @@ def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
     with logging_server(tmp_path, sys.executable, "-c", IMPATIENT) as address:
         tab = begun(address, ENDLESS)
         tab.close()
-        deadline = time.monotonic() + 120
-        while metrics(address)["eab_active"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: not metrics(address)["eab_active"], pause=lambda: time.sleep(0.2))
         assert metrics(address)['eab_runs_total{reason="unwatched"}'] == 1
         later = RawSession(address, f"run={tab.run_id}")
         assert ending(later) == "unwatched"
@@ -159,11 +159,11 @@ def test_a_worker_that_stops_tells_every_tab_and_the_next_runs_work(tmp_path: Pa
 
 def test_a_tab_survives_a_server_that_is_killed_and_restarted() -> None:
     port = free_port()
-    with serving(serve_command(port), port, cwd=ROOT) as (address, server):
+    with serving_explorer(port=port) as (address, server):
         tab = begun(address, LONG)
         os.kill(server, signal.SIGKILL)
         tab.close()
-    with serving(serve_command(port), port, cwd=ROOT):
+    with serving_explorer(port=port):
         tab.come_back()
         tab.until(lambda: bool(tab.problems))
         assert "The run of this link is not on this server" in tab.problems[-1]

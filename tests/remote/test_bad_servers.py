@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from bad_answers import (
     BAD_ANSWERS,
@@ -166,7 +167,8 @@ def test_a_pass_continues_while_one_of_its_runs_is_wanted(
 def test_a_run_is_kept_when_a_real_server_dies(
     gguf_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with llama_server(gguf_file) as (url, process):
+    with llama_server(gguf_file) as (url, number):
+        process = psutil.Process(number)
         monkeypatch.setenv(operator.ADDRESS, url)
         model = connected("llama.cpp")
         _, message = run_until_failed(model, lambda: (process.kill(), process.wait(120))[0])

@@ -7,10 +7,10 @@ import sys
 
 import psutil
 import pytest
-from explorer_server import free_port, serving
 from places import ROOT
 
 from eab.remote import operator
+from scripts.servers import free_port, serving_explorer
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ DEMO = [sys.executable, str(ROOT / "scripts" / "remote_demo.py")]
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_a_signal_to_the_demo_ends_its_page_and_its_server(ending: signal.Signals) -> None:
     port = free_port()
-    with serving([*DEMO, f"--port={port}"], port) as (_, process):
+    with serving_explorer([*DEMO, f"--port={port}"], port) as (_, process):
         demo = psutil.Process(process)
         started = demo.children(recursive=True)
         names = [" ".join(child.cmdline()) for child in started]

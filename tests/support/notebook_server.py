@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from explorer_server import free_port, serving
 from places import ROOT
 
 from eab.models.sources import EMBEDDED_FOLDER
+from scripts.servers import free_port, serving
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from places import MAIN
 from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
+from waiting import wait_until
 
 from app.state.process import worker
 from eab.lessons import bundled_runs
@@ -126,11 +127,7 @@ class Tab(AppTest):
 
     def until(self, condition: Callable[[], bool], seconds: float = 60) -> "Tab":
         """Rerun the page until the condition holds."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to that"
-            time.sleep(0.1)
-            self.run()
+        wait_until(condition, seconds, pause=lambda: (time.sleep(0.1), self.run()))
         return self
 
     def run_to_its_end(self, stop: str = "stop_button") -> "Tab":

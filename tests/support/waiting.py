@@ -1,17 +1,25 @@
-"""Functions that wait for the runs of a worker."""
+"""Waiting for a condition, and for the runs of a worker."""
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from app.server.live_run import LiveTask
 
+Found = TypeVar("Found")
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+
+def wait_until(
+    condition: Callable[[], Found],
+    seconds: float = 120.0,
+    pause: Callable[[], object] = lambda: time.sleep(0.01),
+) -> Found:
+    """Wait until a condition holds, with pauses between its calls; return what it then returns."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
+        pause()
+    return found
 
 
 def finished(run: LiveTask[Any]) -> bool:

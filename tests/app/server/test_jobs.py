@@ -1,11 +1,11 @@
 """The jobs of all features: their prompts and settings are checked before they are queued."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from table_model import TableModel, random_table
+from waiting import ended, wait_until
 
 from app.server.model_cache import ModelCache
 from app.server.rules import Rules
@@ -53,8 +53,7 @@ def prompts(*texts: str) -> list[TuningPrompt]:
 )
 def test_every_prompt_of_a_job_is_checked_before_queueing(worker: Worker, job: Job[Any]) -> None:
     live = worker.start(job)
-    while live.status == "loading":
-        time.sleep(0.01)
+    wait_until(lambda: live.status != "loading")
     assert live.status == "failed"
     assert live.message.startswith("the prompt has 6 tokens; this server allows at most 5")
     assert not live.events
@@ -69,6 +68,4 @@ def test_the_settings_of_all_runs_of_a_job_are_checked_at_its_request(worker: Wo
 def test_no_job_has_more_kv_memory_than_the_rules_allow(worker: Worker) -> None:
     live = worker.start(run_job(SHORT, SMALL, "any"))
     assert live.request.config.kv_limit_mib == 3
-    while live.active:
-        time.sleep(0.01)
-    assert live.state.run.started.config.kv_limit_mib == 3
+    assert ended(live).state.run.started.config.kv_limit_mib == 3
