@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_steps import OpenPage
+from browser_steps import OpenPage, cursor_is
 from invented_runs import WORDS, invented_run
 from made_runs import bundled
 from playwright.sync_api import Page, expect
@@ -47,10 +47,6 @@ def open_run(new_page: OpenPage, tmp_path: Path) -> Iterator[OpenPage]:
     yield open_run
     assert [line.text for line in said if line.type in ("error", "warning")] == []
     assert {url for url in asked if not url.startswith("blob:")} == {file.as_uri()}
-
-
-def cursor_is(page: Page, step: int) -> None:
-    expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
 def test_the_page_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) -> None:

@@ -5,7 +5,7 @@ anywidget's.
 from typing import Any
 
 import pytest
-from browser_steps import OpenPage
+from browser_steps import OpenPage, cursor_is
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 
@@ -64,10 +64,6 @@ def cell(new_page: OpenPage) -> OpenPage:
         return page
 
     return cell
-
-
-def cursor_is(page: Page, step: int) -> None:
-    expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
 
 
 def test_the_notebook_receives_only_the_key_that_saves_it(cell: OpenPage) -> None:

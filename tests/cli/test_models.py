@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import eab, eab_here, python
 from hostile_gguf import tiny_file
-from package_index import WEIGHTS, only_from
+from package_index import WEIGHTS, new_index
 from places import ROOT
 from tiny_models import tiny as tiny_model
 from waiting import wait_until
@@ -37,11 +37,8 @@ GETTING = "Downloading Tiny 1 (1 MB, MIT) ..."
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "index").mkdir()
-    only_from(tmp_path / "index", monkeypatch)
-    monkeypatch.setenv("EAB_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return tmp_path / "index"
+    return new_index(tmp_path, monkeypatch)
 
 
 def tiny(index: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

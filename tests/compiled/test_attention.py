@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from compiled_code import needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
+from processor import needs_compiled
 from torch import Tensor
 
 from eab.caches.layers import ORDINARY, LayerAttention

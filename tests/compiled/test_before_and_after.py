@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_code import needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
+from processor import needs_compiled
 from torch import Tensor
 from torch.nn import functional
 

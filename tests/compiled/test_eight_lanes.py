@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from compiled_code import needs_compiled
 from places import ROOT
+from processor import needs_compiled
 
 HIDING_AVX512 = """
 import sys, pytest, torch

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from compiled_code import needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
+from processor import needs_compiled
 from torch import Tensor, nn
 
 from eab import compiled

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from compiled_code import needs_compiled
+from processor import needs_compiled
 from tiny_models import tiny, word_tokenizer
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm

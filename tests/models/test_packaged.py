@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from package_index import WEIGHTS, only_from, packaged, with_other_weights
+from package_index import WEIGHTS, new_index, packaged, with_other_weights
 from places import ROOT
 
 from eab.errors import ModelError
@@ -25,11 +25,7 @@ WHOLE = ["tiny", "tiny/tiny.gguf"]  # the folder and file of a fetched model
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of wheels; the models are kept next to it."""
-    (tmp_path / "index").mkdir()
-    only_from(tmp_path / "index", monkeypatch)
-    monkeypatch.setenv("EAB_MODELS", str(tmp_path / "models"))
-    return tmp_path / "index"
+    return new_index(tmp_path, monkeypatch)
 
 
 @pytest.fixture

