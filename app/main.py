@@ -16,11 +16,11 @@ from eab.assets import ASSETS  # noqa: E402 - found in a checkout that is not in
 ABOUT = """
 **EAB Explorer** shows entropy-adaptive branching: a language model writes a text token by token,
 and the text branches where the model is unsure of the next token (the entropy is at or above a
-threshold). The tree, the entropy trace and the KV cache are three views of the same run, with one
+threshold). The tree, the entropy trace and the KV cache are three charts of the same run, with one
 cursor.
 
 In the prompt, Enter starts the run and Shift+Enter adds a line break. Space plays, and the arrow
-keys move the cursor. **Help** above the tree explains the views and lists all keys.
+keys move the cursor. **Help** above the tree explains the charts and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
 STYLES = ("page.css", "single_pages.css")

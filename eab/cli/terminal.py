@@ -204,7 +204,7 @@ def _path_label(path: Path, unknown: Collection[Place]) -> Text:
         case "forked":
             label.append_text(_fork_mark(path))
         case "pruned":
-            label.append("  × pruned", "green")
+            label.append("  × dropped", "green")
         case _:
             label.append(f"  {_ENDS[path.finish_reason or 'unfinished']} ", "green")
             label.append(f"{path.weight:.1%}", "bold")

@@ -95,8 +95,8 @@ def _tree_words(run: RunState, step: int, highest: Token | None, size: _TreeSize
     words = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
     if size.limited > step:
         return words
-    limit = counted(run.started.config.max_paths, "path")
-    return f"{words} From step {size.limited} on, the limit of {limit} drops branches."
+    limit = run.started.config.max_paths
+    return f"{words} From step {size.limited} on, the path limit ({limit}) drops branches."
 
 
 def limit_sentence(run: RunState) -> str:
@@ -148,8 +148,8 @@ def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
     if highest.entropy >= threshold:
         return (
             f"No fork, although the entropy reached {reached} (threshold {threshold:.2f}): the "
-            f"policy ({config.policy}), the limit of {counted(config.max_paths, 'path')} or the "
-            f"minimum weight to branch ({config.min_fork_weight:.1%}) prevented it."
+            f"policy ({config.policy}), the path limit ({config.max_paths}) or the "
+            f"minimum weight to fork ({config.min_fork_weight:.1%}) prevented it."
         )
     below, above = apart(highest.entropy, threshold)
     compared = f"the highest entropy was {below} nats, the threshold is {above}."
@@ -241,8 +241,8 @@ def answers_sentence(answers: Answers, policy: str) -> str:
     )
     return (
         f"{counted(len(answers.ranked), 'answer')}{undecided}: the {first_is}, "
-        f"“{_quoted(first.text)}”, has {first.weight:.1%} ({share}), certainly from "
-        f"{first.low:.1%} to {first.high:.1%}.{certain}"
+        f"“{_quoted(first.text)}”, has {first.weight:.1%} ({share}); its true probability is "
+        f"certainly between {first.low:.1%} and {first.high:.1%}.{certain}"
     )
 
 

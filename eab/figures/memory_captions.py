@@ -39,7 +39,7 @@ def _peak_words(run: RunState, step: int, peak: int) -> str:
     if not most.bytes_held or most.block_size or not run.started.model.shares_rows:
         return ""
     ratio = separate_bytes(run.started, most) / most.bytes_held
-    return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
+    return f" At step {peak}, {len(most.paths)} separate caches would need {_as_much(ratio)}."
 
 
 def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
@@ -66,10 +66,10 @@ def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
         each = ", each with a copy of its own; nothing is shared" if len(kv.paths) > 1 else ""
         return f"{when}{paths} in {held} of the model's own memory{each}."
     if kv.block_size:
-        saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
+        ratio = _as_much(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
         return (
             f"{when}{paths} in {held} on the server (computed, {_blocks(kv)}); separate caches "
-            f"would need {human_bytes(separate)}: {saving}.{_prefix_cache_words(kv)}"
+            f"would need {human_bytes(separate)}: {ratio}.{_prefix_cache_words(kv)}"
         )
     reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
     if len(kv.paths) == 1:
@@ -79,7 +79,7 @@ def _held_words(run: RunState, kv: KVUsage, when: str) -> str:
     if kv.bytes_held <= separate:
         return (
             f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
-            f"{_saving(separate / kv.bytes_held)}."
+            f"{_as_much(separate / kv.bytes_held)}."
         )
     part = f", {reserved} of it reserved" if kv.rows_spare else ""
     return (
@@ -101,8 +101,8 @@ def _prefix_cache_words(kv: KVUsage) -> str:
     )
 
 
-def _saving(ratio: float) -> str:
-    return f"{ratio:.1f}× less memory" if ratio >= 1.05 else "about the same"
+def _as_much(ratio: float) -> str:
+    return f"{ratio:.1f}× as much" if ratio >= 1.05 else "about as much"
 
 
 def _reason(run: RunState, kv: KVUsage) -> str:

@@ -212,7 +212,7 @@ def test_the_sentences_contain_the_numbers_of_the_run() -> None:
     assert f"{highest:.2f} nats" in entropy_sentence(run)
     kv = run.peak_kv()
     saving = separate_bytes(run.started, kv) / kv.bytes_held
-    assert f"{saving:.1f}× less memory" in memory_sentence(run)
+    assert f": {saving:.1f}× as much." in memory_sentence(run)
 
 
 def test_the_sentences_of_a_step_equal_those_of_a_run_that_ends_there() -> None:

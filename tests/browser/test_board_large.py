@@ -30,14 +30,14 @@ def elements(shown: BoardPage) -> int:
 def summarised(shown: BoardPage) -> int:
     """The number of texts in the boxes that stand for whole branches."""
     words = shown.find(".box.summary:not(.hidden) .summary-words").all_text_contents()
-    of_texts = [re.fullmatch(r"(\d+) texts?, <?[\d.]+%|\d+ pruned", one) for one in words]
+    of_texts = [re.fullmatch(r"(\d+) texts?, <?[\d.]+%|\d+ dropped", one) for one in words]
     assert all(of_texts), words
     assert not any(one.startswith("0 ") for one in words), words
     return sum(int(found[1] or 0) for found in of_texts if found)
 
 
 def count_of(summary: Locator) -> int:
-    """The number of texts that a summary box stands for; 0 if all are pruned."""
+    """The number of texts that a summary box stands for; 0 if all were dropped."""
     found = re.match(r"(\d+) text", summary.text_content() or "")
     return int(found[1]) if found else 0
 

@@ -95,7 +95,7 @@ def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> No
     sentence = answers_sentence(answers, "fair")
     assert "2 answers" in sentence
     assert "(estimated)" in sentence
-    assert f"from {answers.ranked[0].low:.1%}" in sentence
+    assert f"certainly between {answers.ranked[0].low:.1%} and" in sentence
     assert "No other answer can be more likely" in sentence
     assert "of the paths" in answers_sentence(answers, "original")
     assert "No answer yet (1 path" in answers_sentence(Answers((), (0,), 0.0), "fair")
@@ -174,7 +174,7 @@ def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_fir
     for path in run.paths[:-1]:
         path.status = "finished" if path.status == "pruned" else path.status
     first = limited - path_dies_first
-    assert f" From step {first} on, the limit of" in tree_sentence(run)
+    assert f" From step {first} on, the path limit (" in tree_sentence(run)
     assert f"dropped branches from step {first} to" in limit_sentence(run)
 
 
@@ -193,7 +193,7 @@ def test_the_sentence_says_what_prevented_a_fork_above_the_threshold() -> None:
     started, *events = invented_run(6, 12, 1)
     words = tree_sentence(fold([replace(started, threshold_nats=0.1), *events]))
     assert words.startswith("No fork, although the entropy reached 0.96 nats (threshold 0.10): ")
-    assert "the limit of 1 path " in words
+    assert "the path limit (1) or " in words
 
 
 def test_the_text_of_a_grown_run_starts_with_the_tokens_that_it_kept() -> None:

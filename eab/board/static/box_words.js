@@ -15,6 +15,11 @@ export function entropyClass(entropy, threshold) {
   return entropy >= threshold / 2 ? "fairly-sure" : "sure";
 }
 
+/** What the status is called. @param {Status} status */
+export function statusWord(status) {
+  return status === "pruned" ? "dropped" : status;
+}
+
 /** The sign after the text. @param {Path} path @param {Status} status */
 export function markOf({ finishReason }, status) {
   const end = finishReason === "stop" ? "■" : "→";
@@ -42,7 +47,7 @@ export function weightWords({ isGraft, sides, weightsInB }, path, step) {
  */
 export function nameOf(path, status, text, weights, texts) {
   const name = texts || `path ${path.id}`;
-  return `${name}, ${status}, weight ${weights.join(", ")}: ${text}`;
+  return `${name}, ${statusWord(status)}, weight ${weights.join(", ")}: ${text}`;
 }
 
 /**
@@ -54,7 +59,7 @@ export function nameOf(path, status, text, weights, texts) {
 export function foldedWords(view, fork) {
   const count = view.branches.foldedAt(fork);
   const noun = count === 1 ? "small branch" : "small branches";
-  const help = `${count} ${noun}: dropped, or under 1%. Click to see.`;
+  const help = `${count} ${noun}: dropped, or of very small weight. Click to see.`;
   return { words: count ? `+${count}` : "", help };
 }
 

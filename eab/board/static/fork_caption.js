@@ -31,7 +31,7 @@ export function forkCaption(store, view) {
   const more = now.length > 1 ? ` (${now.length} forks at this step)` : "";
   const unsure = `unsure, ${entropy} nats (threshold ${run.threshold.toFixed(2)}), so `;
   const why = THRESHOLD_POLICIES.includes(run.policy) ? unsure : "";
-  return `Step ${newest + 1}: ${why}it branches: ${named.join(", ")}${more}.`;
+  return `Step ${newest + 1}: ${why}the text branches: ${named.join(", ")}${more}.`;
 }
 
 /** @param {Path} path */

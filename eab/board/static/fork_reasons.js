@@ -75,12 +75,12 @@ function forkReason(store, path, index) {
     const why = index === 0 && path.parent >= 0 ? reason : "";
     if (why) return `${why} This branch received ${percent(path.share)} of the weight.`;
     if (own) return `No fork: the policy ${run.policy} decides where there is one.`;
-    return `The policy ${run.policy} does not look at the threshold.`;
+    return `The policy ${run.policy} does not use the threshold.`;
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
   if (index === 0 && path.parent >= 0) {
     const siblings = store.childrenOf(path.parent).length;
-    const forked = `${reached}, so path ${path.parent} forked into ${siblings} here.`;
+    const forked = `${reached}, so path ${path.parent} forked into ${siblings} branches here.`;
     return `${forked}${branchWeight(store, path, token)}`;
   }
   if (token.entropy < run.threshold) {
@@ -97,7 +97,7 @@ function obstacle({ run }, path, step) {
   if (path.limitedSteps.includes(step)) return "the path limit left room for only one branch.";
   if (run.policy === "fair" && run.minForkWeight > 0) {
     const least = percent(run.minForkWeight);
-    return `the path weighed less than ${least} then, the minimum weight to branch.`;
+    return `the path weighed less than ${least} then, the minimum weight to fork.`;
   }
   return `the policy ${run.policy} made no second branch here.`;
 }
@@ -111,7 +111,8 @@ function branchWeight({ run }, path, token) {
   const most = run.branchFactor - 1;
   const words = ` This branch received ${percent(path.share)} of the weight.`;
   if (token.taken >= 0 && token.taken < most) return words;
-  const drawn = `It was drawn from the tokens below the ${most} most likely`;
+  const best = most === 1 ? "most likely one" : `${most} most likely`;
+  const drawn = `It was drawn from all tokens except the ${best}`;
   return `${words} ${drawn} and stands for all of them.`;
 }
 

@@ -1,8 +1,8 @@
-// The help: what the pictures show, and what each key does.
+// The help: what the charts show, and what each key does.
 
 import { element } from "./elements.js";
 
-const LIMIT_TOPIC = "Why do the shares not multiply to the weights?";
+const LIMIT_TOPIC = "Why is a weight not the product of its shares?";
 
 const ENTROPY_TOPIC = "Entropy and threshold";
 const MOVABLE = " Drag the line to see the tree at another threshold.";
@@ -32,12 +32,12 @@ const TOPICS = [
     "An answer is the first sentence of a text. With “Deciding forks”, a ring marks each fork whose " +
       "branches lead to different answers: the larger it is, the more of the semantic entropy, the " +
       "entropy over answers, the fork causes. Forks without a ring change only the wording, or what " +
-      "follows the answer. It is known once the run has ended.",
+      "follows the answer. The rings appear once the run has ended.",
   ],
   [
     "Why are some words pale?",
     "After a run, the cursor goes to the step with the most live paths. Pale words come after that " +
-      "step; they are there so that the texts can be read. Move the cursor, and they go.",
+      "step; they are there so that the texts can be read. They disappear when you move the cursor.",
   ],
   [
     "Which texts give the same answer?",
@@ -47,22 +47,22 @@ const TOPICS = [
   ],
   [
     "Why does a box say “41 texts, 3%”?",
-    "From far away, a branch that is too small to be seen is one box, with the number of its texts and " +
-      "what they weigh together. Click it or zoom in, and its texts come. A text without room for " +
-      "words is the entropies of its tokens, side by side.",
+    "When you zoom out, a branch that is too small to be seen is drawn as one box, with the number of " +
+      "its texts and their total weight. Click it or zoom in to see its texts. A text that has no " +
+      "room for words is drawn as the entropies of its tokens, side by side.",
   ],
   [
     LIMIT_TOPIC,
     "When there would be more paths than the path limit allows, some are dropped at random, and " +
       "those that are kept become heavier, so that on average no text gains or loses. From then on a " +
-      "weight is no longer the product of the shares on its way.",
+      "weight is no longer the product of the shares along its path.",
   ],
   [
     "KV cache",
-    "For each token, attention keeps keys and values (K and V), a row of the cache. Branches share " +
-      "the rows of their common beginning; only what differs is private. " +
-      "Layers without attention keep a state instead, of which each path has a copy. Reserved rows are allocated " +
-      "for the next tokens: r says for how many steps at a time.",
+    "For each token, every attention layer keeps a key and a value (K and V); together they are one " +
+      "row of the cache. Branches share the rows of their common beginning; only what differs is " +
+      "private. Layers without attention keep a state instead, of which each path has a copy. " +
+      "Reserved rows are allocated for the next tokens: r says for how many steps at a time.",
   ],
 ];
 

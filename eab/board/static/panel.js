@@ -1,4 +1,4 @@
-// The frame of a picture: title, legend, sentence and downloads.
+// The frame of a chart: title, legend, sentence and downloads.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
@@ -38,7 +38,7 @@ const LEGENDS = {
       swatch: "unsure",
       words: "unsure",
       detail: " (at or above the threshold)",
-      help: "High entropy: several next tokens are about as likely. Here a path may fork.",
+      help: "High entropy: several next tokens are about equally likely. Here a path may fork.",
     },
     { words: "◆ fork", help: "The path goes on as several paths from here." },
     {
@@ -77,21 +77,21 @@ const LEGENDS = {
     {
       isDetail: true,
       only: "pruned",
-      words: "× pruned",
+      words: "× dropped",
       help: "This path was dropped because of the path limit.",
     },
     {
       isDetail: true,
       only: "folded",
       words: "+2 small branches",
-      help: "Branches that were dropped, or weigh less than 1%, are not drawn. Click to see them.",
+      help: "Branches that were dropped, or have a very small weight, are not drawn. Click to see them.",
     },
     {
       isDetail: true,
       only: "joined",
       words: "3 texts: one answer",
       help:
-        "Texts with the same first sentence are one box with their common weight. It shows the " +
+        "Texts with the same first sentence are one box with their total weight. It shows the " +
         "heaviest of them. Click to see the others.",
     },
     {
@@ -139,7 +139,7 @@ const LEGENDS = {
       notIn: "diff",
       swatch: "threshold-key",
       words: "threshold",
-      help: "At or above this entropy a path may fork. On the page, drag the line to try another one.",
+      help: "At or above this entropy a path may fork. In the app, drag the line to try another threshold.",
     },
     { words: "◆ fork", help: "The path forked here." },
     {

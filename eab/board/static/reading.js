@@ -73,7 +73,7 @@ export class Reading {
     });
     if (statusAt(path, this.view.cursor) !== "forked") return tokens;
     const branches = this.store.childrenOf(path.id).length;
-    const help = `Here the path forked into ${branches}`;
+    const help = `Here the path forked into ${branches} branches`;
     return [...tokens, element("span", { class: "reading-fork", title: help }, "◆")];
   }
 

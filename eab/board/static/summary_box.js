@@ -67,7 +67,7 @@ export class SummaryBox {
     set(this.group, { class: `box summary${highlight}${isFound ? " found" : ""}` });
     set(this.edge, { class: `edge${highlight}` });
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
-    const words = texts.length ? this.wordsOf(texts.length, weight) : prunedWords(begun, cursor);
+    const words = texts.length ? this.wordsOf(texts.length, weight) : droppedWords(begun, cursor);
     if (words === this.words) return;
     this.words = this.text.textContent = words;
     this.help.textContent = `${words}: too small to be drawn here. Zoom in, or click.`;
@@ -111,6 +111,6 @@ export class SummaryBox {
 }
 
 /** @param {Path[]} paths @param {number} step */
-function prunedWords(paths, step) {
-  return `${paths.filter((path) => statusAt(path, step) === "pruned").length} pruned`;
+function droppedWords(paths, step) {
+  return `${paths.filter((path) => statusAt(path, step) === "pruned").length} dropped`;
 }

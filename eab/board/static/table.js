@@ -1,8 +1,9 @@
-// The pictures as tables, for people who cannot see them or who want the numbers.
+// The charts as tables, for people who cannot see them or who want the numbers.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, PathRows, Step } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { statusWord } from "./box_words.js";
 import { element } from "./elements.js";
 import { bytes, percent } from "./format.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
@@ -76,7 +77,7 @@ export class TableView {
       count,
       percent(weightAt(path, cursor)),
       percent(path.share),
-      status === "finished" ? end : status,
+      status === "finished" ? end : statusWord(status),
       rows ? bytes(rows.shared) : "–",
       rows ? bytes(rows.private) : "–",
       textOf(path, count),

@@ -14,9 +14,9 @@ const HELP = {
   Find: "find words in the texts (/)",
   "Deciding forks": "mark the forks that decide the answer, once the run has ended (d)",
   "Same answers": "draw texts with the same first sentence as one box, once the run has ended (a)",
-  Tables: "the pictures as tables (t)",
+  Tables: "the charts as tables (t)",
   Presenter: "larger, for a projector (p)",
-  Help: "what the pictures show, and the keys (?)",
+  Help: "what the charts show, and the keys (?)",
   "In its tree": "show the run in the tree that it was grown from, or alone",
   "Show all": "draw all branches, each text by itself (b)",
 };

@@ -26,7 +26,7 @@ const STOPS = [
     ".transport:not(.tools)",
     ".memory-panel",
     "The cursor",
-    "Play the run, or go through it step by step. All pictures show the same step.",
+    "Play the run, or go through it step by step. All charts show the same step.",
   ],
   [
     ".entropy-panel",
@@ -45,7 +45,7 @@ const STOPS = [
     ".tools",
     ".entropy-panel",
     "Find, tables, help",
-    "Search the tree, read it as a table, or show it larger for a class. Help explains the pictures " +
+    "Search the tree, read it as a table, or show it larger for a class. Help explains the charts " +
       "and lists all keys; there you can take this tour again.",
   ],
 ];
