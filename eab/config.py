@@ -119,10 +119,10 @@ class BranchingConfig:
         0.0,
         Real(0.0, 1.0, hint="0 lets every path fork"),
         BRANCHING,
-        "Minimum weight to branch",
+        "Minimum weight to fork",
         "A path forks only if its weight is at least this, so that unlikely texts do not fill "
         "the tree (policy fair). The weights stay unbiased; 0 lets every path fork.",
-        more="Only with 0, the tree at a higher threshold is a subtree of the tree at a lower "
+        more="Only with 0 is the tree at a higher threshold a subtree of the tree at a lower "
         "threshold.",
         widget=Steps(
             (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
@@ -207,8 +207,8 @@ class BranchingConfig:
         Real(0.01, 10.0, hint="1 is off"),
         SAMPLING,
         "Repetition penalty",
-        "Divides the logits above 0 of all tokens that the prompt or the text has, and multiplies "
-        "those below 0, before the temperature: above 1, they become less likely; 1 is off.",
+        "For tokens that occur in the prompt or the text, divides logits above 0 and multiplies "
+        "logits below 0, before the temperature: above 1, they become less likely; 1 is off.",
         more="As in transformers, whether a token is there once or often (arXiv 1909.05858).",
         widget=Slider(1.0, 2.0, 0.05),
     )
@@ -217,7 +217,8 @@ class BranchingConfig:
         Whole(0, 100, hint="0 is off"),
         SAMPLING,
         "No repeated n-grams",
-        "No sequence of this many tokens of the prompt or the text is repeated; 0 is off.",
+        "The text never repeats a sequence of this many tokens, from the prompt or from itself; 0 "
+        "is off.",
         more="As in transformers, after the repetition penalty.",
         widget=Slider(0, 10),
     )
@@ -331,7 +332,7 @@ class BranchingConfig:
         SPECULATIVE,
         "Drafter",
         "Proposes draft tokens that one forward pass verifies. none: no drafts. model: a small "
-        "draft model. prompt-lookup: the tokens that followed the same words earlier in this "
+        "draft model. prompt-lookup: the tokens that followed the same tokens earlier in this "
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
         more="Drafting changes the time, never the tokens. run-ahead requires a model on a server "

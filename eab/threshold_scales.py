@@ -20,9 +20,10 @@ class ThresholdScale:
 
 THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
     "nats": ThresholdScale(
-        Real(0.0, 20.0, hint="nats; 0.65 is about two likely tokens"),
+        Real(0.0, 20.0, hint="nats; 0.65 is about two equally likely tokens"),
         Slider(0.0, 4.0, 0.01),
-        "Entropy in nats. e to this power is about the number of likely tokens.",
+        "Entropy in nats. e to this power is the number of equally likely tokens with this "
+        "entropy.",
     ),
     "normalised": ThresholdScale(
         Real(0.0, 1.0, hint="as threshold_unit=normalised"),

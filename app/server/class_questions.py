@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eab.errors import ClassError
-from eab.formatting import quoted
+from eab.formatting import counted, quoted
 
 FEWEST_OPTIONS: Final = 2
 MOST_OPTIONS: Final = 6
@@ -34,8 +34,8 @@ class ClassQuestion:
     def __post_init__(self) -> None:
         if not FEWEST_OPTIONS <= len(self.options) <= MOST_OPTIONS:
             raise ClassError(
-                f"the question has {len(self.options)} options; give {FEWEST_OPTIONS} to "
-                f"{MOST_OPTIONS}, one per line"
+                f"the question has {counted(len(self.options), 'option')}; give {FEWEST_OPTIONS} "
+                f"to {MOST_OPTIONS}, one per line"
             )
         for text in (self.text, *self.options):
             if not text.strip() or len(text) > LONGEST:
@@ -52,7 +52,7 @@ class ClassQuestion:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the pictures of a run would give the answer away."""
+        """Whether the charts of a run would give the answer away."""
         return self.right is not None or self.probabilities is not None
 
 

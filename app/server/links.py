@@ -65,7 +65,9 @@ def what_it_opens(link: Link) -> str:
             "the run file instead."
         )
     if link.run:
-        return "Opens this run while it is on the server, and later its prompt and settings."
+        return (
+            "Opens this run as long as the server has it; after that, only its prompt and settings."
+        )
     if link.saved or link.example:
         return "Opens this run at this step."
     return "Opens the prompt and settings; the link does not contain the run file."

@@ -186,7 +186,7 @@ class Rules:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        Names("example.org", "see the help text"),
+        Names("example.org", "see the meaning"),
         SERVER,
         "Hosts",
         "Host names under which browsers may request the page, in addition to localhost and IP "
@@ -205,7 +205,7 @@ class Rules:
         Text(500),
         SERVER,
         "Key",
-        "Key for the page Server and /metrics. If it is empty, nobody can open them.",
+        "Key for the Server page and /metrics. If it is empty, nobody can open them.",
     )
 
     @property

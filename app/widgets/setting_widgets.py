@@ -108,7 +108,7 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
 
 def help_of(name: str) -> str:
     """What a setting does, and which page explains more."""
-    page = f" See the page {_SEE[name]}." if name in _SEE else ""
+    page = f" See the {_SEE[name]} page." if name in _SEE else ""
     return SETTINGS[name].help + page
 
 

@@ -44,8 +44,8 @@ def draw(
     if unit == "quantile" and probe is None:  # unknown until Run if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
         name = presets.chosen() or "This setting"
-        takes = f"Run takes the highest {share:.0%} of the entropies along a greedy continuation"
-        st.html(entropy_histogram.empty(f"{name}: {takes}."))
+        reached = f"Run sets the threshold that {share:.0%} of the entropies of a greedy run reach"
+        st.html(entropy_histogram.empty(f"{name}: {reached}."))
     else:
         st.html(entropy_histogram.html(*_entropies(shown, probe), value, _note(shown, value)))
 

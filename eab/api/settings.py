@@ -73,13 +73,13 @@ class OtherSettings(TypedDict, total=False):
     Allowed: 0 to 100. Default: 0.
     """
     repetition_penalty: float | None
-    """Divides the logits above 0 of all tokens that the prompt or the text has, and multiplies
-    those below 0, before the temperature: above 1, they become less likely; 1 is off. Allowed:
+    """For tokens that occur in the prompt or the text, divides logits above 0 and multiplies
+    logits below 0, before the temperature: above 1, they become less likely; 1 is off. Allowed:
     0.01 to 10. Default: 1.
     """
     no_repeat_ngram_size: int | None
-    """No sequence of this many tokens of the prompt or the text is repeated; 0 is off. Allowed: 0
-    to 100. Default: 0.
+    """The text never repeats a sequence of this many tokens, from the prompt or from itself; 0 is
+    off. Allowed: 0 to 100. Default: 0.
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""
@@ -123,9 +123,9 @@ class OtherSettings(TypedDict, total=False):
     """
     drafter: DrafterName
     """Proposes draft tokens that one forward pass verifies. none: no drafts. model: a small draft
-    model. prompt-lookup: the tokens that followed the same words earlier in this text. sibling-
-    lookup: the same, also in the other paths. run-ahead: the most likely tokens of the server,
-    several per request. Allowed: none, model, prompt-lookup, sibling-lookup, run-ahead.
+    model. prompt-lookup: the tokens that followed the same tokens earlier in this text.
+    sibling-lookup: the same, also in the other paths. run-ahead: the most likely tokens of the
+    server, several per request. Allowed: none, model, prompt-lookup, sibling-lookup, run-ahead.
     Default: none.
     """
     draft_length: int

@@ -17,7 +17,7 @@ def page(open_page: OpenPage) -> Page:
     prompt = page.get_by_role("textbox", name="Prompt")
     prompt.fill("My best friend is")
     prompt.blur()
-    expect(sentence(page)).to_contain_text("of a greedy run")
+    expect(sentence(page)).to_contain_text("tokens of a greedy run")
     return page
 
 
@@ -36,7 +36,7 @@ def test_a_typed_prompt_is_probed_and_the_slider_shows_the_threshold_of_the_pres
     page: Page,
 ) -> None:
     above, of = tokens(page)
-    assert 0 < above < of / 4, "the highest 10 %"
+    assert 0 < above < of / 4, "the highest 10%"
     value = page.locator(SLIDER).input_value()
     page.get_by_role("button", name="Run", exact=True).click()
     expect(sentence(page)).to_contain_text(re.compile(r"about \d+ text"))
