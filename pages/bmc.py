@@ -43,8 +43,8 @@ the attention kernel processes them. The tree cache supports both:
   this, because shapes stay fixed until the tensors grow. The best r then balances copies and spare
   rows.
 
-With `auto` (the default) the tensors grow by a quarter of the rows in use, and by at least 4 steps:
-what is copied stays proportional to the length, however long a run becomes.
+With `auto` (the default) the tensors grow by a quarter of the rows in use, and by at least the rows
+of 4 steps: what is copied stays proportional to the length, however long a run becomes.
 
 After a fork both need a mask, because the rows of one path are scattered among those of other
 paths. Both produce the same tokens.
@@ -124,7 +124,7 @@ def show_interrupted() -> None:
 
 
 def your_run() -> None:
-    """Draw the run of the page Explore at another r, computed from its events."""
+    """Draw the run of the Explore page at another r, computed from its events."""
     from eab.labs.bmc import run_pictures as bmc
     from eab.labs.bmc.tables import allocations_table
 
@@ -136,11 +136,11 @@ def your_run() -> None:
     if demand is None:
         st.info(
             "This section needs a run with the tree cache and without a drafter. Make one on the "
-            "page Explore, then come back."
+            "Explore page, then come back."
         )
         return
     st.caption(
-        f"The run on the page Explore: “{quoted(prompt)}”. The slider recomputes its rows from "
+        f"The run on the Explore page: “{quoted(prompt)}”. The slider recomputes its rows from "
         "the recording, without the model."
     )
     costs = fitted()

@@ -155,7 +155,7 @@ def your_run() -> None:
     st.header("Your run in fewer bits")
     run = explored.run if not explored.active else None
     if run is None:
-        st.info("The run on the page Explore has not ended yet. Come back when it has.")
+        st.info("The run on the Explore page has not ended yet. Come back when it has.")
         return
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]

@@ -86,8 +86,9 @@ def table_note(compared: VariantRuns) -> str:
 
     note = (
         "All measured. Times are medians over alternating repeats, with quartiles in brackets. "
-        "Two times differ if their medians are further apart than the wider spread. Draft tokens "
-        "after the first rejected one of a pass are discarded without verification."
+        "Two times differ if their medians are further apart than the wider of their two "
+        "interquartile ranges. Draft tokens after the first rejected one of a pass are discarded "
+        "without verification."
     )
     if is_one_path(compared):
         note += (

@@ -39,17 +39,18 @@ WORTH_TAB: Final = "Finding wrong answers"
 TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by their values in the URL
 REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
-A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
-and the spread between the seeds gives the interval (95%, Student's t). Two settings differ if the
-interval of their difference, paired by seed, does not contain 0; otherwise the page says "no
-difference measured".
+A **cell** is one run: a combination of settings (below: a *setting*), a prompt and a seed. The mean
+over the prompts is taken per seed, and the spread between the seeds gives the interval (95%,
+Student's t). Two settings differ if the interval of their difference, paired by seed, does not
+contain 0; otherwise the page says "no difference measured".
 
-The **Pareto front** contains the settings that no other setting dominates: none costs less and
-gains as much. **Independent sampling** is the baseline: ordinary samples at the same cost,
-interpolated between the path limits that were tried, and never extrapolated.
+The **Pareto front** contains the settings that no other setting dominates: none costs no more,
+gains no less, and is better in one of the two. **Independent sampling** is the baseline: ordinary
+samples at the same cost, interpolated between the path limits that were tried, and never
+extrapolated.
 
-If no path limit acted, a cell at a higher threshold follows exactly from the run at the lowest
-threshold, without the model. Such cells are resimulated and have no time.
+If the path limit dropped no branches, a cell at a higher threshold follows exactly from the run at
+the lowest threshold, without the model. Such cells are resimulated and have no time.
 """
 
 
@@ -83,7 +84,8 @@ def resume_button(place: DeltaGenerator) -> None:
         on_click=resume,
         key="tune_resume",
         disabled=bool(missing),
-        help=missing or "Make the missing cells of the sweep shown, with its own settings.",
+        help=missing
+        or "Run the missing cells of this sweep, with the settings that it was started with.",
         width="stretch",
     )
 

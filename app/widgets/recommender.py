@@ -35,11 +35,12 @@ _PILOT_SEEDS: Final = tuple(range(1, PILOT_SEEDS + 1))
 _CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # different from the pilot's
 HOW_IT_WORKS: Final = f"""
 The pilot runs your prompts with {PILOT_SEEDS} seeds at {len(THRESHOLDS)} thresholds, from
-{THRESHOLDS[0]:g} nats upwards. If no path limit acted, a run at a higher threshold follows exactly
-from the run at the lowest threshold, without the model. Then the pilot adds thresholds between the
-two whose means are nearest to your number, one above and one below, until a mean is within
-3 % of your number, or the two thresholds differ by less than that. With few prompts, the number of
-paths may jump: then no threshold gives your number, and you see both sides.
+{THRESHOLDS[0]:g} nats upwards. If the path limit dropped no branches, a run at a higher threshold
+follows exactly from the run at the lowest threshold, without the model. Then the pilot adds
+thresholds between the two whose means are nearest to your number, one above and one below, until a
+mean is within 3% of your number, or the two thresholds differ by less than that. With few prompts,
+the number of paths may jump from one threshold to the next; then none gives your number, and the
+page shows the numbers on both sides.
 
 The mean over the prompts is taken per seed. The spread between the seeds gives the interval for the
 mean of {CHECK_SEEDS} other seeds. *Check* runs these, so that you see both numbers.
@@ -69,7 +70,7 @@ def show(piloting: bool, checking: bool) -> None:
     with pilot.locked:
         cells = [*pilot.state.cells]
     if not cells:
-        st.info("Press Predict. A pilot of a few short runs finds the threshold for this.")
+        st.info("Press Predict. A pilot of a few short runs finds the threshold for this target.")
     elif not piloting:
         _result(cells, pilot.key, pilot.state.model_name, checking)
     with st.expander("How it works"):

@@ -66,8 +66,8 @@ def allocation_sentence(found: KvAllocation) -> str:
     ]
     waste = [f"{_SHORT[scheme]} {found.wasted_share(scheme):.0%}" for scheme in (first, *others)]
     return (
-        f"At the peak, {'; '.join(reserve)}. Wasted over all steps, because it is empty or stored "
-        f"elsewhere: {listed(waste)}."
+        f"At the peak, {'; '.join(reserve)}. Wasted over all steps (empty, or also stored "
+        f"elsewhere): {listed(waste)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The sets of requests that the page Batching offers; their lengths decide the cost of each way."""
+"""The sets of requests that the Batching page offers; their lengths decide the cost of each way."""
 
 from typing import Final
 

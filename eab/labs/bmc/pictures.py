@@ -152,7 +152,7 @@ def rejection_figure(report: ExperimentReport) -> go.Figure:
     figure = go.Figure()
     for index, (way, rates) in enumerate(_rates_by_way(report).items()):
         percent = {100 * rejection: rate for rejection, rate in rates.items()}
-        hover = "%{x:.0f} % rejected: %{y:.0f} tokens/s"
+        hover = "%{x:.0f}% rejected: %{y:.0f} tokens/s"
         add_timings(figure, way, percent, line_style(index), hover, scale=1.0)
     return laid_out(
         figure,

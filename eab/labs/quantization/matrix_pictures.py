@@ -51,7 +51,7 @@ def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
         f"{rounding.error:.1%} of its typical size (root mean square). A weight takes "
         f"{per_weight:.3f} bytes including its share of the scales, so the matrix shrinks "
         f"from {human_bytes(size * _FLOAT32)} in float32 to {human_bytes(size * per_weight)}, "
-        f"{times(_FLOAT32 / per_weight)} smaller."
+        f"a factor of {_FLOAT32 / per_weight:.3g}."
     )
 
 
@@ -134,7 +134,7 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
     figure = go.Figure()
     for index, share in enumerate(SHARES):
         points = [(size, 100 * error) for grid, size, error in errors if grid.share == share]
-        hover = "%{x:.3f} bytes per weight: error %{y:.2f} %"
+        hover = "%{x:.3f} bytes per weight: error %{y:.2f}%"
         add_line(figure, f"scale per {share_words(share)}", points, line_style(index), hover)
     figure.add_scatter(
         name="chosen",
@@ -147,7 +147,7 @@ def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
             "color": PURPLE,
             "line": {"width": 3, "color": PURPLE},
         },
-        hovertemplate="chosen: %{x:.3f} bytes, error %{y:.2f} %<extra></extra>",
+        hovertemplate="chosen: %{x:.3f} bytes, error %{y:.2f}%<extra></extra>",
     )
     return laid_out(
         figure, x="bytes per weight, scales included", y=log_axis("error, % of the weights' size")

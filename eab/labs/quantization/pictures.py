@@ -67,8 +67,8 @@ def formats_sentence(report: FormatReport) -> str:
         return NOTHING_YET
     small = min(report.formats, key=lambda measured: measured.total_bytes)
     return (
-        f"With {small.weights}, {small.flipped:.2%} of the tokens of a held-out text change sides "
-        f"of the fork threshold ({report.began.threshold:g} nats)."
+        f"With {small.weights}, for {small.flipped:.2%} of the tokens of a held-out text, the "
+        f"entropy moves to the other side of the fork threshold ({report.began.threshold:g} nats)."
     )
 
 

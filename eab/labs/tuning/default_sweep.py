@@ -1,4 +1,4 @@
-"""The choices of the page Tune, its recorded sweep, and a smaller sweep to start with."""
+"""The choices of the Tune page, its recorded sweep, and a smaller sweep to start with."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from eab.errors import RecordError
 from eab.events import Progressed, RunEnded
-from eab.formatting import human_seconds
+from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
@@ -79,7 +79,9 @@ def report_pilot(
 def _end(failures: Sequence[str]) -> RunEnded:
     if not failures:
         return RunEnded(0, "finished")
-    return RunEnded(0, "failed", f"{len(failures)} cells failed, the first one: {failures[0]}")
+    return RunEnded(
+        0, "failed", f"{counted(len(failures), 'cell')} failed; the first: {failures[0]}"
+    )
 
 
 def _words(step: SweepStep) -> str:

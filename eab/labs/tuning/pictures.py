@@ -90,12 +90,12 @@ def _hover(point: SettingPoint, gain: Quantity) -> str:
 
 
 def spread_words(mean: Mean) -> str:
-    """A mean with the margin of its 95 % interval, if any: "4.2 ± 0.5"."""
+    """A mean with the margin of its 95% interval, if any: "4.2 ± 0.5"."""
     return f"{mean.value:.3g}" + (f" ± {mean.margin:.2g}" if mean.margin is not None else "")
 
 
 def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> go.Figure:
-    """Gain over cost, one marker per setting, with 95 % intervals over the seeds."""
+    """Gain over cost, one marker per setting, with 95% intervals over the seeds."""
     figure = go.Figure()
     front, line = pareto_front(points, gain), baseline(points)
     scale, unit = _cost_scale(points, cost)

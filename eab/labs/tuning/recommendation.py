@@ -35,7 +35,7 @@ class Prediction:
     """The predicted mean of a setting over the prompts and some seeds."""
 
     value: float
-    low: float | None  # lower end of the 95 % interval for the mean over other seeds
+    low: float | None  # lower end of the 95% interval for the mean over other seeds
     high: float | None  # upper end; both are None for a single seed
 
     def contains(self, measured: float) -> bool | None:
@@ -166,7 +166,7 @@ def _nearest(means: Mapping[float, Mean], number: float) -> float:
 
 
 def _is_near(found: Mean, number: float) -> bool:
-    """Whether the mean is within 3 % or half a standard error; closer would say little more."""
+    """Whether the mean is within 3% or half a standard error; closer would say little more."""
     return abs(found.value - number) <= max(_NEAR * number, (found.error or 0.0) / 2)
 
 

@@ -16,7 +16,7 @@ CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside t
 
 
 def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
-    """The targeted quantity over the pilot's thresholds, with 95 % intervals over the seeds."""
+    """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
     wanted, number = found.wanted
     of = quantity(wanted)
     points = sorted(

@@ -15,7 +15,7 @@ RESAMPLES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with the 2.5 % and 97.5 % quantiles of its bootstrap distribution."""
+    """A value with the 2.5% and 97.5% quantiles of its bootstrap distribution."""
 
     value: float
     low: float
@@ -57,7 +57,7 @@ def aurac(scores: Values, wrong: Flags) -> float:
 def bootstrap(
     statistic: Callable[[NDArray[np.int64]], float], count: int, seed: int = 0
 ) -> Interval:
-    """A statistic with its percentile interval (95 %) over resampled questions.
+    """A statistic with its percentile interval (95%) over resampled questions.
 
     The statistic is computed from the indices of the questions, (n,), so scores on the same
     questions are paired. NaN values are ignored.

@@ -42,7 +42,7 @@ class Mean:
 
     @property
     def margin(self) -> float | None:
-        """Half the width of the 95 % confidence interval of the mean."""
+        """Half the width of the 95% confidence interval of the mean."""
         return None if self.error is None else student(self.seeds - 1) * self.error
 
     @property
@@ -51,7 +51,7 @@ class Mean:
         return self.margin is not None and abs(self.value) > self.margin
 
     def fresh(self, seeds: int) -> float | None:
-        """Half the width of the 95 % interval for the mean of this many other, normal seeds."""
+        """Half the width of the 95% interval for the mean of this many other, normal seeds."""
         if self.error is None:
             return None
         return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)

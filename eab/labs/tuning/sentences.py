@@ -62,7 +62,7 @@ def over_words(points: Sequence[SettingPoint]) -> str:
     interval = (
         "One seed has no interval, so no difference can be shown."
         if seeds == {1}
-        else "± is half a 95 % interval over the seeds (Student's t)."
+        else "± is half a 95% interval over the seeds (Student's t)."
     )
     return f"Means over {counted(prompts, 'prompt')} and {each}. {interval}"
 
@@ -79,7 +79,7 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
     equal = sum(beats(best, other, gain) is None for other in others)
     also = f" ({equal} of {len(others)} others not measurably worse)" if equal else ""
     value = mean_words(replace(best.gain, error=None), gain)
-    return f"{gain.label} is best at {_named(best, points)}: {value}{also}.{here}"
+    return f"Best for “{gain.label}”: {_named(best, points)}, with {value}{also}.{here}"
 
 
 def _alike(point: SettingPoint, points: Sequence[SettingPoint]) -> list[str]:
@@ -166,7 +166,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
     low, high, difference = known[name]
     moved = (
         f"{SETTINGS[name].label} has the largest effect: from {value_words(name, low)} to "
-        f"{value_words(name, high)}, {gain.label.lower()} changes by "
+        f"{value_words(name, high)}, the change in “{gain.label}” is "
         f"{mean_words(difference, gain)} on average over the other settings."
     )
     if difference.excludes_zero:

@@ -35,9 +35,9 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 )
 COST_NOTE: Final = (
     "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
-    "times differ if their medians are further apart than the wider spread. The peak includes "
-    "temporary tensors; bytes held are those between steps. Brackets after bytes and counts give "
-    "multiples of the first column."
+    "times differ if their medians are further apart than the wider of their two interquartile "
+    "ranges. The peak includes temporary tensors; bytes held are those between steps. Brackets "
+    "after bytes and counts give multiples of the first column."
 )
 
 

@@ -244,8 +244,8 @@ def surface_sentence(compared: VariantRuns) -> str:
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
         f"token in a pass {costs.further_token:.2f} ({measured}). "
-        f"With these costs, {here}; at {SMALL_DRAFT} per draft token and equal costs for longer "
-        f"passes, as for a large model on a GPU, {small} (computed)."
+        f"With these costs, {here}; at {SMALL_DRAFT} per draft token, and if more tokens in a pass "
+        f"cost nothing, as for a large model on a GPU, {small} (computed)."
     )
 
 

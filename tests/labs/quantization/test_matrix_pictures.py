@@ -27,7 +27,7 @@ def test_the_takeaway_names_levels_error_and_bytes():
     assert f"{one.error:.1%}" in words
     assert "0.625 bytes" in words
     assert "64.0 KiB" in words
-    assert "10.0 KiB, 6.4× smaller" in words
+    assert "10.0 KiB, a factor of 6.4." in words
 
 
 @pytest.mark.parametrize(

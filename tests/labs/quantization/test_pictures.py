@@ -42,7 +42,7 @@ def test_faster_and_slower_formats_are_reported_and_noise_is_not():
         one("nf4", (9,) * 7, 0.3),
     )
     words = weight_formats.formats_sentence(made)
-    assert "With int8, 1.00% of the tokens" in words
+    assert "With int8, for 1.00% of the tokens" in words
     assert weight_formats.steps_sentence(made).endswith("int8 2× with 1 row.")
     rows = {cells[0]: cells for cells in weight_formats.format_rows(made)}
     assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms", "2.00 times as fast")

@@ -73,10 +73,12 @@ def test_a_heat_map_of_one_setting_has_one_row_and_good_tiles_are_dark() -> None
 
 def test_the_sentence_of_the_heat_map_names_the_best() -> None:
     words = tuning_words.heat_sentence(fair(), ANSWERS)
-    assert words == "Distinct answers is best at entropy threshold 0.5, max paths 16: 8 answers."
+    assert (
+        words == "Best for “Distinct answers”: entropy threshold 0.5, max paths 16, with 8 answers."
+    )
     some = [point for point in fair() if point.config.max_paths == 8]
     words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
-    assert words.endswith("threshold 0.5: 5 answers. Shown: max paths 8, policy fair.")
+    assert words.endswith("threshold 0.5, with 5 answers. Shown: max paths 8, policy fair.")
 
 
 def test_a_setting_whose_value_makes_no_difference_may_have_any_value() -> None:
@@ -87,7 +89,7 @@ def test_a_setting_whose_value_makes_no_difference_may_have_any_value() -> None:
         for seed in range(8)
     ]
     words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert "best at entropy threshold 0.5, any max paths: 4 answers" in words
+    assert ": entropy threshold 0.5, any max paths, with 4 answers (" in words
     assert "(2 of 5 others not measurably worse)" in words
 
 
@@ -160,9 +162,9 @@ def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
 def test_the_sentence_names_the_setting_with_the_largest_effect() -> None:
     words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
     assert words.startswith(
-        "Entropy threshold has the largest effect: from 0.5 to 1, distinct answers"
+        "Entropy threshold has the largest effect: from 0.5 to 1, the change in “Distinct answers” "
+        "is -4.4"
     )
-    assert "changes by -4.4" in words
     rows = ((1.0, 1, 1), (2.0, 1, 9), (1.0, 2, 9), (2.0, 2, 2))
     cells = [cell(threshold, seed, distinct_answers=count) for threshold, seed, count in rows]
     noisy = setting_points(cells, TOKENS, ANSWERS)

@@ -33,7 +33,7 @@ from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import sweep
 from eab.models.huggingface import HuggingFaceModel
 
-SWEEPS = 80  # the interval must hold in 95 % of them, minus 3.3 standard errors
+SWEEPS = 80  # the interval must hold in 95% of them, minus 3.3 standard errors
 
 
 def pilot() -> list[Cell]:
@@ -210,7 +210,7 @@ def paths(entropies: Sequence[float], threshold: float) -> int:
 
 def test_a_pilot_is_not_refined_if_it_is_near_or_brackets_nothing() -> None:
     assert next_threshold(pilot(), "paths", 12) is None, "a mean is there"
-    assert next_threshold(pilot(), "paths", 12.2) is None, "within 3 %"
+    assert next_threshold(pilot(), "paths", 12.2) is None, "within 3%"
     assert next_threshold(pilot(), "paths", 200) is None
     assert next_threshold([], "paths", 5) is None
     assert next_threshold(pilot(), "paths", 18) == pytest.approx(0.5**0.5, abs=1e-3)

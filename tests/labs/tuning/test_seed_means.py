@@ -45,9 +45,9 @@ def test_student_takes_the_larger_of_two_neighbouring_quantiles() -> None:
 
 @pytest.mark.parametrize("seeds", [2, 4, 8])
 def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
-    """In 2,000 sweeps of normal values, 95 % of intervals contain the true mean, or a fresh one.
+    """In 2,000 sweeps of normal values, 95% of intervals contain the true mean, or a fresh one.
 
-    The standard error of such a share is 0.5 %; four standard errors are allowed.
+    The standard error of such a share is 0.5%; four standard errors are allowed.
     """
     generator = np.random.default_rng(seeds)
     own, other = 0, 0

@@ -241,5 +241,5 @@ def test_a_sweep_reports_failed_cells_and_keeps_the_others(
     assert (report.began.model, report.began.cells) == (embedded.card.full_name, 4)
     assert len(report.cells) == 2
     assert report.ended.reason == "failed"
-    assert "2 cells failed, the first one: long, seed 1: the prompt has" in report.ended.message
+    assert "2 cells failed; the first: long, seed 1: the prompt has" in report.ended.message
     assert report.progress.words.startswith("2 of 4 cells")

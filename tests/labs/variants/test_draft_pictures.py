@@ -152,7 +152,7 @@ def test_the_fit_of_pass_times_recovers_known_costs():
 def invented(
     first_runs: Sequence[VariantEvent], seconds: Sequence[float], repeats: int = 7
 ) -> VariantRuns:
-    """The same runs, with repeats that took these seconds per variant, give or take 3 %."""
+    """The same runs, with repeats that took these seconds per variant, give or take 3%."""
     made = draft_length_variants("model").collect(first_runs)
     for number in range(repeats):
         for name, one in zip(made.variants, seconds, strict=True):
