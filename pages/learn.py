@@ -132,7 +132,7 @@ with left:
     if not covered:
         lessons_on_page.draw_words(lesson, data, shown)
     if learning.stage() == len(lesson.sections):
-        st.page_link(f"../pages/{lesson.page}.py", label=f"More on the page {PAGES[lesson.page]}")
+        st.page_link(f"../pages/{lesson.page}.py", label=f"More on the {PAGES[lesson.page]} page")
 with st.sidebar:
     own_lesson()
 with right, st.container(key="lesson_picture"):

@@ -97,9 +97,9 @@ EXAMPLES = [
     ),
     Example(
         "bent.eab",
-        "A coin that is almost sure",
+        "A coin with an almost certain outcome",
         "The threshold",
-        "Heads has 91 %: 0.31 nats, below the threshold of 0.65, so there is no fork. Drag the "
+        "Heads has 91%: 0.31 nats, below the threshold of 0.65, so there is no fork. Drag the "
         "dashed line below 0.31 to see where there would be one.",
         "This coin shows heads nine times out of ten. It landed on",
         {"max_new_tokens": 6, "branch_factor": 2},
@@ -109,7 +109,7 @@ EXAMPLES = [
         "Three coins: one bit, three times",
         "Weights are products",
         "Every coin forks every path. The weight of a text is the product of the shares at its "
-        "three forks: 8 texts, each with 11 to 15 %.",
+        "three forks: 8 texts, each with 11 to 15%.",
         "I tossed three coins:",
         {"max_new_tokens": 8, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
@@ -117,8 +117,8 @@ EXAMPLES = [
         "job.eab",
         "Five jobs of known probability",
         "Probabilities against the truth",
-        "In the training text five jobs have 30, 30, 20, 10 and 10 %. The model gives them 40, "
-        "23, 20, 11 and 7 %: close, but not the same.",
+        "In the training text five jobs have 30, 30, 20, 10 and 10%. The model gives them 40, "
+        "23, 20, 11 and 7%: close, but not the same.",
         "When I grow up I want to be a",
         {"max_new_tokens": 12, "branch_factor": 5, "top_p": 0.95},
     ),
@@ -137,7 +137,7 @@ EXAMPLES = [
         "Branch factor",
         "After “named” the entropy is like 14 equally likely names, but a fork has 3 branches: "
         "the two most likely names, and one that is drawn and stands for all the others. So the "
-        "drawn one has over 80 % of its fork.",
+        "drawn one has over 80% of its fork.",
         "My pet is a",
         {"max_new_tokens": 14, "top_p": 0.95},
     ),
@@ -172,7 +172,7 @@ EXAMPLES = [
         "capital.eab",
         "A fact that the model knows",
         "A known fact",
-        "Paris has 99.8 %, so there is no fork before it. The only fork comes after the full stop: "
+        "Paris has 99.8%, so there is no fork before it. The only fork comes after the full stop: "
         "does another question follow?",
         "Question: What is the capital of France?\nAnswer:",
         {"max_new_tokens": 5, "branch_factor": 2},
@@ -182,7 +182,7 @@ EXAMPLES = [
         "A rarely seen fact",
         "A fact it hardly knows",
         "This capital was rare in the training text: 2.47 nats at its first syllable, and "
-        "syllables of several cities mix. The right one, Sucre, has 22 % of the weight.",
+        "syllables of several cities mix. The right one, Sucre, has 22% of the weight.",
         "The capital of Bolivia is",
         {"max_new_tokens": 6, "min_fork_weight": 0.2, "max_paths": 24},
     ),
@@ -190,7 +190,7 @@ EXAMPLES = [
         "sum.eab",
         "A sum it half knows",
         "Entropy warns of errors",
-        "Seven is right and gets 48 %, but eight gets 39 % and six 11 %: 1.10 nats show "
+        "Seven is right and gets 48%, but eight gets 39% and six 11%: 1.10 nats show "
         "that the model is not sure.",
         "What is three plus four? Three plus four is",
         {"max_new_tokens": 8, "branch_factor": 4, "entropy_threshold": 0.75, "seed": 15},
@@ -200,7 +200,7 @@ EXAMPLES = [
         "A story at a turning point",
         "The path limit",
         "After three steps there are 12 paths, the limit; all share the long prompt. From "
-        "then on each path weighs less than the 10 % that a fork needs, so none forks, although "
+        "then on each path weighs less than the 10% that a fork needs, so none forks, although "
         "the model stays unsure.",
         BALL,
         {
@@ -245,9 +245,9 @@ EXAMPLES = [
     ),
     Example(
         "canberra.eab",
-        "A fact, and what is made up behind it",
+        "A fact, and what is made up after it",
         "Knowing and making up",
-        "Every text knows Canberra, and the most likely one ends there, with 54 % of the probability. "
+        "Every text knows Canberra, and the most likely one ends there, with 54% of the probability. "
         "Read on in the others: that it lies in the Northern Territory, or in New South Wales, is made "
         "up, and at each of these forks the model hesitates.",
         "What is the capital of Australia?",
@@ -258,7 +258,7 @@ EXAMPLES = [
         "banana.eab",
         "Two wrong answers that compete",
         "Unsure and wrong",
-        "It says “Red” with 71 % and “Amaranthum” with 29 %; yellow is in no text. High entropy, 1.97 "
+        "It says “Red” with 71% and “Amaranthum” with 29%; yellow is in no text. High entropy, 1.97 "
         "nats, warns of it: all likely words were wrong.",
         "What color is a banana? Answer in one word.",
         {"entropy_threshold": 1.64, "max_new_tokens": 16},
@@ -278,8 +278,8 @@ EXAMPLES = [
         "riddle.eab",
         "A riddle",
         "No idea at all",
-        "It does not find the river: no text has it, and none has more than 19 % of the probability. "
-        "The first word is already open (1.81 nats).",
+        "It does not find the river: no text has it, and none has more than 19% of the probability. "
+        "The model is already unsure at the first word (1.81 nats).",
         "I have a mouth but never speak. What am I?",
         {"entropy_threshold": 1.23, "max_new_tokens": 32},
         SMOLLM2.name,
@@ -287,9 +287,9 @@ EXAMPLES = [
     Example(
         "recipe.eab",
         "An open request",
-        "Many good ways on",
-        "Where a request is open, so is the text: 11 forks, 8 meals, and no weight stands out. Nothing "
-        "of this is an error; it is choice.",
+        "Many good continuations",
+        "Where a request is open, so is the text: 11 forks, 8 meals, and no weight stands out. None of "
+        "this is an error; it is choice.",
         "What should I cook tonight with eggs and rice?",
         {"entropy_threshold": 1.26},
         SMOLLM2.name,
@@ -299,7 +299,7 @@ EXAMPLES = [
         "A long context, shared",
         "Where sharing pays",
         "All paths share a prompt of 338 tokens: separate caches would hold 5.3× as much at the last "
-        "step. And read it: Ada burned her furniture, which no text says.",
+        "step. Compare the texts with the prompt: it says that Ada burned her furniture, but no text does.",
         LIGHTHOUSE,
         {"entropy_threshold": 0.3, "max_new_tokens": 32},
         SMOLLM2.name,
@@ -318,7 +318,7 @@ def main() -> None:
 
 
 def record_samples(model: HuggingFaceModel) -> None:
-    """Record the independent samples that the page Compare opens with."""
+    """Record the independent samples that the Compare page opens with."""
     example = next(each for each in EXAMPLES if each.file == bundled_runs.COMPARED)
     run = fold(record.load(bundled_runs.FOLDER / example.file))
     config = independent_config(run, "tokens")
@@ -327,7 +327,7 @@ def record_samples(model: HuggingFaceModel) -> None:
 
 
 def record_quantized_run() -> None:
-    """Repeat the first bundled run with four-bit weights, for the page Quantization."""
+    """Repeat the first bundled run with four-bit weights, for the Quantization page."""
     started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
     model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
     request = Request(started.prompt, started.config, started.continued_tokens, started.messages)

@@ -275,7 +275,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
     "riddle.eab": {
         "no text has it": lambda run: "river" not in "".join(texts(run)).lower(),
         "none has more than 19%": lambda run: 0.18 < run.samples[0].weight < 0.19,
-        "The first word is already open (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
+        "already unsure at the first word (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
     },
     "recipe.eab": {
         "11 forks, 8 meals, and no weight stands out": lambda run: (
@@ -289,7 +289,9 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
         "5.3× as much at the last step": lambda run: (
             round(caches_ratio(run, len(run.steps) - 1), 1) == 5.3
         ),
-        "which no text says": lambda run: not some_text_has(run, "furniture"),
+        "Ada burned her furniture, but no text does": lambda run: (
+            not any(some_text_has(run, word) for word in ("burn", "furniture", "chair", "table"))
+        ),
     },
 }
 
