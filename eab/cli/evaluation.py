@@ -43,7 +43,7 @@ def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Samp
 
 
 def report_table(found: EvaluationReport) -> RenderableType:
-    """The report for a terminal; intervals contain 95 % of the bootstrap resamples."""
+    """The report for a terminal; intervals contain 95% of the bootstrap resamples."""
     parts: list[RenderableType] = []
     if found.rows:
         parts += [
@@ -53,7 +53,7 @@ def report_table(found: EvaluationReport) -> RenderableType:
     if found.errors:
         rows = [(error.way, written(error.bias), written(error.absolute)) for error in found.errors]
         parts += [
-            Text(f"Semantic entropy at {found.chances} questions with known distributions:"),
+            Text(f"Semantic entropy on {found.chances} questions with known distributions:"),
             _table(("Texts from", "Bias (nats)", "Mean absolute error (nats)"), rows),
         ]
     spent = listed([f"{way} {tokens:,}" for way, tokens in found.tokens.items()])

@@ -90,9 +90,9 @@ SameAnswer = Annotated[
     typer.Option(
         "--same-answer",
         help="When two answers are the same. exact: only case, spaces, punctuation and articles "
-        "may differ. spelling: also accents, and one letter in long words. content: also missing "
-        "words of the prompt, and numbers in words. nli:MODEL: each entails the other, by an NLI "
-        "model: a folder or a Hub id.",
+        "may differ. spelling: also accents, and one letter in long words. content: words "
+        "of the prompt may be missing, and numbers may be written as words. nli:MODEL: each "
+        "entails the other, by an NLI model: a folder or a Hub id.",
     ),
 ]
 Repeats = Annotated[
