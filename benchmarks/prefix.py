@@ -4,7 +4,7 @@
 
 Prompts have 300 tokens; runs have 16 new tokens and at most 4 paths. Each round serves a job
 without and with the cache, always with a new scheduler and an empty cache. Figures are medians with
-quartiles; ratios are ratios of medians. "First tokens" is the time until 95 % of the runs have one.
+quartiles; ratios are ratios of medians. "First tokens" is the time until 95% of the runs have one.
 "KV memory" is the most that the runs and the cache hold together after any pass.
 """
 

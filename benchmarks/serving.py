@@ -209,7 +209,7 @@ def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[f
 
 def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dict[str, list[float]]:
     """For each round, the seconds of the longest prompt's prefill alone, and the seconds until half
-    and 95 % of thirty runs that start together have their first token.
+    and 95% of thirty runs that start together have their first token.
     """
     found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
     for _ in range(rounds):
@@ -232,7 +232,7 @@ def words(first: dict[str, list[float]]) -> str:
     )
     return (
         f"\nThirty runs at once, with prompts of many lengths: half have their first token after "
-        f"{p50} times the longest prompt's prefill alone, 95 % after {p95} times. That prefill "
+        f"{p50} times the longest prompt's prefill alone, 95% after {p95} times. That prefill "
         f"takes {1000 * statistics.median(first['prefill']):.0f} ms.\n"
     )
 

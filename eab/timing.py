@@ -3,8 +3,8 @@
 The alternatives take turns, so that whatever disturbs the machine disturbs all of them. The first
 round is a warm-up and does not count. The spread is the interquartile range of the repeats. Two
 medians differ if they are further apart than the wider of their spreads; otherwise no difference
-was measured. For equal alternatives with normal noise, this rule finds a difference in 6 % of the
-comparisons with 7 repeats, and in 4 % with 9 (tests/test_timing.py). Timings with fewer than
+was measured. For equal alternatives with normal noise, this rule finds a difference in 6% of the
+comparisons with 7 repeats, and in 4% with 9 (tests/test_timing.py). Timings with fewer than
 MIN_REPEATS repeats are shown, but no conclusion is drawn from them.
 """
 

@@ -120,14 +120,14 @@ def measure_variants(
 
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """For the page Memory: one run with each cache."""
+    """For the Memory page: one run with each cache."""
     compared, request = cache_variants(), Request(BALL, CACHE_CONFIG)
     events = run_variants(model, request, compared.variants, repeats=repeats)
     return measure_variants(compared, bundled_runs.CACHES, model, watch(events))
 
 
 def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """For the page Speculative: one text with each draft length."""
+    """For the Speculative page: one text with each draft length."""
     compared, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
     events = run_variants(model, request, compared.variants, draft, repeats)
@@ -135,7 +135,7 @@ def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -
 
 
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """For the page Batching: a class's requests, served in three ways."""
+    """For the Batching page: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
     comparison, events = BatchingComparison(), defaultdict[int, list[Event]](list)
     for event in watch(compare_ways(model, workload, describe_machine(model.card.device))):
@@ -155,7 +155,7 @@ def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Mea
 def measure_experiment(
     name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
 ) -> Measured:
-    """For one tab of the page BMC."""
+    """For one tab of the BMC page."""
     figures = bmc_experiments.EXPERIMENT_FIGURES[name]
     events = watch(measure(name, model, KV_ROWS, repeats))
     report = bmc_results.ExperimentReport().collect(events)
@@ -168,7 +168,7 @@ def measure_experiment(
 
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
-    """For the page Quantization: the model in every weight format."""
+    """For the Quantization page: the model in every weight format."""
     prompt = bundled_runs.events_of(bundled_runs.recordings()[0])[0].prompt
 
     def load(weights: str) -> HuggingFaceModel:

@@ -1,4 +1,4 @@
-"""Records what the page Tune opens with: the embedded model with several settings, on prompts with
+"""Records what the Tune page opens with: the embedded model with several settings, on prompts with
 known answers.
 
     python scripts/record_tuning.py

@@ -1,4 +1,4 @@
-"""Writes the prompts with known entropies for the page Quantization, from the choices that the
+"""Writes the prompts with known entropies for the Quantization page, from the choices that the
 embedded model was trained on.
 
     python scripts/write_known_entropies.py

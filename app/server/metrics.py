@@ -1,4 +1,4 @@
-"""Counts of what this server does, for Prometheus (app/server/http.py) and the page Server.
+"""Counts of what this server does, for Prometheus (app/server/http.py) and the Server page.
 
 They contain no prompts or texts.
 """

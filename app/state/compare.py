@@ -1,4 +1,4 @@
-"""The two runs that the page Compare shows, and the independent samples that it makes."""
+"""The two runs that the Compare page shows, and the independent samples that it makes."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
 """What one browser tab shows of each laboratory: its own measurements, or recorded ones.
 
-The sweeps of the page Tune are in `tuning`.
+The sweeps of the Tune page are in `tuning`.
 """
 
 from functools import partial

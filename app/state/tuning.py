@@ -1,4 +1,4 @@
-"""The sweeps that one browser tab shows on the page Tune.
+"""The sweeps that one browser tab shows on the Tune page.
 
 They are its own, by name, or the recorded one; plus a recommended threshold's pilot and check.
 """

@@ -1,4 +1,4 @@
-"""The weight matrix on the page Quantization, and its roundings, cached between redraws."""
+"""The weight matrix on the Quantization page, and its roundings, cached between redraws."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ An operating system gives memory to a process in *pages*, and a page table maps 
 KV caches. Compare three schemes:
 
 - **slabs**: each text reserves contiguous memory for its maximum length. In the systems before the
-  paper, only 20 to 38 % of the KV memory contained tokens.
+  paper, only 20 to 38% of the KV memory contained tokens.
 - **blocks**: a text gets a new block of a few rows when its last block is full, and a block table
   maps its blocks. Texts with the same prefix share full blocks. The last block of each text is
   private and partly empty.

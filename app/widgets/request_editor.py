@@ -1,4 +1,4 @@
-"""What the page Batching serves: a set of requests, a table to edit it, and settings."""
+"""What the Batching page serves: a set of requests, a table to edit it, and settings."""
 
 from typing import Final
 

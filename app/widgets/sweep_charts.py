@@ -1,4 +1,4 @@
-"""The charts and tables of a sweep on the page Tune."""
+"""The charts and tables of a sweep on the Tune page."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The sweep that the page Tune shows: one of this tab, a saved one, or a downloaded file."""
+"""The sweep that the Tune page shows: one of this tab, a saved one, or a downloaded file."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the page Tune sweeps: the prompts, and the values of each setting."""
+"""What the Tune page sweeps: the prompts, and the values of each setting."""
 
 import json
 from collections.abc import Sequence

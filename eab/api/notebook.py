@@ -60,7 +60,7 @@ def explore(model: Model, prompt: Prompt, **settings: Unpack[Settings]) -> "Live
 
 
 def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget":
-    """A lesson of the page Learn, given by its name or the path of a lesson file.
+    """A lesson of the Learn page, given by its name or the path of a lesson file.
 
         eab.show_lesson("forks")
 

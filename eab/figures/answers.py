@@ -35,7 +35,7 @@ def answers_figure(answers: Answers) -> go.Figure:
             "symbol": "diamond",
             "line": {"color": "#ffffff", "width": 1.5},
         },
-        hovertemplate="estimate %{x:.2f} %<extra></extra>",
+        hovertemplate="estimate %{x:.2f}%<extra></extra>",
     )
     figure = go.Figure([certain, estimate])
     figure.update_layout(

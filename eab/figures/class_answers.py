@@ -40,7 +40,7 @@ def answers_figure(
     _add_bars(figure, "the class", labels, shares, BLUE, "", [str(count) for count in counts])
     if probabilities is not None:
         percent = [100 * probability for probability in probabilities]
-        words = [f"{share:.0f} %" for share in percent]
+        words = [f"{share:.0f}%" for share in percent]
         _add_bars(figure, "the model", labels, percent, ORANGE, "/", words)
     title = "answers (%)" if probabilities is None else "answers and probability (%)"
     figure.update_yaxes(title=title, range=[0, 112])
@@ -67,5 +67,5 @@ def _add_bars(
         textfont_size=16,
         cliponaxis=False,
         marker={"color": colour, "pattern": bar_pattern(shape)},
-        hovertemplate=f"{name}, %{{x}}: %{{y:.1f}} %<extra></extra>",
+        hovertemplate=f"{name}, %{{x}}: %{{y:.1f}}%<extra></extra>",
     )

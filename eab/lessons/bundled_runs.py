@@ -40,7 +40,7 @@ BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording, made again with 4-bit weights
-COMPARED: Final = "coins.eab"  # the run that the page Compare shows first
+COMPARED: Final = "coins.eab"  # the run that the Compare page shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
 

@@ -73,7 +73,7 @@ def written(value: float, unit: Unit) -> str:
         case "bytes":
             return human_bytes(value)
         case "share":
-            return f"{100 * value:.3g} %"
+            return f"{100 * value:.3g}%"
         case "times":
             return times(value)
         case _:

@@ -13,7 +13,7 @@ NEIGHBOUR_SCALE: Final = (
     30.0  # ratio of neighbours to the row: reveals a scale or mask shared by all rows
 )
 _NEIGHBOURS: Final = 7
-# Float products differ in the last bits with the number of rows; int8 rounding is off by 1 %.
+# Float products differ in the last bits with the number of rows; int8 rounding is off by 1%.
 _TOLERANCE: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
 _TOLERANCE_IN_16_BITS: Final = 5e-3
 

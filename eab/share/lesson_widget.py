@@ -1,6 +1,6 @@
 """A lesson in a notebook: the text and the question of `eab.lessons` above the board.
 
-It has the stages, charts and code of the page Learn. Anything that needs the page's sliders is left
+It has the stages, charts and code of the Learn page. Anything that needs the page's sliders is left
 out, and the widget says so.
 """
 
@@ -26,7 +26,7 @@ from eab.share.widget import BoardWidget
 from eab.share.with_still import WithStill
 
 NOT_YET: Final = "Guess first to see the chart."
-IN_THE_APP: Final = "*The page Learn of the app has the sliders and checks the result.*"
+IN_THE_APP: Final = "*The Learn page of the app has the sliders and checks the result.*"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
 
 

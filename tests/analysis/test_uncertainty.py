@@ -81,7 +81,7 @@ def test_runs_are_pooled_before_they_are_grouped() -> None:
 
 
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
-    """For 40 draws from (0.7, 0.2, 0.1), the mean error is within 25 % of the spread."""
+    """For 40 draws from (0.7, 0.2, 0.1), the mean error is within 25% of the spread."""
     draws = np.random.default_rng(5).choice(3, size=(DRAWS, 40), p=[0.7, 0.2, 0.1])
     found = [jackknife([{int(answer): 1.0} for answer in row]) for row in draws]
     spread = float(np.std([one.value for one in found], ddof=1))

@@ -127,7 +127,7 @@ def words_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["bridge", "pet", "recipe"])
 def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str) -> None:
-    """At least 90 % of their characters are shown, even with 48 tokens, and no word is cut."""
+    """At least 90% of their characters are shown, even with 48 tokens, and no word is cut."""
     events = bundled(name)
     run = fold(events)
     page = open_run(events, reduced_motion="reduce")
