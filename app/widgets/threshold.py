@@ -37,7 +37,7 @@ def draw(
     if unit == "quantile" and probe is not None:
         nats = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
         _show(_NATS.nearest(round(nats, 2)))
-    value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
+    value = _slider("nats", "" if unit == "quantile" else " ● by hand")
     if nats > _NATS.high:
         value = nats
         st.caption(f"The threshold is {nats:.2f} nats, beyond the end of this slider.")

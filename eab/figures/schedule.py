@@ -49,7 +49,7 @@ def add_work(figure: go.Figure, lane: Lane) -> None:
         _add_bars(
             figure,
             lane,
-            f"{work}, one colour per run",
+            f"{work}, one colour per request",
             rank,
             [(segment.slot, *lane.span(segment.first, segment.last)) for segment in found],
             [COLOURS[segment.run % len(COLOURS)] for segment in found],

@@ -56,5 +56,5 @@ def test_the_sentence_and_the_bars_follow_the_slider_while_it_is_dragged(page: P
     assert dragged[0] < before[0]
     assert bars.count() < before_bars
     page.mouse.up()
-    expect(page.get_by_text("default by preset")).to_be_visible()
+    expect(page.get_by_text("● by hand")).to_be_visible()
     assert tokens(page) == dragged
