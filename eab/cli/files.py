@@ -10,7 +10,7 @@ from typing import Any
 from eab import record
 from eab.errors import RecordError
 from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
-from eab.record.whole_file import write_whole
+from eab.record.whole_file import save_whole
 
 
 def check_writable(json_file: str, record_file: str = "") -> None:
@@ -59,10 +59,7 @@ def write_json(value: dict[str, Any], file: str) -> None:
     if file == STANDARD_STREAM:
         print(text)
         return
-    try:
-        write_whole(file, f"{text}\n".encode())
-    except OSError as error:
-        raise RecordError(f"{file} cannot be written: {error.strerror}") from error
+    save_whole(file, f"{text}\n".encode())
 
 
 @contextmanager

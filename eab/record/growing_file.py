@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 
 from eab.errors import RecordError
 from eab.events import Event, Pause
-from eab.record.run_file import LEVEL, RunLines, cannot_be_saved
-from eab.record.whole_file import write_whole
+from eab.record.run_file import LEVEL, RunLines
+from eab.record.whole_file import cannot_be_written, write_whole
 
 PART: Final = ".part"  # ends the file name of an unfinished run, before the suffix
 
@@ -162,7 +162,7 @@ class RunFile:
                 raise self._growing.problem
             self._growing.move_to(self._target)
         except OSError as error:
-            raise cannot_be_saved(self._path, error) from error
+            raise cannot_be_written(self._path, error) from error
         finally:
             self._growing.abandon()
 

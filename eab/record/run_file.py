@@ -19,7 +19,7 @@ from eab.formatting import quoted
 from eab.record import version_2
 from eab.record.packed_json import Packer, Unpacker
 from eab.record.run_limits import MAX_LINE_BYTES, MOST_TOKENS, Amounts
-from eab.record.whole_file import write_whole
+from eab.record.whole_file import save_whole
 from eab.run import RunFold, RunState
 
 SUFFIX: Final = ".eab"
@@ -32,18 +32,7 @@ _CHUNK: Final = 2**18  # bytes read and unpacked at a time
 
 def save(events: Iterable[Event], path: Path | str) -> None:
     """Write a run file, replacing an older one only at the end; RecordError if that fails."""
-    try:
-        write_whole(path, dumps(events))
-    except OSError as error:
-        raise cannot_be_saved(path, error) from error
-
-
-def cannot_be_saved(path: Path | str, error: OSError) -> RecordError:
-    """The error to raise if the file could not be written."""
-    return RecordError(
-        f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose another "
-        "place"
-    )
+    save_whole(path, dumps(events))
 
 
 def load(path: Path | str) -> list[Event]:

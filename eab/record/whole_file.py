@@ -30,6 +30,21 @@ def write_whole(path: Path | str, data: bytes) -> None:
         raise
 
 
+def save_whole(path: Path | str, data: bytes) -> None:
+    """Write a file as `write_whole` does; RecordError if that fails."""
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise cannot_be_written(path, error) from error
+
+
+def cannot_be_written(path: Path | str, error: OSError) -> RecordError:
+    """The error to raise if a file could not be written."""
+    return RecordError(
+        f"{path} cannot be written: {error.strerror}. Free some space or choose another place"
+    )
+
+
 def make_folder(path: Path) -> None:
     """Make a folder if needed; RecordError if nothing can be written into it."""
     try:
@@ -45,14 +60,10 @@ def make_folder(path: Path) -> None:
 def write_table(path: Path, table: "pd.DataFrame") -> None:
     """Write a table as Parquet, or raise RecordError."""
     try:
-        write_whole(path, table.to_parquet(index=False))
-    except OSError as error:
-        raise RecordError(
-            f"the table cannot be saved as {path}: {error.strerror}. Free some space or choose "
-            "another place"
-        ) from error
+        data = table.to_parquet(index=False)
     except ImportError as error:  # pyarrow declares no numpy version, but refuses some on import
         raise RecordError(
-            f"the table cannot be saved as {path}: pyarrow cannot be used. With numpy before 2, "
+            f"the table {path} cannot be written: pyarrow cannot be used. With numpy before 2, "
             'it must be older than 26: pip install "pyarrow<26"'
         ) from error
+    save_whole(path, data)

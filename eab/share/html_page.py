@@ -17,11 +17,10 @@ from typing import Any, Final
 from eab import token_text
 from eab.board import bundle
 from eab.board.messages import Feed
-from eab.errors import RecordError
 from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
-from eab.record.whole_file import write_whole
+from eab.record.whole_file import save_whole
 from eab.run import RunState, fold
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -54,11 +53,7 @@ _PAGE: Final = """\
 
 def save_html(run: RunState | Iterable[Event], path: Path | str) -> None:
     """Write the run as an HTML file; RecordError if it has not started or cannot be written."""
-    page = to_html(run)
-    try:
-        write_whole(path, page.encode("utf-8"))
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
+    save_whole(path, to_html(run).encode("utf-8"))
 
 
 def to_html(run: RunState | Iterable[Event]) -> str:

@@ -14,8 +14,8 @@ from eab.events import ModelCard
 from eab.formatting import listed, quoted
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Outcome, item_key, model_json
-from eab.record.whole_file import make_folder, write_table, write_whole
+from eab.labs.tuning.work_items import Outcome, model_json
+from eab.record.whole_file import cannot_be_written, make_folder, save_whole, write_table
 
 JOURNAL: Final = "journal.jsonl"
 TABLE: Final = "cells.parquet"
@@ -27,7 +27,7 @@ class Journal:
 
     def __init__(self, folder: Path, card: ModelCard, measurement: Measurement) -> None:
         make_folder(folder)
-        self.folder, self._card = folder, card
+        self.folder = folder
         self._needs_runs = measurement.keep_runs
         self._path = folder / JOURNAL
         header = _FORMAT | {
@@ -46,7 +46,7 @@ class Journal:
             self._file = self._path.open("ab")
             self._file.truncate(sum(len(line) + 1 for line in lines))
         except OSError as error:
-            raise _cannot_be_written(self._path, error) from error
+            raise cannot_be_written(self._path, error) from error
         if not lines:
             self._append(header)
 
@@ -72,12 +72,9 @@ class Journal:
         if not outcome.cells:
             return
         for name, data in outcome.runs.items():
-            try:
-                write_whole(self.folder / name, data)
-            except OSError as error:
-                raise _cannot_be_written(self.folder / name, error) from error
+            save_whole(self.folder / name, data)
         rows = [cell.row() for cell in outcome.cells]
-        self._append({"item": item_key(self._card, outcome.item), "cells": rows})
+        self._append({"cells": rows})
         self._cells |= {cell.key: cell for cell in outcome.cells}
 
     def save_table(self) -> None:
@@ -92,7 +89,7 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise _cannot_be_written(self._path, error) from error
+            raise cannot_be_written(self._path, error) from error
 
 
 def read_cells(folder: Path) -> list[Cell]:
@@ -156,9 +153,3 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecordError(f"{where} is {quoted(value)}; {_REMEDY}")
     return value
-
-
-def _cannot_be_written(path: Path, error: OSError) -> RecordError:
-    return RecordError(
-        f"{path} cannot be written: {error.strerror}. Free some space or choose another place"
-    )
