@@ -50,7 +50,7 @@ class NamedStore(Generic[Kept]):
     def save(self, name: str, content: Kept) -> Saved:
         """Save it by name. Raises StoreError if the name, the size or a full store forbids it."""
         file = self.kind.dumps(content)
-        saved = Saved(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
+        saved = Saved(secrets.token_urlsafe(9), checked_name(name), _now(), len(file))
         if len(file) > self.kind.largest:
             raise StoreError(
                 f"the {self.kind.one} takes {human_bytes(len(file))}; at most "
@@ -82,7 +82,7 @@ class NamedStore(Generic[Kept]):
 
     def rename(self, saved_id: str, name: str) -> str:
         """Rename it; return the new name without surrounding spaces."""
-        name = _checked(name)
+        name = checked_name(name)
         with self.file.writing() as db:
             self._change(db, "SET name = ? WHERE id = ? AND deleted_at IS NULL", name, saved_id)
         return name
@@ -135,7 +135,7 @@ class NamedStore(Generic[Kept]):
             )
 
 
-def _checked(name: str) -> str:
+def checked_name(name: str) -> str:
     """The name, stripped. Raises StoreError if it is empty, too long or not printable."""
     name = name.strip()
     if not name:

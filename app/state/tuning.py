@@ -10,6 +10,7 @@ from typing import Final
 import streamlit as st
 
 from app.server.live_run import LiveTask
+from app.server.named_store import MAX_NAME, checked_name
 from app.server.sweep_store import default_sweep_store
 from app.state import messages
 from app.state.slot import Entry, Slot, note_in_url, of_kind
@@ -19,7 +20,6 @@ from eab.labs.tuning.report import TuningReport, loads
 from eab.lessons import bundled_runs
 
 MAX_KEPT: Final = 12
-MAX_NAME: Final = 60  # characters
 RECORDED: Final = "Recorded sweep"
 _KEPT: Final = "kept_sweeps"
 _RESUMED: Final = "resumed_sweep"  # key and name of the last resumed sweep
@@ -160,10 +160,10 @@ def _saved_key(sweep_id: str) -> str:
 
 
 def rename(old: str, new: str) -> None:
-    """Rename a kept sweep. Raises ConfigError if the name is empty, too long or taken."""
-    new = new.strip()
-    if not 1 <= len(new) <= MAX_NAME or not new.isprintable():
-        raise ConfigError(f"the name must have 1 to {MAX_NAME} visible characters")
+    """Rename a kept sweep. Raises StoreError for a name that the store would refuse, ConfigError
+    for one that is taken.
+    """
+    new = checked_name(new)
     if new != old and new in names():
         raise ConfigError("another sweep has this name; choose a different one")
     _rename(old, new)

@@ -4,6 +4,7 @@ from typing import Final
 
 import streamlit as st
 
+from app.server.named_store import MAX_NAME
 from app.server.sweep_store import SWEEPS, default_sweep_store
 from app.state import messages, tuning
 from app.state.slot import Entry
@@ -47,7 +48,7 @@ def _of_this_tab(report: TuningReport) -> None:
     st.radio("Sweeps of this tab", tuning.names(), key=_SHOWN, on_change=_show)
     if current != tuning.RECORDED:
         st.session_state[_NAME] = current
-        st.text_input("Name", key=_NAME, max_chars=tuning.MAX_NAME, on_change=_rename)
+        st.text_input("Name", key=_NAME, max_chars=MAX_NAME, on_change=_rename)
     if report.plan is not None:
         st.button(
             "Use its settings",

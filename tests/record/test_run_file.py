@@ -310,7 +310,9 @@ def test_a_full_disk_leaves_the_older_file_unchanged(tmp_path, monkeypatch):
     path = tmp_path / "run.eab"
     save(EVENTS, path)
     monkeypatch.setattr(Path, "write_bytes", write_half)
-    with pytest.raises(RecordError, match=r"run\.eab cannot be written: No space left on device. Free"):
+    with pytest.raises(
+        RecordError, match=r"run\.eab cannot be written: No space left on device. Free"
+    ):
         save(EVENTS[:5], path)
     assert load(path) == EVENTS
     assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
