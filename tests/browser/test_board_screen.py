@@ -8,6 +8,7 @@ import pytest
 from board_page import BOARD, BoardPage, Boards
 from browser_steps import box_of, watch_shifts
 from invented_runs import WORDS, invented_run
+from made_runs import bundled_run
 from playwright.sync_api import FloatRect, Page, expect
 
 from eab.events import StepTimed
@@ -91,6 +92,28 @@ def test_the_presenter_shows_all_pictures_in_large_type_without_downloads(
     assert {name: drawn for name, drawn in sizes.items() if drawn < 23.99} == {}
     shown.press("Escape")
     expect(shown.find(".eab.presenting")).to_have_count(0)
+
+
+# The numbers of the entropy axis that the threshold's would cover, and of those, the visible ones.
+COVERED = """() => {
+  const chart = document.getElementById("host").shadowRoot.querySelector("svg.entropy");
+  const { y, height } = chart.querySelector(".threshold-label").getBoundingClientRect();
+  const ticks = [...chart.querySelectorAll(".tick-label.end")];
+  const covered = ticks.filter(
+    (tick) => Math.abs(tick.getBoundingClientRect().y - y) < 0.7 * height);
+  const visible = covered.filter((tick) => getComputedStyle(tick).visibility === "visible");
+  return [covered.length, visible.length];
+}"""
+
+
+def test_the_number_of_the_threshold_covers_none_that_can_be_seen(screen: Boards) -> None:
+    shown = screen(1024, 768, reduced_motion="reduce")
+    shown.feed(bundled_run("bridge"))
+    shown.keys("p")
+    expect(shown.find(".eab.presenting")).to_be_visible()
+    shown.page.wait_for_timeout(300)
+    covered, visible = shown.page.evaluate(COVERED)
+    assert (covered > 0, visible) == (True, 0)
 
 
 def cursor_line(shown: BoardPage, step: int) -> FloatRect:

@@ -25,6 +25,7 @@ import { ThresholdDrag } from "./threshold_drag.js";
 import { WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
+const LINE_OVERLAP = 0.8; // of the height of a label: closer labels cannot both be read
 const FORK_SIZE = 5;
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
@@ -212,11 +213,24 @@ export class EntropyChart {
     const drawnWith = [this.drawnWith, value, draggable].join();
     if (this.limitDrawnWith === drawnWith) return;
     this.limitDrawnWith = drawnWith;
+    const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
       ...(draggable ? [this.grip(grip)] : []),
-      shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text),
+      label,
     );
+    this.hideTicksBehind(label);
+  }
+
+  /** @param {SVGTextElement} label of the threshold */
+  hideTicksBehind(label) {
+    const { y, height } = label.getBBox();
+    /** @type {NodeListOf<SVGTextElement>} */
+    const ticks = this.axes.querySelectorAll(".tick-label.end");
+    for (const tick of ticks) {
+      const isBehind = Math.abs(tick.getBBox().y - y) < LINE_OVERLAP * height;
+      set(tick, { visibility: isBehind ? "hidden" : "visible" });
+    }
   }
 
   /** @param {{ x: number, y: number, width: number, height: number }} place */
