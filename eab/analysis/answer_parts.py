@@ -56,13 +56,13 @@ def reader(part: Part) -> Callable[[str], str | None]:
     def search(text: str) -> str | None:
         left = max(0.001, end - time.monotonic())
         try:
-            found = pattern.search(text, timeout=left, concurrent=True)
+            match = pattern.search(text, timeout=left, concurrent=True)
         except TimeoutError as error:
             raise ConfigError(
                 f"the pattern {quoted(pattern.pattern)} takes more than {MOST_SECONDS:g} s to "
                 "search the texts; write one with fewer nested repeats"
             ) from error
-        answer: str | None = found[1] if found else None
+        answer: str | None = match[1] if match else None
         return answer
 
     return search

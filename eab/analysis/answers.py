@@ -122,12 +122,12 @@ def leaf_answers(
     """The answer of each leaf, and the ids of the leaves whose answer is not complete."""
     part = part_of(part)
     read = reader(part)
-    found = {
+    by_leaf = {
         leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)
         for leaf in run.leaves()
     }
-    decided = tuple(answer for answer in found.values() if answer is not None)
-    return decided, tuple(leaf for leaf, answer in found.items() if answer is None)
+    decided = tuple(answer for answer in by_leaf.values() if answer is not None)
+    return decided, tuple(leaf for leaf, answer in by_leaf.items() if answer is None)
 
 
 def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
@@ -145,18 +145,18 @@ def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
 def _answer_in(run: RunState, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
     if leaf.status != "finished":
         return None
-    found = read(token_text.join([run.text(leaf.id)]))
-    return _leaf_answer(leaf, list(run.tokens(leaf.id)), found)
+    text = read(token_text.join([run.text(leaf.id)]))
+    return _leaf_answer(leaf, list(run.tokens(leaf.id)), text)
 
 
-def _leaf_answer(leaf: Path, tokens: Sequence[Token], found: str | None) -> LeafAnswer:
+def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafAnswer:
     return LeafAnswer(
         leaf.id,
         leaf.weight,
         tuple(token.token for token in tokens),
         math.fsum(token.log_prob for token in tokens),
-        NO_ANSWER if found is None else found,
-        found is not None,
+        NO_ANSWER if text is None else text,
+        text is not None,
     )
 
 

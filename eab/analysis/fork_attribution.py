@@ -51,12 +51,12 @@ def attribute_to_forks(run: RunState, answers: Answers) -> tuple[ForkShare, ...]
             for path in run.lineage(leaf):
                 below[path][number] += run.paths[leaf].weight
     total = math.fsum(below[0].values()) if 0 in below else 0.0
-    found = [
+    shares = [
         _share(path.id, below[path.id], branches, total)
         for path in run.paths
         if len(branches := [below[child] for child in path.children if _weight(below, child)]) > 1
     ]
-    return tuple(sorted(found, key=lambda fork: -fork.contribution))
+    return tuple(sorted(shares, key=lambda fork: -fork.contribution))
 
 
 def _weight(below: dict[int, _Weights], path: int) -> float:

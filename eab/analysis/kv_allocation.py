@@ -66,8 +66,8 @@ class KvAllocation:
 
     def wasted_share(self, scheme: Scheme) -> float:
         """The share of the reserved bytes that is wasted, over all steps."""
-        found = self.sum(scheme)
-        return found.wasted / found.total if found.total else 0.0
+        reserved = self.sum(scheme)
+        return reserved.wasted / reserved.total if reserved.total else 0.0
 
 
 def kv_allocation(

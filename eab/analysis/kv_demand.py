@@ -57,7 +57,7 @@ class Demand:
         if isinstance(r, int) and r >= self.steps_allowed:  # all rows are allocated up front
             reserved += self.paths_allowed * (self.steps_allowed - 1)
         held = reserved
-        found = [StepAllocation(0, self.needs[0].used, held, 0, True)]
+        allocations = [StepAllocation(0, self.needs[0].used, held, 0, True)]
         for need in self.needs[1:]:
             before, left = need.used - need.paths, self.steps_allowed - need.step
             steps = growth_step(r, before, need.paths)
@@ -69,8 +69,8 @@ class Demand:
                 missing = need.used - held
                 fillable = left * need.paths - (need.paths - missing)
                 copied, held = held, held + max(min(ahead, fillable), missing)
-            found.append(StepAllocation(need.step, need.used, held, copied, grew))
-        return found
+            allocations.append(StepAllocation(need.step, need.used, held, copied, grew))
+        return allocations
 
 
 def demand_of(run: RunState) -> Demand | None:

@@ -137,18 +137,18 @@ def _same_spelling(word: str, other: str) -> bool:
 def _content_words(text: str) -> list[str]:
     """The words that are not fillers, with number words up to ninety-nine as digits."""
     fillers, tens = _FILLERS.split(), _TENS.split()
-    found: list[str] = []
+    words: list[str] = []
     after_tens = False
     for word in normalised(text).split():
         number = _NUMBERS.get(word)
         if number is None:
-            found += [word] if word not in fillers else []
+            words += [word] if word not in fillers else []
         elif after_tens and 0 < number < 10:
-            found[-1] = str(int(found[-1]) + number)
+            words[-1] = str(int(words[-1]) + number)
         else:
-            found.append(str(number))
+            words.append(str(number))
         after_tens = word in tens
-    return found
+    return words
 
 
 def _split(words: Sequence[str], asked: frozenset[str]) -> tuple[list[str], list[str]]:

@@ -149,11 +149,11 @@ class Schedule:
     @cached_property
     def by_run(self) -> dict[int, list[tuple[int, RunInPass]]]:
         """For each run, in the order of their starts, its passes and its part in each."""
-        found: dict[int, list[tuple[int, RunInPass]]] = {}
+        parts: dict[int, list[tuple[int, RunInPass]]] = {}
         for number, record in enumerate(self.passes):
             for part in record.served:
-                found.setdefault(part.run, []).append((number, part))
-        return found
+                parts.setdefault(part.run, []).append((number, part))
+        return parts
 
     @property
     def new_tokens(self) -> int:
@@ -181,12 +181,12 @@ class Schedule:
 
     def first_token_passes(self) -> dict[int, int]:
         """The pass in which each run got its first token."""
-        found = {}
+        passes = {}
         for run, parts in self.by_run.items():
             number = next((number for number, part in parts if part.steps), None)
             if number is not None:
-                found[run] = number
-        return found
+                passes[run] = number
+        return passes
 
     def first_token_seconds(self) -> dict[int, float]:
         """The time to first token of each run, including its wait."""
@@ -194,12 +194,12 @@ class Schedule:
 
     def output_token_seconds(self) -> dict[int, float]:
         """The mean time between steps, for each run with at least two."""
-        first, found = self.first_token_seconds(), {}
+        first, seconds = self.first_token_seconds(), {}
         for run, parts in self.by_run.items():
             steps = sum(part.steps for _, part in parts)
             if steps > 1:
-                found[run] = (self.ends[parts[-1][0]] - first[run]) / (steps - 1)
-        return found
+                seconds[run] = (self.ends[parts[-1][0]] - first[run]) / (steps - 1)
+        return seconds
 
     def segments(self) -> list[Segment]:
         """The passes of every run; consecutive passes with the same work are joined."""

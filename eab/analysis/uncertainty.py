@@ -122,6 +122,6 @@ def _shares(unit: Mapping[int, float]) -> dict[int, float]:
 
 
 def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float:
-    found = [(weight, value) for weight, value in pairs if weight > 0]
-    total = math.fsum(weight for weight, _ in found)
-    return math.fsum(weight * value for weight, value in found) / total if found else 0.0
+    weighted = [(weight, value) for weight, value in pairs if weight > 0]
+    total = math.fsum(weight for weight, _ in weighted)
+    return math.fsum(weight * value for weight, value in weighted) / total if weighted else 0.0

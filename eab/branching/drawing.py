@@ -80,8 +80,8 @@ def draws_on_host(
     with np.errstate(invalid="ignore", divide="ignore"):
         place = np.minimum(rest / inside[np.arange(len(at)), at], 1 - 2.0**-53)
     tokens = block * BLOCK + at
-    found = np.minimum(tokens, scores.shape[1] - 1)
-    log_probs = scores[rows, found] - log_total[rows]
+    columns = np.minimum(tokens, scores.shape[1] - 1)
+    log_probs = scores[rows, columns] - log_total[rows]
     return list(zip(*(part.tolist() for part in (tokens, place, totals, log_probs)), strict=True))
 
 

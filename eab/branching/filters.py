@@ -79,7 +79,7 @@ def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
         _array(scores), rows, *_best_blocks(_in_blocks(_array(scores)).max(axis=1), count)
     )
     least = np.partition(best.scores, -count, axis=1)[:, -count]
-    found = least > best.bound
+    determined = least > best.bound
     if probability < 1.0:
         impossible = best.scores < least[:, None]
         best = replace(
@@ -90,10 +90,10 @@ def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
         probs = torch.from_numpy(best.scores).softmax(dim=-1)
         totals = _array(probs.sum(dim=-1, dtype=torch.float64))
         least = _least_of_best(best, _array(probs), totals, probability, scores.shape[1])
-        found &= ~np.isnan(least)
+        determined &= ~np.isnan(least)
     kept = torch.empty_like(scores)
-    best.keep(_array(kept), found, least)
-    for row in rows[~found]:
+    best.keep(_array(kept), determined, least)
+    for row in rows[~determined]:
         own = _top_k_of_all(scores[row : row + 1], count)
         kept[row] = (own if probability == 1.0 else top_p(own, probability))[0]
     return kept
@@ -119,8 +119,8 @@ def top_p(scores: Tensor, probability: float) -> Tensor:
     kept, size = torch.empty_like(scores), scores.shape[1]
 
     def filter_rows(first: int, end: int) -> list[int]:
-        found = _top_p_of_rows(_array(scores[first:end]), _array(kept[first:end]), probability)
-        return [first + row for row in found]
+        rows = _top_p_of_rows(_array(scores[first:end]), _array(kept[first:end]), probability)
+        return [first + row for row in rows]
 
     together = len(scores) if size < _PER_ROW else 1
     starts = range(0, len(scores), together)
@@ -194,10 +194,10 @@ class _Best:
         columns = np.hstack([inside, np.broadcast_to(after, (len(rows), len(after)))])
         return cls(rows, columns, scores[rows[:, None], columns], bound)
 
-    def keep(self, kept: _Numbers, found: _Numbers, least: _Numbers) -> None:
+    def keep(self, kept: _Numbers, determined: _Numbers, least: _Numbers) -> None:
         """Copy the scores that are at least `least`, in the rows where that was found."""
-        kept[self.rows[found]] = -np.inf
-        row, place = np.nonzero((self.scores >= least[:, None]) & found[:, None])
+        kept[self.rows[determined]] = -np.inf
+        row, place = np.nonzero((self.scores >= least[:, None]) & determined[:, None])
         kept[self.rows[row], self.columns[row, place]] = self.scores[row, place]
 
 
@@ -219,8 +219,8 @@ def _top_p_of_blocks(scores: _Numbers, kept: _Numbers, probability: float) -> _N
         best = _Best.of(scores, left[worth], blocks[worth], bound[worth])
         masses = probs[best.rows[:, None], best.columns]
         least = _least_of_best(best, masses, totals[best.rows], probability, scores.shape[1])
-        best.keep(kept, found := ~np.isnan(least), least)
-        left = np.setdiff1d(left, best.rows[found])
+        best.keep(kept, determined := ~np.isnan(least), least)
+        left = np.setdiff1d(left, best.rows[determined])
     return left
 
 
@@ -252,10 +252,10 @@ def _least_of_best(
     unlikely, likely = size * below[each, certain], scores.shape[1]
     margin = limit * eps * ((unlikely + likely) / (2 * _LANES) + 32)
     margin += 8 * eps + 2 * size * np.finfo(np.float64).eps
-    found = (below[each, count] < limit - margin) & (below[each, count - 1] > limit + margin)
+    clear = (below[each, count] < limit - margin) & (below[each, count - 1] > limit + margin)
     least = scores[each, count - 1]
     following = scores[each, np.minimum(count, likely - 1)]
-    return np.where(found & (count > 0) & ((count == likely) | (following < least)), least, np.nan)
+    return np.where(clear & (count > 0) & ((count == likely) | (following < least)), least, np.nan)
 
 
 def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[Any] | None]:
@@ -264,12 +264,12 @@ def _least_of_sorted(scores: _Numbers, probability: float) -> list[np.floating[A
     # As `generate` does it, with the same rounding.
     probs = torch.from_numpy(rising).softmax(dim=-1)
     limit = rising.dtype.type(1 - probability)
-    found: list[np.floating[Any] | None] = []
+    least: list[np.floating[Any] | None] = []
     for row, own in zip(rising, probs, strict=True):
         first = min(_dropped(own, limit), len(row) - 1)
         equal = first > 0 and row[first - 1] == row[first] > -np.inf
-        found.append(None if equal else row[first])
-    return found
+        least.append(None if equal else row[first])
+    return least
 
 
 def _dropped(probs: Tensor, limit: np.floating[Any]) -> int:

@@ -153,14 +153,14 @@ class Predictions:
         if not indices:
             return []
         hidden = [(draw, token) for draw, some in enumerate(excluded) for token in some]
-        found = []
+        drawn = []
         numbers = draws(self._of, indices, uniforms, hidden)
         for index, (number, place, total, log_prob) in zip(indices, numbers, strict=True):
             token = int(number) if total > 0 else None
-            found.append(Draw(token, place, total))
+            drawn.append(Draw(token, place, total))
             if token is not None:
                 self._known[index].setdefault(token, log_prob)
-        return found
+        return drawn
 
     @property
     def _of(self) -> Distributions:
