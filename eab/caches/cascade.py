@@ -104,9 +104,9 @@ def next_slots(
     if not gaps or not writers or len(writers) * 4 < len(known) * 3:
         return None
     slots = {path: slot for slot, path in enumerate(known)}
-    found = [slots.get(path, -1) for path in writers]
-    rises = all(a < b for a, b in zip([-1, *found], found, strict=False))
-    return found if rises else None
+    continued = [slots.get(path, -1) for path in writers]
+    rises = all(a < b for a, b in zip([-1, *continued], continued, strict=False))
+    return continued if rises else None
 
 
 def with_step(

@@ -14,9 +14,9 @@ class ListedRows:
     def __init__(self, seen: NDArray[np.bool_]) -> None:
         """List the rows that each token sees, (T, C); on the CPU, and at least one each."""
         tokens, rows = seen.shape
-        found = np.flatnonzero(seen)
-        self._rows = torch.from_numpy(found % rows)
-        self._starts = torch.from_numpy(np.searchsorted(found, np.arange(tokens + 1) * rows))
+        flat = np.flatnonzero(seen)
+        self._rows = torch.from_numpy(flat % rows)
+        self._starts = torch.from_numpy(np.searchsorted(flat, np.arange(tokens + 1) * rows))
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention

@@ -49,14 +49,14 @@ def _has_parts(value: Any) -> bool:
 
 def tensors_of(memory: Any) -> dict[str, Tensor]:
     """The tensors of a memory object by name, each once."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def note(name: str, tensor: Tensor) -> Tensor:
-        found[name] = tensor
+        tensors[name] = tensor
         return tensor
 
     changed(memory, note)
-    return found
+    return tensors
 
 
 def bytes_of(memory: Any) -> int:
@@ -65,12 +65,12 @@ def bytes_of(memory: Any) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def axes_of(one: Any, two: Any) -> BatchAxes:
+def axes_of(of_one: Any, of_two: Any) -> BatchAxes:
     """The axis along which each tensor has its rows, from memories of one text and of two."""
-    after = tensors_of(two)
+    after = tensors_of(of_two)
     return {
         name: axis
-        for name, tensor in tensors_of(one).items()
+        for name, tensor in tensors_of(of_one).items()
         for axis, size in enumerate(tensor.shape)
         if name in after and after[name].dim() == tensor.dim() and after[name].shape[axis] != size
     }

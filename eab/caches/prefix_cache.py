@@ -82,9 +82,9 @@ class PrefixCache:
             segment, length = self._find(scope, text)
             self.tokens_asked += len(text)
             self.tokens_found += length
-            for found in segment.chain if length else ():
-                found.found += 1
-                found.readers += 1
+            for held in segment.chain if length else ():
+                held.found += 1
+                held.readers += 1
             return segment if length else None
 
     def let_go(self, segment: PrefixSegment, until: PrefixSegment | None = None) -> None:
@@ -152,7 +152,7 @@ class PrefixCache:
     def fits(self, needed: int) -> bool:
         """Whether there is room for this many bytes in addition to the segments that runs hold."""
         with self._lock:
-            held = sum(len(one.tokens) for one in self.segments() if one.readers)
+            held = sum(len(segment.tokens) for segment in self.segments() if segment.readers)
             return held * self.shape.row_bytes + needed <= self.byte_limit
 
     def evict(self, least: int) -> None:
@@ -162,10 +162,14 @@ class PrefixCache:
         with self._lock:
             goal = self.bytes_held - least
             while self.bytes_held > goal:
-                ends = [one for one in self.segments() if not (one.children or one.readers)]
+                ends = [
+                    segment
+                    for segment in self.segments()
+                    if not (segment.children or segment.readers)
+                ]
                 if not ends:
                     return
-                for segment in sorted(ends, key=lambda one: one.used_at):
+                for segment in sorted(ends, key=lambda segment: segment.used_at):
                     if self.bytes_held > goal:
                         self._drop(segment)
 
@@ -181,10 +185,10 @@ class PrefixCache:
     def texts(self) -> list[tuple[PrefixSegment, tuple[int, ...]]]:
         """All segments with the tokens of their whole text, each before those that follow it."""
         with self._lock:
-            found: dict[int, tuple[int, ...]] = {}
+            texts: dict[int, tuple[int, ...]] = {}
             for segment in self.segments():
-                found[id(segment)] = (*found.get(id(segment.parent), ()), *segment.tokens)
-            return [(segment, found[id(segment)]) for segment in self.segments()]
+                texts[id(segment)] = (*texts.get(id(segment.parent), ()), *segment.tokens)
+            return [(segment, texts[id(segment)]) for segment in self.segments()]
 
     def _find(self, scope: str, text: Sequence[int]) -> tuple[PrefixSegment, int]:
         """The segment that ends with the longest known prefix of a text, and the length of the

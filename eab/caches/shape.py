@@ -110,12 +110,12 @@ class KVShape:
             limit = self.layer(index).reach.most
             before = limits.get(slot, limit)
             limits[slot] = max(limit, before) if limit and before else 0
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for slot, row in enumerate(self.stored):
             if limits[slot]:
                 size = row.numbers * self.dtype.itemsize
-                found[limits[slot]] = found.get(limits[slot], 0) + size
-        return found
+                sizes[limits[slot]] = sizes.get(limits[slot], 0) + size
+        return sizes
 
     def empty_tensors(self) -> tuple[list[Tensor], list[Tensor]]:
         """K and V without rows, (G, 0, D), for each layer that has its own."""

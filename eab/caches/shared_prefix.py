@@ -67,12 +67,14 @@ class SegmentReaders:
 def readers_of_segments(batches: Sequence[ForwardBatch]) -> list[SegmentReaders]:
     """Each segment that some run of this pass reads, once."""
     starts = accumulate((len(batch.ids) for batch in batches), initial=0)
-    found: dict[int, tuple[Rows, Sequence[int], list[tuple[int, int]]]] = {}  # by the id of K
+    segments: dict[int, tuple[Rows, Sequence[int], list[tuple[int, int]]]] = {}  # by the id of K
     for batch, tokens in zip(batches, pairwise(starts), strict=True):
         if batch.prefix is not None:
             for rows in batch.prefix.segments:
-                found.setdefault(id(rows[0]), (rows, batch.prefix.slots, []))[2].append(tokens)
-    return [SegmentReaders(rows, slots, _tokens(ranges)) for rows, slots, ranges in found.values()]
+                segments.setdefault(id(rows[0]), (rows, batch.prefix.slots, []))[2].append(tokens)
+    return [
+        SegmentReaders(rows, slots, _tokens(ranges)) for rows, slots, ranges in segments.values()
+    ]
 
 
 def _tokens(ranges: Sequence[tuple[int, int]]) -> slice | Tensor:

@@ -61,8 +61,8 @@ def _distinct(texts: Sequence[Sequence[int]]) -> int:
     """How many tokens texts have, counting those of a common prefix once."""
     ordered = sorted(map(list, texts))
     shared = 0
-    for one, two in pairwise(ordered):
-        pairs = enumerate(zip(one, two, strict=False))
+    for text, following in pairwise(ordered):
+        pairs = enumerate(zip(text, following, strict=False))
         differ = (at for at, (first, second) in pairs if first != second)
-        shared += next(differ, min(len(one), len(two)))
+        shared += next(differ, min(len(text), len(following)))
     return sum(map(len, ordered)) - shared

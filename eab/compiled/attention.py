@@ -174,10 +174,10 @@ def _write_unit(module: Any, size: int, parts: list[range]) -> None:
             with counting(code, number(0), number(len(part)), number(1)) as index:
                 head = code.add(index, number(part.start))
                 asking = element(code, query, FLOAT, code.mul(head, head_stride))
-                found = element(code, scores, FLOAT, code.mul(index, number(BATCH)))
+                own_scores = element(code, scores, FLOAT, code.mul(index, number(BATCH)))
                 state = element(code, states, FLOAT, code.mul(index, number(_STATE)))
-                call(code, "scores", VOID, [asking, keys, ours, some, scale, found])
-                call(code, "weights", VOID, [found, some, state])
+                call(code, "scores", VOID, [asking, keys, ours, some, scale, own_scores])
+                call(code, "weights", VOID, [own_scores, some, state])
             call(code, f"values_of_{len(part)}", VOID, [scores, values, ours, some, states, line])
         for index in range(len(part)):
             state = element(code, states, FLOAT, number(index * _STATE))

@@ -201,12 +201,14 @@ def _write_blocks(
 
 def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
     """Where the weight, the constants and the bias begin, of the part that has this block."""
-    found = [*parts[-3:]]
+    places = [*parts[-3:]]
     for part in reversed(range(MOST_PARTS - 1)):
         end, *own = parts[4 * part : 4 * part + 4]
         is_here = code.icmp_signed("<", block, end)
-        found = [code.select(is_here, mine, other) for mine, other in zip(own, found, strict=True)]
-    return found
+        places = [
+            code.select(is_here, mine, other) for mine, other in zip(own, places, strict=True)
+        ]
+    return places
 
 
 def _write_rotation(code: Any, given: Arguments, outputs: Any) -> None:

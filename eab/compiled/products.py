@@ -235,12 +235,12 @@ def _places(parts: Sequence[Part], ends: Sequence[int]) -> list[int]:
     """For each part: its end in blocks, and the addresses of its weight, its constants and its
     bias, moved back by the blocks before it: block b of all is at b blocks from there.
     """
-    found: list[int] = []
+    places: list[int] = []
     for part, end in zip(parts, ends, strict=True):
         kind, weight, constants, bias = part
         before = end - weight.shape[0]
         added = _zeros(part.outputs) if bias is None else bias
-        found += [
+        places += [
             end,
             address(weight, kind.dtype) - before * _block_bytes(weight),
             0
@@ -248,7 +248,7 @@ def _places(parts: Sequence[Part], ends: Sequence[int]) -> list[int]:
             else address(constants, kind.dtype_of_constants) - before * _block_bytes(constants),
             address(added) - before * kind.tile.outputs * FLOAT_BYTES,
         ]
-    return found + found[-4:] * (MOST_PARTS - len(parts))
+    return places + places[-4:] * (MOST_PARTS - len(parts))
 
 
 @cache

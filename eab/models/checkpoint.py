@@ -77,16 +77,16 @@ def refuse_further_weights(
         weights: The names of the model's weights.
         more_layers: Extra layers that may follow the model's own and do not generate.
     """
-    in_layers = [found for weight in weights if (found := _IN_LAYER.match(weight))]
+    in_layers = [match for weight in weights if (match := _IN_LAYER.match(weight))]
     depths: dict[str, int] = {}
-    for found in in_layers:
-        depths[found["layers"]] = max(depths.get(found["layers"], 0), int(found["layer"]) + 1)
+    for match in in_layers:
+        depths[match["layers"]] = max(depths.get(match["layers"], 0), int(match["layer"]) + 1)
     modules = {weight.rpartition(".")[0] for weight in weights}
     others = []
     for weight in sorted(set(info["unexpected_keys"]) - set(weights)):
-        found = _IN_LAYER.match(weight)
-        if found and found["layers"] in depths:
-            depth, layer = depths[found["layers"]], int(found["layer"])
+        match = _IN_LAYER.match(weight)
+        if match and match["layers"] in depths:
+            depth, layer = depths[match["layers"]], int(match["layer"])
             inside = not depth <= layer < depth + more_layers
         else:
             inside = weight.rpartition(".")[0] in modules

@@ -41,11 +41,11 @@ def fuse_layers(model: nn.Module) -> bool:
     if not compiled.can_compile():
         return False
     layers = [layer for layer in model.modules() if type(layer) in _FUSED]
-    found = [(layer, calls) for layer in layers if (calls := _calls_of(layer)) is not None]
-    for layer, calls in found:
+    fusible = [(layer, calls) for layer in layers if (calls := _calls_of(layer)) is not None]
+    for layer, calls in fusible:
         layer.__class__ = _FUSED[type(layer)]
         layer.calls = calls  # type: ignore[assignment]
-    return bool(found)
+    return bool(fusible)
 
 
 # Hooks of all modules of the process.
@@ -78,13 +78,13 @@ class FusedLayer(nn.Module):
             plain: Tensor = super().forward(hidden_states, *args, **kwargs)
             return plain
         rows = hidden_states[0]
-        found = calls.output(rows, *angles)  # type: ignore[misc]
+        output = calls.output(rows, *angles)  # type: ignore[misc]
         if self.agrees:
-            return found[None]
+            return output[None]
         # In this order, the cache keeps K and V of transformers' code.
         expected: Tensor = super().forward(hidden_states, *args, **kwargs)
         limit = MAX_ERROR_OF_ROUNDED if calls.round_inputs else MAX_ERROR
-        self.agrees = _is_close(found, expected[0], rows, limit)
+        self.agrees = _is_close(output, expected[0], rows, limit)
         if not self.agrees:
             self.calls = None
         return expected
@@ -273,9 +273,9 @@ def _head_norms(modules: _Modules, query_heads: int) -> "HeadNorms | None":
     return HeadNorms(query.weight, key.weight, query_heads, query.variance_epsilon)
 
 
-def _is_close(found: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bool:
+def _is_close(output: Tensor, expected: Tensor, rows: Tensor, limit: float) -> bool:
     """Whether each row is what it should be, up to rounding."""
-    error, added = (found - expected).norm(dim=1), (expected - rows).norm(dim=1)
+    error, added = (output - expected).norm(dim=1), (expected - rows).norm(dim=1)
     return bool((error <= limit * added).all())
 
 

@@ -66,15 +66,15 @@ def checked_reader(
             continue  # a tree cache needs all paths of a pass together
         reader.convention = convention
         try:
-            found = _error(reader, tokens, model, rows)
+            relative_error = _error(reader, tokens, model, rows)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             problems.append(reason_of(error))
             continue
-        if found < limit:
+        if relative_error < limit:
             return reader
-        problems.append(f"relative error {found:.2g}")
+        problems.append(f"relative error {relative_error:.2g}")
     raise ModelError(
         f"the model family {family!r} gives different logits for a text in parts than in one pass "
         f"({problems[0]})"

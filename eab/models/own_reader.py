@@ -66,7 +66,7 @@ class OwnReader:
         self._model, self._elsewhere = model, elsewhere
         parameters = inspect.signature(model.forward).parameters
         self._accepted = set(parameters)
-        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             self._accepted.add("use_cache")
         self._argument = ""  # name of the memory argument; empty if there is none
         self._cache_class: type[DynamicCache] | None = None  # class of the model's own cache
@@ -127,8 +127,8 @@ class OwnReader:
             if name not in before or before[name][2] is not tensor
         ]
         with suppress(Exception):  # on failure it reads one text at a time
-            one, two = (self.read(None, ids.repeat(rows, 1), 0, 1)[1] for rows in (1, 2))
-            self.axes = axes_of(one, two)
+            of_one, of_two = (self.read(None, ids.repeat(rows, 1), 0, 1)[1] for rows in (1, 2))
+            self.axes = axes_of(of_one, of_two)
 
     @torch.inference_mode()
     def plain(self, ids: Tensor) -> Tensor:

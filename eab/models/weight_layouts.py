@@ -186,17 +186,23 @@ def _apply(model: nn.Module, name: str) -> None:
     """
     if name == PLAIN:
         return
-    embeddings = [path for path, one in model.named_modules() if isinstance(one, nn.Embedding)]
+    embeddings = [
+        path for path, module in model.named_modules() if isinstance(module, nn.Embedding)
+    ]
     for path in [*_linears(model)]:
         linear = cast(nn.Linear, model.get_submodule(path))
-        tied = [one for one in embeddings if model.get_submodule(one).weight is linear.weight]
+        tied = [
+            embedding
+            for embedding in embeddings
+            if model.get_submodule(embedding).weight is linear.weight
+        ]
         stay_tied = name == TILED and all(
-            type(model.get_submodule(one)) is nn.Embedding for one in tied
+            type(model.get_submodule(embedding)) is nn.Embedding for embedding in tied
         )
         if tied and not stay_tied and linear.weight.nbytes > MEMORY_SHARE * free_memory():
             continue
         layer = LAYOUTS[name](linear)
         model.set_submodule(path, layer)
         if isinstance(layer, TiledLinear) and stay_tied:
-            for one in tied:
-                model.set_submodule(one, TiledEmbedding(layer))
+            for embedding in tied:
+                model.set_submodule(embedding, TiledEmbedding(layer))
