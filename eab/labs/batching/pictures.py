@@ -84,15 +84,15 @@ def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
 
 def _bands(shown: dict[Way, Schedule]) -> list[_Band]:
     """The parts from the top: one row per slot for each way, then the two charts."""
-    found, top = [], _GAP
+    bands, top = [], _GAP
     for way, schedule in shown.items():
         title = f"<b>{TITLES[way]}</b>: {schedule.seconds:.2f} s, {len(schedule.passes)} passes"
-        found.append(_Band(title, top, _SLOT * schedule.slots))
-        top += found[-1].height + _GAP
+        bands.append(_Band(title, top, _SLOT * schedule.slots))
+        top += bands[-1].height + _GAP
     for title in ("<b>Tokens per forward pass</b>", "<b>KV bytes held</b>"):
-        found.append(_Band(title, top, _CHART))
+        bands.append(_Band(title, top, _CHART))
         top += _CHART + _GAP
-    return found
+    return bands
 
 
 def _axis(index: int) -> str:

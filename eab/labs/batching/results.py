@@ -162,12 +162,12 @@ class BatchingComparison(reports.Report[ServingBegan, WayServed]):
 
     def shown(self) -> dict[Way, Schedule]:
         """For each way, its repeat of median length; of two middle repeats, the longer."""
-        found: dict[Way, Schedule] = {}
+        medians: dict[Way, Schedule] = {}
         for way in WAYS:
             ranked = sorted(self.schedules(way), key=lambda schedule: schedule.seconds)
             if ranked:
-                found[way] = ranked[len(ranked) // 2]
-        return found
+                medians[way] = ranked[len(ranked) // 2]
+        return medians
 
     def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
         """The value of a measure in each repeat of a way."""

@@ -183,16 +183,16 @@ def _time_round(
     The order is random in each round. Round 0 is the warm-up, without points; `repeats` rounds
     follow. Yields progress, then one point per setting, in the given order.
     """
-    found: dict[tuple[int, bool], RTimed] = {}
+    timed: dict[tuple[int, bool], RTimed] = {}
     shuffled = random.Random(number).sample(settings, len(settings))
     for index, (r, padded) in enumerate(shuffled):
         share = (number + index / len(settings)) / (repeats + 1)
         for event in _time_setting(shape, work, r, padded, bool(number % 2)):
             if isinstance(event, RTimed):
-                found[r, padded] = event
+                timed[r, padded] = event
             else:
                 yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
-    yield from (found[setting] for setting in settings) if number else ()
+    yield from (timed[setting] for setting in settings) if number else ()
 
 
 def _time_setting(

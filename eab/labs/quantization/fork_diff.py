@@ -65,22 +65,22 @@ def _prefixes(run: RunState) -> set[Prefix]:
 
 def _entropies(run: RunState) -> Mapping[Prefix, float]:
     """The entropy of the token after each prefix that some text of the run has."""
-    found: dict[Prefix, float] = {}
+    entropies: dict[Prefix, float] = {}
     for path in run.paths:
         before: Prefix = ()
         for token in run.tokens(path.id):
-            found.setdefault(before, token.entropy)
+            entropies.setdefault(before, token.entropy)
             before = (*before, token.token)
-    return found
+    return entropies
 
 
 def _forks(run: RunState) -> Mapping[Prefix, str]:
-    found = {}
+    forks = {}
     for path in run.paths:
         if path.status == "forked":
             tokens = list(run.tokens(path.id))
-            found[tuple(token.token for token in tokens)] = "".join(token.text for token in tokens)
-    return found
+            forks[tuple(token.token for token in tokens)] = "".join(token.text for token in tokens)
+    return forks
 
 
 def _variation(a: RunState, b: RunState) -> float:

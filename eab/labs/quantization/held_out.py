@@ -20,7 +20,7 @@ def texts() -> tuple[str, ...]:
 @cache
 def known_entropies() -> dict[str, float]:
     """Prompts whose next word has a known distribution, and its entropy in bits."""
-    found: dict[str, float] = json.loads(
+    entropies: dict[str, float] = json.loads(
         (FOLDER / "known_entropies.json").read_text(encoding="utf-8")
     )
-    return found
+    return entropies

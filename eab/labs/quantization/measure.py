@@ -117,10 +117,10 @@ def _measure_format(
     for number, ids in enumerate(texts.held_out):
         share = 0.5 + 0.5 * number / len(texts.held_out)
         yield Progressed(share, f"{weights}: held-out text {number + 1}")
-        found, wanted = log_probabilities(model, ids), log_probabilities(loaded, ids)
-        nats -= float(found[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
-        divergences.append(divergence(wanted, found))
-        flips.append((_entropy(wanted) >= _threshold()) != (_entropy(found) >= _threshold()))
+        actual, wanted = log_probabilities(model, ids), log_probabilities(loaded, ids)
+        nats -= float(actual[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
+        divergences.append(divergence(wanted, actual))
+        flips.append((_entropy(wanted) >= _threshold()) != (_entropy(actual) >= _threshold()))
     yield FormatMeasured(
         weights=weights,
         total_bytes=sum(model.weight_bytes.values()),
@@ -185,9 +185,9 @@ def log_probabilities(model: LanguageModel, ids: Sequence[int]) -> Tensor:
     return model.forward([batch]).double().log_softmax(-1).cpu()
 
 
-def divergence(wanted: Tensor, found: Tensor) -> Tensor:
-    """KL(wanted || found) of log-probabilities, (T, V) each -> (T,) nats."""
-    return (wanted.exp() * (wanted - found)).sum(-1)
+def divergence(wanted: Tensor, actual: Tensor) -> Tensor:
+    """KL(wanted || actual) of log-probabilities, (T, V) each -> (T,) nats."""
+    return (wanted.exp() * (wanted - actual)).sum(-1)
 
 
 def _entropy(scores: Tensor) -> Tensor:

@@ -90,10 +90,10 @@ class FormatReport(reports.Report[FormatsBegan, Point]):
     @property
     def formats(self) -> list[FormatMeasured]:
         """The formats so far, as-loaded first, with the repeats from all comparisons merged."""
-        found = self.of(FormatMeasured)
+        formats = self.of(FormatMeasured)
         return [
-            _with_all_repeats(measured, found) if measured.weights == AS_LOADED else measured
-            for measured in found
+            _with_all_repeats(measured, formats) if measured.weights == AS_LOADED else measured
+            for measured in formats
         ]
 
     @property
@@ -102,8 +102,8 @@ class FormatReport(reports.Report[FormatsBegan, Point]):
         return next(iter(self.of(MachineMeasured)), None)
 
 
-def _with_all_repeats(loaded: FormatMeasured, found: Iterable[FormatMeasured]) -> FormatMeasured:
-    others, steps = [measured for measured in found if measured is not loaded], []
+def _with_all_repeats(loaded: FormatMeasured, formats: Iterable[FormatMeasured]) -> FormatMeasured:
+    others, steps = [measured for measured in formats if measured is not loaded], []
     for step in loaded.steps:
         beside = [timed for measured in others if (timed := measured.step(step.rows)) is not None]
         seconds = step.seconds + tuple(

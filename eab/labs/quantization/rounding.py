@@ -105,8 +105,8 @@ class Rounding:
 
     def levels(self, group: int) -> Floats:
         """The values that weights of this group can be rounded to, ascending."""
-        found: Floats = self.zero[group] + self.scale[group] * self.grid.unit
-        return found
+        levels: Floats = self.zero[group] + self.scale[group] * self.grid.unit
+        return levels
 
     def group_at(self, quantile: float) -> int:
         """The group at this quantile of coarseness: 0.5 is typical, 1 is the coarsest."""

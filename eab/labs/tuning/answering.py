@@ -83,14 +83,14 @@ class Answering:
         answers = group_answers(run, self.part, self.same)
         top = answers.ranked[0]
         right = any(self.same(question.prompt, top.text, known) for known in question.answers)
-        found = uncertainty(run, answers)
+        measures = uncertainty(run, answers)
         scores = {
-            "semantic entropy": found.semantic,
-            "semantic entropy, Rao-Blackwellised": found.rao_blackwellised,
-            "predictive entropy": found.predictive,
-            "length-normalised predictive entropy": found.length_normalised,
+            "semantic entropy": measures.semantic,
+            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised,
+            "predictive entropy": measures.predictive,
+            "length-normalised predictive entropy": measures.length_normalised,
             "1 - P(most likely answer)": 1.0 - top.weight,
-            "unexplored probability": 1.0 - found.explored,
+            "unexplored probability": 1.0 - measures.explored,
             "length of the answer": float(len(top.text)),
         }
         tokens = run.tokens_needed() - len(run.started.prompt_tokens)

@@ -11,14 +11,14 @@ _LOOKS = {  # by way of sampling; the symbols are a second cue besides colour
 }
 
 
-def evaluation_figure(found: EvaluationReport) -> go.Figure:
+def evaluation_figure(report: EvaluationReport) -> go.Figure:
     """The AUROC of each score for each way of sampling, with its bootstrap interval."""
     figure = go.Figure()
     for way, look in _LOOKS.items():
-        rows = [row for row in found.rows if row.way == way]
+        rows = [row for row in report.rows if row.way == way]
         values = [row.auroc.value for row in rows]
         figure.add_scatter(
-            name=f"{way}, {found.tokens[way]:,} tokens",
+            name=f"{way}, {report.tokens[way]:,} tokens",
             mode="markers",
             x=values,
             y=[row.score for row in rows],

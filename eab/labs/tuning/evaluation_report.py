@@ -56,9 +56,9 @@ class EvaluationReport:
     error_gain: Interval | None
 
 
-def report_rows(found: EvaluationReport) -> list[tuple[str, ...]]:
+def report_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
     """One row per score and way of sampling, under ROW_HEADINGS."""
-    return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in found.rows]
+    return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in report.rows]
 
 
 def written(interval: Interval) -> str:
@@ -66,17 +66,17 @@ def written(interval: Interval) -> str:
     return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
-def verdict(found: EvaluationReport) -> str:
+def verdict(report: EvaluationReport) -> str:
     """Whether the tree helps, in plain sentences; no difference if an interval contains 0."""
     words = []
-    gain = next((gain.auroc for gain in found.gains if gain.score == SEMANTIC), None)
+    gain = next((gain.auroc for gain in report.gains if gain.score == SEMANTIC), None)
     if gain is not None:
         words.append(
             f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
             f"(difference of AUROC {_signed(gain)})."
         )
-    if found.error_gain is not None:
-        error = found.error_gain
+    if report.error_gain is not None:
+        error = report.error_gain
         words.append(
             f"Known distributions: its error {_compared(error, 'larger', 'smaller')} "
             f"(difference {_signed(error)} nats)."

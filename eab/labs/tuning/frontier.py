@@ -70,12 +70,12 @@ def setting_points(
     Settings are compared on the same prompts: a seed counts only when every prompt has a cell for
     it, unless `partial`, for a chart that fills in. Costs must be known for every run.
     """
-    found = list(cells)
-    prompts = {cell.prompt_id for cell in found if measured(cell, gain) is not None}
+    cells = list(cells)
+    prompts = {cell.prompt_id for cell in cells if measured(cell, gain) is not None}
     grouped: defaultdict[BranchingConfig, defaultdict[int, dict[str, Cell]]] = defaultdict(
         lambda: defaultdict(dict)
     )
-    for cell in found:
+    for cell in cells:
         if cell.prompt_id in prompts and None not in (measured(cell, cost), measured(cell, gain)):
             grouped[setting_of(cell)][cell.seed][cell.prompt_id] = cell
     points = (
@@ -171,7 +171,7 @@ def _between(low: SettingPoint, high: SettingPoint, cost: float) -> dict[int, fl
 
 def beats(ours: SettingPoint, theirs: SettingPoint, gain: Quantity) -> bool | None:
     """Whether one setting is better than another; None if the difference is within the noise."""
-    found = paired_difference(ours.gains, theirs.gains)
-    if found is None or not found.excludes_zero:
+    difference = paired_difference(ours.gains, theirs.gains)
+    if difference is None or not difference.excludes_zero:
         return None
-    return (found.value > 0) == gain.more_is_better
+    return (difference.value > 0) == gain.more_is_better

@@ -100,12 +100,12 @@ def read_cells(folder: Path) -> list[Cell]:
         raise RecordError(
             f"the folder {folder} contains no sweep; choose a folder that eab sweep has written"
         )
-    found = [
+    cells = [
         cell
         for number, line in enumerate(lines[1:], start=2)
         for cell in _cells(line, f"{path}, line {number}")
     ]
-    return [*{cell.key: cell for cell in found}.values()]
+    return [*{cell.key: cell for cell in cells}.values()]
 
 
 def _whole_lines(path: Path) -> list[bytes]:
@@ -116,15 +116,15 @@ def _whole_lines(path: Path) -> list[bytes]:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _check_header(found: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
-    if {name: found.get(name) for name in _FORMAT} != _FORMAT:
+def _check_header(stored: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
+    if {name: stored.get(name) for name in _FORMAT} != _FORMAT:
         raise RecordError(
             f"{folder / JOURNAL} is not a journal of a sweep of this version. Choose another folder"
         )
-    model = found.get("model")
-    found = found | {"model": model_json(model) if isinstance(model, dict) else model}
+    model = stored.get("model")
+    stored = stored | {"model": model_json(model) if isinstance(model, dict) else model}
     names = {"model": "model", "part": "part of the answers", "same_answer": "same-answer rule"}
-    other = [words for name, words in names.items() if found.get(name) != header[name]]
+    other = [words for name, words in names.items() if stored.get(name) != header[name]]
     if other:
         raise RecordError(
             f"the folder {folder} contains a sweep with another {listed(other)}. Choose another "

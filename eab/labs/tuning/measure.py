@@ -81,8 +81,8 @@ def _split(
     """The total weight of answers that match one of the texts, and each other answer's weight."""
     among, others = list[float](), list[float]()
     for answer in answers.ranked:
-        found = any(same(prompt, answer.text, text) for text in texts)
-        (among if found else others).append(answer.weight)
+        matches = any(same(prompt, answer.text, text) for text in texts)
+        (among if matches else others).append(answer.weight)
     return math.fsum(among), others
 
 
@@ -91,7 +91,9 @@ def _distribution_error(
 ) -> float | None:
     if not known:
         return None
-    found = [_split(prompt, (text,), answers, same)[0] for text in known]
-    differences = [estimate - other for estimate, other in zip(found, known.values(), strict=True)]
-    differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(found))
+    estimates = [_split(prompt, (text,), answers, same)[0] for text in known]
+    differences = [
+        estimate - other for estimate, other in zip(estimates, known.values(), strict=True)
+    ]
+    differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(estimates))
     return math.sqrt(math.fsum(difference**2 for difference in differences) / len(differences))

@@ -117,10 +117,10 @@ def recommend(
         raise ConfigError(
             "the pilot has no threshold yet at which every prompt ran; let it continue"
         )
-    found = {point.config.entropy_threshold: point for point in points}
+    by_threshold = {point.config.entropy_threshold: point for point in points}
     both = {
         threshold: {"paths": mean(point.gains), "tokens": mean(point.costs)}
-        for threshold, point in found.items()
+        for threshold, point in by_threshold.items()
     }
     means = {threshold: of[wanted] for threshold, of in both.items()}
     sides = _bracket(means, number)
@@ -129,9 +129,9 @@ def recommend(
     if sides is not None and not near:  # the mean may be equal at many thresholds
         best = _nearest({side: means[side] for side in sides}, number)
     across = [] if sides is None else [side for side in sides if side != best]
-    seen = found[best].gains if wanted == "paths" else found[best].costs
+    seen = by_threshold[best].gains if wanted == "paths" else by_threshold[best].costs
     return Recommendation(
-        found[best].config,
+        by_threshold[best].config,
         (wanted, number),
         _prediction(both[best]["paths"], check_seeds),
         _prediction(both[best]["tokens"], check_seeds),
@@ -165,9 +165,9 @@ def _nearest(means: Mapping[float, Mean], number: float) -> float:
     return min(means, key=lambda threshold: (abs(means[threshold].value - number), -threshold))
 
 
-def _is_near(found: Mean, number: float) -> bool:
+def _is_near(nearest: Mean, number: float) -> bool:
     """Whether the mean is within 3% or half a standard error; closer would say little more."""
-    return abs(found.value - number) <= max(_NEAR * number, (found.error or 0.0) / 2)
+    return abs(nearest.value - number) <= max(_NEAR * number, (nearest.error or 0.0) / 2)
 
 
 def _bracket(means: Mapping[float, Mean], number: float) -> tuple[float, float] | None:

@@ -15,9 +15,9 @@ from eab.labs.tuning.seed_means import Mean
 CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
 
 
-def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
+def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
     """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
-    wanted, number = found.wanted
+    wanted, number = advice.wanted
     of = quantity(wanted)
     points = sorted(
         setting_points(pilot, quantity("tokens"), of),
@@ -34,13 +34,13 @@ def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
     figure.add_scatter(
         name="recommended",
         mode="markers",
-        x=[found.threshold],
-        y=[found.value],
+        x=[advice.threshold],
+        y=[advice.value],
         marker={"symbol": "star", "size": 17, "color": ORANGE},
         hovertemplate=f"recommended, {hover}<extra></extra>",
     )
     # no labels for added thresholds, which are too close together
-    ticks = [one for one in thresholds if one in THRESHOLDS] or thresholds
+    ticks = [threshold for threshold in thresholds if threshold in THRESHOLDS] or thresholds
     figure.update_xaxes(
         title="entropy threshold (nats, log scale)",
         type="log",
@@ -51,43 +51,43 @@ def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
     return laid_out(figure, 320)
 
 
-def recommendation_sentence(found: Recommendation) -> str:
+def recommendation_sentence(advice: Recommendation) -> str:
     """The threshold for the target and the range over seeds: "12 paths: 1.04 nats, 9 to 15 over 6
     seeds."; or that no threshold reaches the target, with the nearest ones.
     """
-    wanted, number = found.wanted
+    wanted, number = advice.wanted
     asked = f"{number:,.0f} {_noun(number, wanted)}"
-    if found.near and _brief(found.value) == _brief(number):
-        return f"{asked}: {_nats(found.threshold)}, {_over_seeds(found)}."
-    if found.near:
-        gives = f"{_nats(found.threshold)} gives {_brief(found.value)}"
-        return f"About {asked}: {gives}, {_over_seeds(found)}."
-    if found.beyond is None:
-        low, high = found.tried
+    if advice.near and _brief(advice.value) == _brief(number):
+        return f"{asked}: {_nats(advice.threshold)}, {_over_seeds(advice)}."
+    if advice.near:
+        gives = f"{_nats(advice.threshold)} gives {_brief(advice.value)}"
+        return f"About {asked}: {gives}, {_over_seeds(advice)}."
+    if advice.beyond is None:
+        low, high = advice.tried
         return (
             f"No threshold from {low:g} to {_nats(high)} gives {asked}: the nearest is "
-            f"{_nats(found.threshold)}, {_over_seeds(found)}."
+            f"{_nats(advice.threshold)}, {_over_seeds(advice)}."
         )
-    sides = sorted([(found.threshold, found.value), found.beyond])
+    sides = sorted([(advice.threshold, advice.value), advice.beyond])
     (low, more), (high, fewer) = sides
     both = f"{_nats(low)} gives {_brief(more)}, {_nats(high)} gives {_brief(fewer)}."
-    if found.jumps:
+    if advice.jumps:
         return f"No threshold gives {asked}: {both}"
     return f"{asked}: {both} Press Predict to look between them."
 
 
-def basis_sentence(found: Recommendation) -> str:
+def basis_sentence(advice: Recommendation) -> str:
     """The data on which the prediction is based."""
-    return f"Predicted from {counted(found.prompts, 'prompt')} and " + (
-        f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95%)."
-        if found.paths.low is not None
+    return f"Predicted from {counted(advice.prompts, 'prompt')} and " + (
+        f"{counted(advice.seeds, 'seed')}; the interval is for the mean over other seeds (95%)."
+        if advice.paths.low is not None
         else "1 seed, which has no interval."
     )
 
 
-def _over_seeds(found: Recommendation) -> str:
-    low, high = (_brief(end) for end in found.over_seeds)
-    return f"{low if low == high else f'{low} to {high}'} over {counted(found.seeds, 'seed')}"
+def _over_seeds(advice: Recommendation) -> str:
+    low, high = (_brief(end) for end in advice.over_seeds)
+    return f"{low if low == high else f'{low} to {high}'} over {counted(advice.seeds, 'seed')}"
 
 
 def _brief(number: float) -> str:
@@ -108,11 +108,11 @@ def _predicted(of: Prediction, noun: str) -> str:
 
 
 def check_rows(
-    found: Recommendation, measured: Mapping[Wanted, Mean]
+    advice: Recommendation, measured: Mapping[Wanted, Mean]
 ) -> list[tuple[str, str, str, str]]:
     """Predictions and measurements: name, predicted, measured, whether inside the interval."""
     rows = []
-    for name, predicted in _predictions(found):
+    for name, predicted in _predictions(advice):
         seen = measured.get(name)
         inside = None if seen is None else predicted.contains(seen.value)
         rows.append(
@@ -126,12 +126,12 @@ def check_rows(
     return rows
 
 
-def check_sentence(found: Recommendation, measured: Mapping[Wanted, Mean]) -> str:
+def check_sentence(advice: Recommendation, measured: Mapping[Wanted, Mean]) -> str:
     """Whether the measurement confirms the prediction."""
     if not measured:
         return "Not measured yet. Check runs this threshold with seeds that the pilot did not use."
     inside = {
-        name: predicted.contains(measured[name].value) for name, predicted in _predictions(found)
+        name: predicted.contains(measured[name].value) for name, predicted in _predictions(advice)
     }
     if None in inside.values():
         return "A pilot with one seed has no interval, so the check cannot confirm or refute it."
@@ -146,5 +146,5 @@ def check_sentence(found: Recommendation, measured: Mapping[Wanted, Mean]) -> st
     )
 
 
-def _predictions(found: Recommendation) -> tuple[tuple[Wanted, Prediction], ...]:
-    return ("paths", found.paths), ("tokens", found.tokens)
+def _predictions(advice: Recommendation) -> tuple[tuple[Wanted, Prediction], ...]:
+    return ("paths", advice.paths), ("tokens", advice.tokens)

@@ -107,15 +107,15 @@ def _is_alike(point: SettingPoint, name: str, points: Sequence[SettingPoint]) ->
     return len(beside) > 1 and len({round(each.gain.value, 12) for each in beside}) == 1
 
 
-def mean_words(found: Mean, of: Quantity) -> str:
+def mean_words(amount: Mean, of: Quantity) -> str:
     """A mean with its margin and unit: "4.2 ± 0.5 answers", "12.0 KiB"."""
     if of.unit == "bytes":
-        margin = f" ± {human_bytes(found.margin)}" if found.margin is not None else ""
-        return f"{human_bytes(found.value)}{margin}"
+        margin = f" ± {human_bytes(amount.margin)}" if amount.margin is not None else ""
+        return f"{human_bytes(amount.value)}{margin}"
     # A margin far below the last digit shown is a rounding error.
-    is_rounding = found.margin is not None and found.margin < 1e-6 * max(1.0, abs(found.value))
-    margin = "" if found.margin is None else f" ± {0 if is_rounding else found.margin:.2g}"
-    value = f"{found.value:,.0f}" if found.value >= 100 else f"{found.value:.3g}"
+    is_rounding = amount.margin is not None and amount.margin < 1e-6 * max(1.0, abs(amount.value))
+    margin = "" if amount.margin is None else f" ± {0 if is_rounding else amount.margin:.2g}"
+    value = f"{amount.value:,.0f}" if amount.value >= 100 else f"{amount.value:.3g}"
     unit = of.unit.removesuffix("s") if value == "1" and not margin else of.unit
     return f"{value}{margin} {unit}".strip()
 
@@ -125,18 +125,18 @@ def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quanti
     if not points:
         return "No setting has run on every prompt yet."
     line = baseline(points)
-    found = f"On the Pareto front: {len(pareto_front(points, gain))} of {len(points)} settings."
+    front = f"On the Pareto front: {len(pareto_front(points, gain))} of {len(points)} settings."
     if not line:
-        return f"{found} Add the policy independent to see whether branching beats sampling."
+        return f"{front} Add the policy independent to see whether branching beats sampling."
     differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
     inside = [difference for difference in differences if difference is not None]
     if not inside:
-        return f"{found} None costs as much as independent sampling, so none is compared with it."
+        return f"{front} None costs as much as independent sampling, so none is compared with it."
     sign = 1 if gain.more_is_better else -1
     signs = [sign * difference.value > 0 for difference in inside if difference.excludes_zero]
     better, alike = sum(signs), len(inside) - len(signs)
     return (
-        f"{found} At equal {_cost_noun(cost)}, against independent sampling: {better} better, "
+        f"{front} At equal {_cost_noun(cost)}, against independent sampling: {better} better, "
         f"{len(signs) - better} worse, {alike} with {NO_DIFFERENCE}."
     )
 
@@ -159,7 +159,7 @@ def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
 def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain: Quantity) -> str:
     """The setting that changes the gain most, on average over the others."""
     effects = {name: _effect(points, name) for name in names}
-    known = {name: found for name, found in effects.items() if found is not None}
+    known = {name: effect for name, effect in effects.items() if effect is not None}
     if not known:
         return NOTHING_YET
     name = max(known, key=lambda setting: abs(known[setting][2].value))
@@ -226,12 +226,12 @@ def setting_rows(
     ]
 
 
-def _difference(found: Mean | None, gain: Quantity) -> str:
-    if found is None:
+def _difference(difference: Mean | None, gain: Quantity) -> str:
+    if difference is None:
         return "not compared"
-    if not found.excludes_zero:
+    if not difference.excludes_zero:
         return NO_DIFFERENCE
-    return f"{'+' if found.value > 0 else ''}{mean_words(found, gain)}"
+    return f"{'+' if difference.value > 0 else ''}{mean_words(difference, gain)}"
 
 
 def settings_table(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> pd.DataFrame:

@@ -215,7 +215,7 @@ def _lines(
 ) -> go.Figure:
     figure = go.Figure()
     for cache, run in compared.pairs:
-        points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
+        points = [(step.step, y) for step in run.steps if (y := value(step)) is not None]
         _add_line(figure, cache, points, number_format)
     return laid_out(figure, x="step")
 
@@ -228,7 +228,7 @@ def _add_line(
         name=cache,
         mode="lines",
         x=[step for step, _ in points],
-        y=[found for _, found in points],
+        y=[y for _, y in points],
         line={"color": style.colour, "dash": style.dash, "width": 2.5},
         hovertemplate=f"{cache}, step %{{x}}: %{{y:{number_format}}}<extra></extra>",
         legendgroup=cache,

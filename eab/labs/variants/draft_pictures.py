@@ -56,7 +56,7 @@ class DraftLengthResult:
 
 def draft_length_results(compared: VariantRuns) -> list[DraftLengthResult]:
     """All variants with at least one step after the step that the prompt's pass decides."""
-    found = []
+    results = []
     for name, run in compared.pairs:
         config = run.started.config
         if len(run.steps) > 1:
@@ -64,8 +64,8 @@ def draft_length_results(compared: VariantRuns) -> list[DraftLengthResult]:
             seconds = compared.timing(name, lambda result: result.decode_seconds)
             drafting = compared.timing(name, lambda result: result.draft_seconds)
             stats = speculation_stats(run)
-            found.append(DraftLengthResult(name, length, stats, seconds, drafting))
-    return found
+            results.append(DraftLengthResult(name, length, stats, seconds, drafting))
+    return results
 
 
 def plain_and_drafted(
@@ -211,13 +211,13 @@ def chips(run: RunState, leaf: int) -> list[dict[str, str]]:
             accepted |= set(range(drafted.step, drafted.step + drafted.accepted))
             if drafted.verified > drafted.accepted:
                 rejected[drafted.step + drafted.accepted] = drafted.draft_texts[drafted.accepted]
-    found = []
+    tokens = []
     for token in run.tokens(leaf):
         if token.step in rejected:
-            found.append({"kind": "rejected", "text": token_text.visible(rejected[token.step])})
+            tokens.append({"kind": "rejected", "text": token_text.visible(rejected[token.step])})
         kind = "accepted" if token.step in accepted else "own"
-        found.append({"kind": kind, "text": token_text.visible(token.kept)})
-    return found
+        tokens.append({"kind": kind, "text": token_text.visible(token.kept)})
+    return tokens
 
 
 def chips_sentence(shown: Sequence[dict[str, str]]) -> str:

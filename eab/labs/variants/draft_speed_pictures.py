@@ -46,11 +46,12 @@ class PassCosts:
 
 def pass_costs(compared: VariantRuns) -> PassCosts | None:
     """Median costs over the repeats; None without passes of two different sizes."""
-    found = repeated_costs(compared)
-    if not found:
+    repeats = repeated_costs(compared)
+    if not repeats:
         return None
     return PassCosts(
-        median(costs.draft_token for costs in found), median(costs.further_token for costs in found)
+        median(costs.draft_token for costs in repeats),
+        median(costs.further_token for costs in repeats),
     )
 
 
