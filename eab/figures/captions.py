@@ -212,12 +212,12 @@ def _ending(run: RunState) -> str:
 
 
 def _drafted(run: RunState) -> str:
-    found = speculation_stats(run)
-    if run.started.config.drafter == "none" or found.steps_per_pass is None:
+    stats = speculation_stats(run)
+    if run.started.config.drafter == "none" or stats.steps_per_pass is None:
         return ""
     return (
-        f"; {found.accepted} of {counted(found.draft_tokens, 'draft token')} accepted, "
-        f"{found.steps_per_pass:.2f} steps per forward pass (measured)"
+        f"; {stats.accepted} of {counted(stats.draft_tokens, 'draft token')} accepted, "
+        f"{stats.steps_per_pass:.2f} steps per forward pass (measured)"
     )
 
 

@@ -20,17 +20,17 @@ _PARTS: Final = (
 _SHORT: Final[dict[Scheme, str]] = {"slab": "slabs", "blocks": "blocks", "tree": "the tree"}
 
 
-def allocation_figure(found: KvAllocation) -> go.Figure:
+def allocation_figure(allocation: KvAllocation) -> go.Figure:
     """Reserved bytes over the steps, by contents: one chart per scheme, one below the other."""
-    titles = [f"{_name(found, scheme)} ({_source(found, scheme)})" for scheme in SCHEMES]
+    titles = [f"{_name(allocation, scheme)} ({_source(allocation, scheme)})" for scheme in SCHEMES]
     figure = make_subplots(
         rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.1, subplot_titles=titles
     )
-    most = max(map(found.peak, SCHEMES))
+    most = max(map(allocation.peak, SCHEMES))
     unit, unit_name = byte_unit(most)
     for row, scheme in enumerate(SCHEMES, start=1):
         for name, field, colour, pattern in _PARTS:
-            values = [getattr(reserved, field) / unit for reserved in found.steps[scheme]]
+            values = [getattr(reserved, field) / unit for reserved in allocation.steps[scheme]]
             numbers = [*range(len(values))]
             figure.add_scatter(
                 name=name,
@@ -54,27 +54,29 @@ def allocation_figure(found: KvAllocation) -> go.Figure:
     return laid_out(figure, height=620)
 
 
-def allocation_sentence(found: KvAllocation) -> str:
+def allocation_sentence(allocation: KvAllocation) -> str:
     """What each scheme reserves at its peak, smallest first, and how much of it is wasted."""
-    if not found.steps["tree"]:
+    if not allocation.steps["tree"]:
         return NOTHING_YET
-    first, *others = sorted(SCHEMES, key=found.peak)
-    least = found.peak(first)
+    first, *others = sorted(SCHEMES, key=allocation.peak)
+    least = allocation.peak(first)
     reserve = [
-        f"{_phrase(found, scheme)} {with_ratio(found.peak(scheme), least, human_bytes)}"
+        f"{_phrase(allocation, scheme)} {with_ratio(allocation.peak(scheme), least, human_bytes)}"
         for scheme in (first, *others)
     ]
-    waste = [f"{_SHORT[scheme]} {found.wasted_share(scheme):.0%}" for scheme in (first, *others)]
+    waste = [
+        f"{_SHORT[scheme]} {allocation.wasted_share(scheme):.0%}" for scheme in (first, *others)
+    ]
     return (
         f"At the peak, {'; '.join(reserve)}. Wasted over all steps (empty, or also stored "
         f"elsewhere): {listed(waste)}."
     )
 
 
-def allocation_table(found: KvAllocation) -> pd.DataFrame:
+def allocation_table(allocation: KvAllocation) -> pd.DataFrame:
     """For reading: what each scheme reserves at its peak, and what this holds over all steps."""
-    sums = [found.sum(scheme) for scheme in SCHEMES]
-    rows = [("reserved at the peak", *(human_bytes(found.peak(scheme)) for scheme in SCHEMES))]
+    sums = [allocation.sum(scheme) for scheme in SCHEMES]
+    rows = [("reserved at the peak", *(human_bytes(allocation.peak(scheme)) for scheme in SCHEMES))]
     rows += [
         (
             f"{name}, over all steps",
@@ -82,16 +84,16 @@ def allocation_table(found: KvAllocation) -> pd.DataFrame:
         )
         for name, field, _, _ in _PARTS
     ]
-    rows.append(("source", *(_source(found, scheme) for scheme in SCHEMES)))
-    return text_table(rows, ["Measure", *(_name(found, scheme) for scheme in SCHEMES)])
+    rows.append(("source", *(_source(allocation, scheme) for scheme in SCHEMES)))
+    return text_table(rows, ["Measure", *(_name(allocation, scheme) for scheme in SCHEMES)])
 
 
-def allocation_steps_table(found: KvAllocation) -> pd.DataFrame:
+def allocation_steps_table(allocation: KvAllocation) -> pd.DataFrame:
     """For download: one row per step and scheme, in bytes."""
     rows = [
-        (step, scheme, part.used, part.copied, part.empty, part.total, _source(found, scheme))
+        (step, scheme, part.used, part.copied, part.empty, part.total, _source(allocation, scheme))
         for scheme in SCHEMES
-        for step, part in enumerate(found.steps[scheme])
+        for step, part in enumerate(allocation.steps[scheme])
     ]
     names = ["step", "scheme", "used_bytes", "copied_bytes", "empty_bytes", "reserved_bytes"]
     return pd.DataFrame(rows, columns=[*names, "source"])
@@ -101,25 +103,25 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-def _name(found: KvAllocation, scheme: Scheme) -> str:
+def _name(allocation: KvAllocation, scheme: Scheme) -> str:
     match scheme:
         case "slab":
             return "slabs"
         case "blocks":
-            return f"blocks of {found.block_size}"
+            return f"blocks of {allocation.block_size}"
         case "tree":
-            return f"tree, r = {listed([*map(str, found.rs)])}"
+            return f"tree, r = {listed([*map(str, allocation.rs)])}"
 
 
-def _phrase(found: KvAllocation, scheme: Scheme) -> str:
+def _phrase(allocation: KvAllocation, scheme: Scheme) -> str:
     match scheme:
         case "slab":
             return "slabs reserve"
         case "blocks":
-            return f"blocks of {found.block_size} rows reserve"
+            return f"blocks of {allocation.block_size} rows reserve"
         case "tree":
-            return f"the tree (r = {listed([*map(str, found.rs)])}) reserves"
+            return f"the tree (r = {listed([*map(str, allocation.rs)])}) reserves"
 
 
-def _source(found: KvAllocation, scheme: Scheme) -> str:
-    return "measured" if scheme == "tree" and found.measured else "computed"
+def _source(allocation: KvAllocation, scheme: Scheme) -> str:
+    return "measured" if scheme == "tree" and allocation.measured else "computed"

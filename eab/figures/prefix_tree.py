@@ -53,7 +53,7 @@ def prefix_figure(now: PrefixesNow) -> go.Figure:
     figure = go.Figure(
         go.Icicle(
             ids=[str(segment.number) for segment in segments],
-            parents=["" if one.parent < 0 else str(one.parent) for one in segments],
+            parents=["" if segment.parent < 0 else str(segment.parent) for segment in segments],
             labels=[_label(segment) for segment in segments],
             text=[_label(segment, in_a_row) for segment in segments],
             textinfo="text",

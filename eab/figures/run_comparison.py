@@ -160,13 +160,13 @@ def takeaway_sentence(a: RunState, b: RunState) -> str:
     return f"{_seen(a, of_a, 'A')} {_seen(b, of_b, 'B')}{note}"
 
 
-def _seen(run: RunState, found: RunMeasures, name: str) -> str:
+def _seen(run: RunState, measures: RunMeasures, name: str) -> str:
     policy = run.started.config.policy
     words = _POLICIES.get(policy, f"the policy {policy}")
     return (
-        f"{name}, {words}, saw {_probability(found.explored)} of "
-        f"all probability: {counted(found.distinct, 'different text')} for "
-        f"{counted(found.tokens, 'token')} through the model."
+        f"{name}, {words}, saw {_probability(measures.explored)} of "
+        f"all probability: {counted(measures.distinct, 'different text')} for "
+        f"{counted(measures.tokens, 'token')} through the model."
     )
 
 

@@ -45,16 +45,16 @@ class Lane:
 def add_work(figure: go.Figure, lane: Lane) -> None:
     """Draw what each slot served, one row per slot."""
     for rank, (work, shape) in enumerate((("prefill", "/"), ("decode", ""))):
-        found = [segment for segment in lane.schedule.segments() if segment.work == work]
+        segments = [segment for segment in lane.schedule.segments() if segment.work == work]
         _add_bars(
             figure,
             lane,
             f"{work}, one colour per request",
             rank,
-            [(segment.slot, *lane.span(segment.first, segment.last)) for segment in found],
-            [COLOURS[segment.run % len(COLOURS)] for segment in found],
+            [(segment.slot, *lane.span(segment.first, segment.last)) for segment in segments],
+            [COLOURS[segment.run % len(COLOURS)] for segment in segments],
             shape,
-            [_words(segment, lane.names) for segment in found],
+            [_words(segment, lane.names) for segment in segments],
         )
     _add_labels(figure, lane)
 

@@ -101,12 +101,12 @@ def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
 
 def _with_gaps(passes: Sequence[TimedPass]) -> list[ScheduledPass]:
     """The passes, with an empty pass wherever nothing was served for a while."""
-    found = [passes[0].record]
+    scheduled = [passes[0].record]
     for before, timed in pairwise(passes):
         gap = max(0.0, timed.ended - timed.record.seconds - before.ended)
         if gap > _GAP:
-            found.append(ScheduledPass(gap, 0, ()))
+            scheduled.append(ScheduledPass(gap, 0, ()))
             gap = 0.0
         # A short gap is added to the pass, so that every pass still ends when it was measured.
-        found.append(timed.record._replace(seconds=timed.record.seconds + gap))
-    return found
+        scheduled.append(timed.record._replace(seconds=timed.record.seconds + gap))
+    return scheduled

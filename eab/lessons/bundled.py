@@ -33,10 +33,10 @@ def lessons() -> tuple[Lesson, ...]:
 
 def named(lesson_id: str) -> Lesson:
     """The lesson with this id; LessonError if there is none."""
-    found = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
-    if found is None:
+    lesson = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
+    if lesson is None:
         raise LessonError(
             f"there is no lesson {quoted(lesson_id)}; choose one of: {', '.join(ORDER)}; or give "
             "the path of a lesson file, which ends in .md"
         )
-    return found
+    return lesson

@@ -71,11 +71,11 @@ def recordings() -> tuple[Recording, ...]:
 
 def named(file: str) -> Recording:
     """The bundled run with this file name; LessonError if there is none."""
-    found = next((recording for recording in recordings() if recording.file == file), None)
-    if found is None:
+    recording = next((recording for recording in recordings() if recording.file == file), None)
+    if recording is None:
         files = ", ".join(recording.file for recording in recordings())
         raise LessonError(f"there is no bundled run {quoted(file)}; choose one of: {files}")
-    return found
+    return recording
 
 
 @lru_cache(maxsize=1)

@@ -54,8 +54,8 @@ def _drafts(values: Values, _: Sources) -> dict[str, float]:
 
 
 def _blocks(values: Values, sources: Sources) -> dict[str, float]:
-    found = kv_allocation([sources.run], int(values["block"]))
-    return {"waste": found.wasted_share("blocks")}
+    allocation = kv_allocation([sources.run], int(values["block"]))
+    return {"waste": allocation.wasted_share("blocks")}
 
 
 def _static_batches(values: Values, sources: Sources) -> dict[str, float]:

@@ -34,9 +34,9 @@ class Term:
 @lru_cache(maxsize=1)
 def terms() -> tuple[Term, ...]:
     """All glossary terms."""
-    found = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(
-        Term(name, entry["text"], tuple(entry.get("also", ()))) for name, entry in found.items()
+        Term(name, entry["text"], tuple(entry.get("also", ()))) for name, entry in entries.items()
     )
 
 
@@ -50,12 +50,12 @@ def linked(text: str, seen: set[str]) -> str:
 
 
 def _linked_words(text: str, seen: set[str]) -> str:
-    def link(found: "re.Match[str]") -> str:
-        term = _by_form()[found[1].lower()]
+    def link(match: "re.Match[str]") -> str:
+        term = _by_form()[match[1].lower()]
         if term.id in seen:
-            return found[0]
+            return match[0]
         seen.add(term.id)
-        return f"[{found[0]}]({ANCHOR}{term.id})"
+        return f"[{match[0]}]({ANCHOR}{term.id})"
 
     return _pattern().sub(link, text)
 

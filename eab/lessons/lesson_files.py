@@ -131,12 +131,12 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
 
 def numbers_in(text: str) -> list[str]:
     """The quantities that a text names in double braces."""
-    return [found.strip() for found in _NUMBER.findall(text)]
+    return [name.strip() for name in _NUMBER.findall(text)]
 
 
 def with_numbers(text: str, values: Mapping[str, str]) -> str:
     """The text with each of `numbers_in(text)` replaced by its value, as Markdown."""
-    return _NUMBER.sub(lambda found: values[found[1].strip()], text)
+    return _NUMBER.sub(lambda match: values[match[1].strip()], text)
 
 
 def _decoded(data: bytes) -> str:
@@ -148,8 +148,8 @@ def _decoded(data: bytes) -> str:
         raise LessonError(
             f"the lesson is not UTF-8 text ({error.reason}); save it as UTF-8"
         ) from error
-    if found := _CONTROL.search(text):
-        raise LessonError(f"the lesson contains the control character {found[0]!r}; remove it")
+    if match := _CONTROL.search(text):
+        raise LessonError(f"the lesson contains the control character {match[0]!r}; remove it")
     return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -184,9 +184,9 @@ def _split(title: str, body: str) -> _Part:
         raise LessonError(f"{where} has {len(blocks)} scripts; it can have one")
     if not blocks:
         return _Part(title, _words(body, where), "", "", "")
-    (found,) = blocks
-    before, after = body[: found.start()], body[found.end() :]
-    return _Part(title, _words(before, where), found[1], found[2], _words(after, where))
+    (script,) = blocks
+    before, after = body[: script.start()], body[script.end() :]
+    return _Part(title, _words(before, where), script[1], script[2], _words(after, where))
 
 
 def _section(part: _Part) -> Section:

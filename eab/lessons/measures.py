@@ -50,8 +50,8 @@ class LessonQuantity:
     def value(self, sources: Sources) -> float | None:
         """The value; None if undefined, such as the first fork in a run without forks."""
         compute = MEASURES[self.measure].compute
-        found = [sources.part(part) for part in (self.part, self.over) if part]
-        values = [None if part is None else compute(part) for part in found]
+        parts = [sources.part(part) for part in (self.part, self.over) if part]
+        values = [None if part is None else compute(part) for part in parts]
         if any(value is None for value in values):
             return None
         if not self.over:
@@ -82,10 +82,10 @@ def written(value: float, unit: Unit) -> str:
 
 def parse(text: str) -> LessonQuantity:
     """The quantity that this text names; LessonError if the measure or part does not exist."""
-    found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
-    name = found["name"] if found is not None else text
+    match = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
+    name = match["name"] if match is not None else text
     check_one_of(MEASURES, name, "the measure is", LessonError)
-    part, over = (found["part"], found["over"]) if found is not None else ("", "")
+    part, over = (match["part"], match["over"]) if match is not None else ("", "")
     quantity = LessonQuantity(name, part or "run", over or "")
     kind = MEASURES[name].kind
     fitting = [measured for measured, (_, has) in PARTS.items() if has is kind]

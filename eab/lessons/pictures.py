@@ -49,8 +49,8 @@ def _allocation(sources: Sources) -> Drawn:
     from eab.analysis.kv_allocation import kv_allocation
     from eab.figures import kv_allocation as figures
 
-    found = kv_allocation([sources.run])
-    return figures.allocation_sentence(found), figures.allocation_figure(found)
+    allocation = kv_allocation([sources.run])
+    return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)
 
 
 def _tokens_per_pass(sources: Sources) -> Drawn:
