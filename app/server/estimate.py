@@ -47,9 +47,9 @@ def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]
         report = live.state
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
             known = report.began.known if report.began is not None else 0  # may come from a file
-            found = [cell for cell in report.cells[known:] if cell.made == "run"]
-            if found:
-                return found
+            cells = [cell for cell in report.cells[known:] if cell.made == "run"]
+            if cells:
+                return cells
     return []
 
 

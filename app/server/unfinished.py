@@ -88,8 +88,8 @@ class Unfinished(Generic[Kept]):
         try:
             with file.open("r+b") as opened:
                 lock(opened)
-                found = self._kind.read(opened.read())
-                name = self._store.save(*found).name if found is not None else ""
+                kept = self._kind.read(opened.read())
+                name = self._store.save(*kept).name if kept is not None else ""
                 with suppress(OSError):  # some systems cannot delete an open file
                     file.unlink()
             file.unlink(missing_ok=True)

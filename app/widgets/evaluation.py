@@ -23,13 +23,13 @@ def show() -> None:
     from eab.labs.tuning.evaluation_pictures import evaluation_figure
     from eab.labs.tuning.evaluation_report import ROW_HEADINGS, report_rows, verdict
 
-    found = bundled_runs.evaluation()
+    report = bundled_runs.evaluation()
     white = white_background()
-    draw("", verdict(found), evaluation_figure(found), "evaluation", "recorded", white)
-    st.table(text_table(report_rows(found), ROW_HEADINGS))
+    draw("", verdict(report), evaluation_figure(report), "evaluation", "recorded", white)
+    st.table(text_table(report_rows(report), ROW_HEADINGS))
     st.markdown(ABOUT)
     where = (
-        f"embedded, {found.facts:,} questions with known answers, {found.chances:,} with known "
+        f"embedded, {report.facts:,} questions with known answers, {report.chances:,} with known "
         "distributions"
     )
     origin(where, False, "The command eab evaluate does this with your model and questions.")

@@ -190,7 +190,7 @@ def _data(table: "DataFrame") -> None:
         table,
         hide_index=True,
         column_config={
-            name: st.column_config.NumberColumn(format=one) for name, one in formats.items()
+            name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()
         },
     )
 

@@ -83,7 +83,11 @@ def fill_from(plan: Plan) -> None:
     base = plan.grid.base
 
     def values(name: str, offered: Sequence[Any]) -> list[Any]:
-        return [one for one in plan.grid.varied.get(name, (getattr(base, name),)) if one in offered]
+        return [
+            value
+            for value in plan.grid.varied.get(name, (getattr(base, name),))
+            if value in offered
+        ]
 
     thresholds = plan.grid.varied.get("entropy_threshold", (base.entropy_threshold,))
     low, high = (min(max(end(thresholds), _LOWEST), _HIGHEST) for end in (min, max))
@@ -105,7 +109,7 @@ def _prompts_from(asked: tuple[TuningPrompt, ...]) -> dict[str, Any]:
     for name in default_sweep.SET_LABELS:
         if default_sweep.some_prompts(name, len(asked)) == asked:
             return {_SETS: name, _NUMBER: len(asked)}
-    return {_SETS: OWN, _OWN: "\n".join(one.question.prompt for one in asked)}
+    return {_SETS: OWN, _OWN: "\n".join(prompt.question.prompt for prompt in asked)}
 
 
 def choose_prompts(key: str = _SETS) -> None:

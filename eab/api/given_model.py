@@ -75,8 +75,8 @@ def language_model(model: Any, tokenizer: Any = None, **loading: Any) -> Languag
     if tokenizer is not None:
         return wrap_model(_plain(model), tokenizer)
     if hasattr(model, "kv_shape"):
-        found: LanguageModel = model
-        return found
+        loaded: LanguageModel = model
+        return loaded
     raise ModelError(
         f"the model is a {type(model).__name__}; it must be {_FORMS}. A model of transformers "
         "needs its tokenizer: (model, tokenizer), or tokenizer="

@@ -78,9 +78,9 @@ def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget
     if not isinstance(lesson, str | Path):
         raise LessonError(f"the lesson is a {type(lesson).__name__}; give its name, such as forks")
     is_file = Path(lesson).suffix == ".md"
-    found = lesson_files.load(Path(lesson)) if is_file else bundled.named(str(lesson))
-    shown = bundled_runs.events_of(bundled_runs.named(found.run)) if run is None else run
-    return LessonWidget(found, as_run(shown).events)
+    loaded_lesson = lesson_files.load(Path(lesson)) if is_file else bundled.named(str(lesson))
+    shown = bundled_runs.events_of(bundled_runs.named(loaded_lesson.run)) if run is None else run
+    return LessonWidget(loaded_lesson, as_run(shown).events)
 
 
 def _need(*packages: str) -> None:

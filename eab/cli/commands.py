@@ -234,11 +234,11 @@ def evaluate(
     prefixes = progress.prefixes_of(model, prefix_cache)
     answering = Answering(model, config, part, same, prefixes)
     ways = evaluation.answer_all(answering, asked)
-    found = report(asked, ways)
+    evaluation_report = report(asked, ways)
     if json_file != files.STANDARD_STREAM:
-        Console().print(evaluation.report_table(found))
+        Console().print(evaluation.report_table(evaluation_report))
     if json_file:
-        files.write_json(evaluation.report_json(found, answering), json_file)
+        files.write_json(evaluation.report_json(evaluation_report, answering), json_file)
     if rows_file:
         evaluation.write_readings(asked, ways, Path(rows_file))
 

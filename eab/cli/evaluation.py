@@ -42,22 +42,24 @@ def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Samp
     return ways
 
 
-def report_table(found: EvaluationReport) -> RenderableType:
+def report_table(report: EvaluationReport) -> RenderableType:
     """The report for a terminal; intervals contain 95% of the bootstrap resamples."""
     parts: list[RenderableType] = []
-    if found.rows:
+    if report.rows:
         parts += [
-            Text(f"{found.facts} questions with known answers, {found.wrong} answered wrongly:"),
-            _table(ROW_HEADINGS, report_rows(found)),
+            Text(f"{report.facts} questions with known answers, {report.wrong} answered wrongly:"),
+            _table(ROW_HEADINGS, report_rows(report)),
         ]
-    if found.errors:
-        rows = [(error.way, written(error.bias), written(error.absolute)) for error in found.errors]
+    if report.errors:
+        rows = [
+            (error.way, written(error.bias), written(error.absolute)) for error in report.errors
+        ]
         parts += [
-            Text(f"Semantic entropy on {found.chances} questions with known distributions:"),
+            Text(f"Semantic entropy on {report.chances} questions with known distributions:"),
             _table(("Texts from", "Bias (nats)", "Mean absolute error (nats)"), rows),
         ]
-    spent = listed([f"{way} {tokens:,}" for way, tokens in found.tokens.items()])
-    return Group(*parts, Text(f"Tokens: {spent}. {verdict(found)}"))
+    spent = listed([f"{way} {tokens:,}" for way, tokens in report.tokens.items()])
+    return Group(*parts, Text(f"Tokens: {spent}. {verdict(report)}"))
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -67,13 +69,13 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def report_json(found: EvaluationReport, answering: Answering) -> dict[str, Any]:
+def report_json(report: EvaluationReport, answering: Answering) -> dict[str, Any]:
     """The report with model and settings, as plain JSON values."""
     return {
         "model": asdict(answering.model.card),
         "settings": asdict(answering.config),
-        "verdict": verdict(found),
-        **asdict(found),
+        "verdict": verdict(report),
+        **asdict(report),
     }
 
 

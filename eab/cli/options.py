@@ -281,19 +281,19 @@ def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
     if isinstance(declared.values, Choice):
         return [*parts]
     number = _whole if isinstance(declared.values, Whole) else float
-    found: list[Any] = []
+    values: list[Any] = []
     for part in parts:
         if isinstance(declared.values, Whole) and part and part == declared.values.or_word:
-            found.append(part)
+            values.append(part)
             continue
         try:
-            found += [number(value) for value in _range(part)]
+            values += [number(value) for value in _range(part)]
         except (ArithmeticError, ValueError) as error:
             raise ConfigError(
                 f"{flag} has {quoted(part)}; write numbers such as 4,8 or a range from:to:step "
                 f"with at most {MAX_VALUES:,} values"
             ) from error
-    return found
+    return values
 
 
 def _whole(value: Decimal) -> int:

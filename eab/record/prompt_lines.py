@@ -121,8 +121,8 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
     """Raise ConfigError with all problems of a file, if there are any."""
     if problems:
-        found = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
-        raise ConfigError("\n  ".join([found, *problems]))
+        summary = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
+        raise ConfigError("\n  ".join([summary, *problems]))
 
 
 def _words_of(name: str) -> str:

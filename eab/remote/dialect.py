@@ -71,10 +71,10 @@ def bad_answer(what: str) -> ServerError:
 
 def field_of(value: Any, name: str, kind: type) -> Any:
     """A field of a JSON object; ServerError if it is missing or of another type."""
-    found = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(found, kind) or (kind is not bool and isinstance(found, bool)):
-        raise bad_answer(f"{name} is {quoted(found)}")
-    return found
+    field = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(field, kind) or (kind is not bool and isinstance(field, bool)):
+        raise bad_answer(f"{name} is {quoted(field)}")
+    return field
 
 
 def answers_in_order(entries: Any, count: int) -> list[Any]:
@@ -89,7 +89,7 @@ def answers_in_order(entries: Any, count: int) -> list[Any]:
 
 def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]:
     """The `top` most likely tokens and their ln p; ServerError if they are not valid."""
-    found: dict[int, float] = {}
+    log_probs: dict[int, float] = {}
     for token, log_prob in pairs:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:
             raise bad_answer(f"a token is {quoted(token)}")
@@ -97,9 +97,9 @@ def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]
             raise bad_answer(f"a log-probability is {quoted(log_prob)}")
         if math.isnan(log_prob) or log_prob > MAX_LOG_PROB:
             raise bad_answer(f"a log-probability is {quoted(log_prob)}")
-        found[token] = float(log_prob)
-    if len(found) < top:
-        raise bad_answer(f"it returns {len(found)} tokens, but {top} were requested")
-    if sum(map(math.exp, found.values())) > 1.01:
+        log_probs[token] = float(log_prob)
+    if len(log_probs) < top:
+        raise bad_answer(f"it returns {len(log_probs)} tokens, but {top} were requested")
+    if sum(map(math.exp, log_probs.values())) > 1.01:
         raise bad_answer("the probabilities add up to more than 1")
-    return found
+    return log_probs

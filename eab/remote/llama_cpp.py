@@ -81,8 +81,8 @@ class LlamaCpp:
             body["logit_bias"] = [[self._harmless, CERTAIN]]
         answer = self._connection.post("/completion", body, is_abandoned)
         entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
-        found = answers_in_order(entries, len(texts))
-        return [self._read(entry, text, top) for entry, text in zip(found, texts, strict=True)]
+        answers = answers_in_order(entries, len(texts))
+        return [self._read(entry, text, top) for entry, text in zip(answers, texts, strict=True)]
 
     def _read(self, answer: Any, text: Sequence[int], top: int) -> Continuation:
         if field_of(answer, "model", str) != self._model:

@@ -43,12 +43,12 @@ def load_model(
         ModelError: Says what is missing.
     """
     is_local = os.path.exists(os.path.expanduser(name)) or name.startswith(OLLAMA)
-    found = None if is_local else _PREFIX.fullmatch(name)
-    if found is None:
+    match = None if is_local else _PREFIX.fullmatch(name)
+    if match is None:
         return loading.load_model(name, device, dtype, weights, layout)
-    if found[1] not in DIALECTS:
+    if match[1] not in DIALECTS:
         raise ModelError(
-            f"there is no kind of server {quoted(found[1])}. Give llama.cpp: or vllm: and the "
+            f"there is no kind of server {quoted(match[1])}. Give llama.cpp: or vllm: and the "
             "name of a model. The server must accept prompts as token ids and return the "
             "log-probabilities of the most likely tokens. EAB_REMOTE sets its address"
         )
@@ -57,7 +57,7 @@ def load_model(
             f"{quoted(name)} runs on a server, which has its own device and number formats; "
             "leave out device, dtype, weights and layout"
         )
-    return connect(found[1], found[2])
+    return connect(match[1], match[2])
 
 
 def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:

@@ -124,14 +124,14 @@ class RemoteModel:
             [question for question in cache.questions if question.answer is None]
             for cache in caches
         ]
-        found = iter(self._ask(caches, asked, batches) if any(asked) else ())
+        received = iter(self._ask(caches, asked, batches) if any(asked) else ())
         rows: list[Mapping[int, float]] = []
         for cache, questions in zip(caches, asked, strict=True):
             earlier: dict[int, list[Continuation]] = {}  # for all known tokens except the last
             answers, sent, cached = [], 0, 0
             for question in questions:
                 texts = _texts_of(question)
-                *earlier[question.path], last = continuations = [next(found) for _ in texts]
+                *earlier[question.path], last = continuations = [next(received) for _ in texts]
                 answers.append(
                     ServerAnswer(len(question.tokens), last.tokens[: len(last.tops) - 1], last.tops)
                 )
@@ -177,12 +177,14 @@ class RemoteModel:
     ) -> list[Continuation]:
         if is_abandoned():
             raise Stopped
-        found = self._server.continue_texts(texts, top, length, is_abandoned)
+        continuations = self._server.continue_texts(texts, top, length, is_abandoned)
         if any(
-            max(top) >= self.card.vocab_size for continuation in found for top in continuation.tops
+            max(top) >= self.card.vocab_size
+            for continuation in continuations
+            for top in continuation.tops
         ):
             raise bad_answer("it returns a token that the model does not have")
-        return found
+        return continuations
 
     def _logits(self, rows: Sequence[Mapping[int, float]]) -> Tensor:
         logits = torch.full((len(rows), self.card.vocab_size), -torch.inf)
@@ -221,8 +223,8 @@ def _texts_of(question: ServerQuestion) -> list[list[int]]:
 def _predictions(question: ServerQuestion) -> list[Mapping[int, float]]:
     """The predictions after a question's known tokens; the last one fills up the count."""
     assert question.answer is not None
-    found = [*question.answer.tops[question.at :][: question.ahead + 1]]
-    return found + found[-1:] * (question.ahead + 1 - len(found))
+    tops = [*question.answer.tops[question.at :][: question.ahead + 1]]
+    return tops + tops[-1:] * (question.ahead + 1 - len(tops))
 
 
 def _most_likely(top: Mapping[int, float], count: int) -> Mapping[int, float]:

@@ -47,10 +47,10 @@ class Vllm:
     def _block_size(self) -> int:
         """The block size in the server's metrics; the default if metrics are turned off."""
         try:
-            found = _BLOCK_SIZE.search(self._connection.text("/metrics"))
+            match = _BLOCK_SIZE.search(self._connection.text("/metrics"))
         except ServerError:
             return BLOCK_SIZE
-        return int(found[1]) if found else BLOCK_SIZE
+        return int(match[1]) if match else BLOCK_SIZE
 
     def tokenize(self, text: str) -> list[int]:
         body = {"model": self._model, "prompt": text, "add_special_tokens": True}
@@ -88,20 +88,20 @@ def _read(choice: Any, top: int, cached: int | None) -> Continuation:
     tops = field_of(named, "top_logprobs", list)
     if not tokens or len(tokens) != len(tops):
         raise bad_answer("it does not contain probabilities for every token")
-    found = []
+    checked = []
     for entry in tops:
         if not isinstance(entry, dict):
             raise bad_answer("top_logprobs contains no objects")
         pairs = [(_token_id(name), log_prob) for name, log_prob in entry.items()]
-        found.append(checked_tops(pairs, top))
-    return Continuation(found, tokens, cached)
+        checked.append(checked_tops(pairs, top))
+    return Continuation(checked, tokens, cached)
 
 
 def _token_id(name: Any) -> int:
-    found = _TOKEN.fullmatch(name) if isinstance(name, str) else None
-    if found is None:
+    match = _TOKEN.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
         raise bad_answer("it names tokens by their text; the server is not vLLM, or an old version")
-    return int(found[1])
+    return int(match[1])
 
 
 def _cached_tokens(answer: Any) -> int | None:

@@ -82,9 +82,9 @@ class Trace:
 
     def decision(self, step: int, path: int) -> Decision | None:
         """The decision for a live path at this step; None if the run had ended."""
-        found = self._decisions.get((step, path))
-        complete = found is not None and (found.tokens or (step, path) in self._changes)
-        return found if complete else None
+        decision = self._decisions.get((step, path))
+        complete = decision is not None and (decision.tokens or (step, path) in self._changes)
+        return decision if complete else None
 
     def weight_after(self, step: int, path: int, before: float) -> float | None:
         """The weight of a finished path after this step; None if it was dropped."""
