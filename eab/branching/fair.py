@@ -3,15 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from eab.branching.policy import (
-    At,
-    Child,
-    Leaf,
-    Member,
-    Thresholded,
-    children_of,
-    drawn_token,
-)
+from eab.branching.policy import At, Child, Leaf, Member, Thresholded, children_of, drawn_token
 from eab.branching.pruning import fearnhead_clifford
 from eab.branching.random_streams import Purpose, pruning_uniform, uniform
 from eab.branching.sampling import Predictions, RestDraw
