@@ -8,7 +8,7 @@ import json
 from typing import Any, NamedTuple
 
 from eab import record
-from eab.analysis.merged_runs import independent_config
+from eab.analysis.equal_budget import independent_config
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
