@@ -126,10 +126,8 @@ def check_one_of(
     error: type[EabError] = ConfigError,
     more: str = "",
 ) -> None:
-    """Refuse a value that is not one of these names.
-
-    check_one_of(["float", "int"], "complex", "the dtype is")
-    # ConfigError: the dtype is 'complex'; it must be one of: float, int
+    """Refuse a value that is not one of these names; `subject` begins the message, such as "the
+    dtype is", and `more` ends it.
     """
     if not isinstance(value, str) or value not in names:
         raise error(f"{subject} {quoted(value)}; it must be one of: {', '.join(names)}{more}")

@@ -17,7 +17,8 @@ class TokenTexts:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
-        self._byte_level = "ByteLevel" in _decoder_kinds(tokenizer)
+        by_byte = bytes_to_unicode() if "ByteLevel" in _decoder_kinds(tokenizer) else {}
+        self._byte_of = {character: byte for byte, character in by_byte.items()}
         self._cached: dict[int, str] = {}
 
     def __getitem__(self, token: int) -> str:
@@ -34,10 +35,9 @@ class TokenTexts:
             return f"<unused {token}>"  # a model's vocabulary may be larger than the tokenizer's
         if self.is_special(token):
             return piece
-        if self._byte_level:
-            table = {character: byte for byte, character in bytes_to_unicode().items()}
-            if all(character in table for character in piece):
-                return token_text.from_bytes(bytes(table[character] for character in piece))
+        if self._byte_of:
+            if all(character in self._byte_of for character in piece):
+                return token_text.from_bytes(bytes(map(self._byte_of.__getitem__, piece)))
             return piece
         byte = _BYTE_TOKEN.fullmatch(piece)
         return token_text.from_bytes(bytes([int(byte[1], 16)])) if byte else piece.replace("▁", " ")

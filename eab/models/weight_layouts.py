@@ -2,8 +2,8 @@
 
 A decode step multiplies every weight matrix by one row per live path. Two layouts make this faster:
 tiles of our own products, where these can be compiled, and elsewhere the blocks of oneDNN. The rule
-is fixed, because a layout changes the rounding of the last bits, and the same seed shall give the
-same texts. No weights are held twice, except those of an output layer that shares them with the
+is fixed, because a layout changes the rounding of the last bits, and the same seed should give
+the same texts. No weights are held twice, except those of an output layer that shares them with the
 input embedding, if there is enough memory; tiled, the two still share them.
 """
 
