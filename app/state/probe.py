@@ -71,8 +71,15 @@ def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
     return None
 
 
-def stop() -> None:
-    """Stop the probe if it is active, because a run makes its own."""
+def leave_to_run(of: ProbeInputs) -> None:
+    """Make no probe with these inputs, because a run makes it, and stop the one in progress. If the
+    run is stopped before it has its probe, none follows.
+    """
+    _stop()
+    st.session_state[_HELD] = (of, None)
+
+
+def _stop() -> None:
     _, live = _held()
     if live is not None:
         live.stop()
@@ -109,8 +116,7 @@ def _wait_for(of: ProbeInputs) -> None:
 
 
 def _begin(of: ProbeInputs) -> None:
-    stop()
-    st.session_state[_HELD] = (of, None)
+    leave_to_run(of)
     with suppress(LimitError):  # pressing Run explains the limit
         probe = run_job(of.prompt, of.config, of.model, of.messages, probe_only=True)
         live = worker().start(probe, owner())

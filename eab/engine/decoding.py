@@ -14,8 +14,9 @@ from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
 from eab.events import Event, RunEnded
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
 from eab.models.machine import is_out_of_memory
+from eab.models.stopping import Stopped
 from eab.run.threshold import threshold_in_nats
 
 Decoding: TypeAlias = Generator[Generation, list[Event], None]

@@ -8,7 +8,7 @@ own. The prepared batches stay valid, because a pass only writes rows allocated 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
 from eab.errors import ServerError
 from eab.events import Event, StepTimed
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped, stopping_when
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Part:
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
     error: Exception | None = None  # the error that ends the run; None if it continues
+    is_left: bool = False  # whether nobody waits any more
 
     @property
     def tokens(self) -> int:
@@ -40,9 +42,8 @@ class Part:
 
     def prepare(self) -> None:
         """Reserve rows and build the batch."""
-        with self._noting_errors():
-            batch, self.events = self.generation.prepare(self.prefill_limit)
-            self.batch = replace(batch, is_abandoned=self.is_abandoned)
+        with self._noting_errors(), stopping_when(self.may_stop):  # drafts take passes, too
+            self.batch, self.events = self.generation.prepare(self.prefill_limit)
 
     def decide(self, start: float, forward_seconds: float) -> None:
         """Let the run decide; the pass started at `start`."""
@@ -58,8 +59,24 @@ class Part:
     def _noting_errors(self) -> Iterator[None]:
         try:
             yield
+        except Stopped as error:
+            self.note_stop(error)
         except Exception as error:
             self.error = error
+
+    def may_stop(self) -> bool:
+        """Whether the pass need not be finished for this run."""
+        self.is_left = self.is_left or self.is_abandoned()  # for the whole pass
+        return self.is_left
+
+    def note_stop(self, error: Stopped) -> None:
+        """End the run, whose pass was left. Raises the error if not the run was stopped, but what
+        it is part of, such as a comparison.
+        """
+        if not self.is_left:
+            raise error
+        self.generation.undo_pass()
+        self.error = error
 
 
 @torch.inference_mode()
@@ -94,10 +111,15 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     if not batches:
         return []
     try:
-        return [(parts, model.forward(batches))]
+        with stopping_when(lambda: all(part.may_stop() for part in parts)):
+            return [(parts, model.forward(batches))]
+    except Stopped as error:
+        for part in parts:
+            part.note_stop(error)
+        return []
     except Exception as error:
-        # If a server fails, or nobody waits, retrying run by run does not help.
-        if len(parts) == 1 or isinstance(error, ServerError | Stopped):
+        # If a server fails, retrying run by run does not help.
+        if len(parts) == 1 or isinstance(error, ServerError):
             for part in parts:
                 part.error = error
             return []

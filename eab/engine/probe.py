@@ -11,6 +11,7 @@ from eab.engine.generation import Generation
 from eab.engine.request import Request
 from eab.events import Event, Predicted, Probed
 from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped
 from eab.run.threshold import probe_config
 
 _REMEMBERED: Final = 64  # probes per model
@@ -50,6 +51,9 @@ def _continue(
                 if isinstance(event, Predicted):
                     probed.append(Probed(event.step, event.predictions[0].entropy))
                     events.append(probed[-1])
+    except Stopped:
+        generation.keep_texts()
+        raise
     finally:
         generation.end()
     return probed

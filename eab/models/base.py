@@ -26,10 +26,6 @@ def refuse_own_memory(model: "LanguageModel") -> None:
         )
 
 
-class Stopped(Exception):
-    """Ends a run, or a forward pass whose result nobody waits for."""
-
-
 class LanguageModel(Protocol):
     """A decoder-only model, shared read-only between runs."""
 
@@ -43,7 +39,7 @@ class LanguageModel(Protocol):
         the tokens that `logits_indices` selects, batch after batch.
 
         Raises:
-            Stopped: Nobody waits for any of these batches (see `ForwardBatch.is_abandoned`).
+            Stopped: Nobody waits for the result (see `eab.models.stopping`).
         """
         ...
 

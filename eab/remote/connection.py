@@ -11,12 +11,13 @@ import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillWaiting
+from contextvars import Context
 from typing import Any, Final
 
 import httpx2
 
 from eab.errors import ServerError
-from eab.models.base import Stopped
+from eab.models.stopping import Stopped
 from eab.remote.operator import Address
 
 SECONDS: Final = 60.0  # for a whole answer
@@ -81,8 +82,9 @@ class Connection:
         self._wait(asyncio.sleep(seconds), is_abandoned)
 
     def _wait(self, work: Coroutine[Any, Any, Any], is_abandoned: Callable[[], bool]) -> Any:
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(
-            asyncio.wait_for(work, self._seconds), self._loop
+        # In an empty context, because connections would keep what the caller's refers to.
+        future: Future[Any] = Context().run(
+            asyncio.run_coroutine_threadsafe, asyncio.wait_for(work, self._seconds), self._loop
         )
         try:
             while True:

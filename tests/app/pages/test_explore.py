@@ -5,6 +5,8 @@ messages about a wrong prompt or model are tested in test_refused.py.
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +17,8 @@ from made_runs import bundled, bundled_run
 from page_walk import Tab, opened
 from places import ROOT
 
+from app.server.batched_runs import BatchedRuns
+from app.state import polling, probe
 from app.state.process import worker
 from eab import record
 from eab.analysis.answers import group_answers
@@ -261,3 +265,27 @@ def test_the_page_sets_the_arguments_of_a_chat_template(page: Tab) -> None:
     assert "Changed since" not in page.status
     page.put(set_chat_template_kwargs="{a").press("run_button")
     assert "which is not JSON with plain values" in page.errors[0]
+
+
+def test_a_run_that_was_stopped_while_it_probed_is_not_probed_again(
+    page: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[str] = []
+    fragment = polling.fragment
+
+    def noted(draw: Callable[[], None], every: float | None) -> None:
+        polls.append(draw.__module__)
+        fragment(draw, every)
+
+    monkeypatch.setattr(polling, "fragment", noted)
+    page.put(set_threshold_unit="quantile", prompt="The dog ran home")
+    assert probe.__name__ in polls, "what is typed is probed"
+    with monkeypatch.context() as held:
+        held.setattr(BatchedRuns, "serve", lambda _: time.sleep(0.01))  # no first token
+        page.start("The cat ran home", 12).press("stop_button")
+    page.until(lambda: page.status.startswith("Stopped before the first result"))
+    polls.clear()
+    page.run()
+    assert probe.__name__ not in polls
+    page.put(prompt="The cow ran home")
+    assert probe.__name__ in polls

@@ -1,0 +1,39 @@
+"""Stopping in the middle of a forward pass, when nobody waits for its result any more.
+
+Whoever starts a pass says when it should stop (`stopping_when`); models ask once per layer, and
+while they wait for a server.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+
+class Stopped(Exception):
+    """Ends a run, or a forward pass whose result nobody waits for."""
+
+
+_requested: Final = ContextVar[Callable[[], bool]]("stop_requested", default=lambda: False)
+
+
+@contextmanager
+def stopping_when(requested: Callable[[], bool]) -> Iterator[None]:
+    """Let passes in the block stop as soon as `requested()` is true, here or in a block around."""
+    outer = _requested.get()
+    token = _requested.set(lambda: requested() or outer())
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
+def stop_requested() -> bool:
+    """Whether the pass should stop."""
+    return _requested.get()()
+
+
+def stop_if_requested() -> None:
+    """Raise Stopped if the pass should stop."""
+    if stop_requested():
+        raise Stopped
