@@ -24,10 +24,11 @@ def probe(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None = None
 ) -> Generator[Generation, list[Event], list[float]]:
     """The entropies (nats) of a few greedy steps, computed once per model, prompt and settings.
-    Logits processors may change between two runs, so with them every run has its own probe.
+    Logits processors, and a model that was given loaded, may change between two runs, so with them
+    every run has its own probe.
     """
     greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
-    if greedy.logits_processors:
+    if greedy.logits_processors or getattr(model, "is_given", False):
         return [event.entropy for event in (yield from _continue(model, greedy, events, prefixes))]
     known = PROBED.setdefault(model, {})
     if greedy in known:

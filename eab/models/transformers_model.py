@@ -13,6 +13,7 @@ from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
 from eab.events.chat import Prompt
+from eab.models.fingerprint import fingerprint
 from eab.models.memory_words import rows_words
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by
@@ -56,6 +57,7 @@ class TransformersModel:
         """
         config = self._model.config.get_text_config()
         self.kv_shape = shape
+        self.is_given = not sha256  # whether others may hold the model, and change it
         self.card = ModelCard(
             name=self._name,
             family=str(config.model_type),
@@ -77,6 +79,10 @@ class TransformersModel:
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """See `eab.models.base.LanguageModel`."""
         raise NotImplementedError
+
+    def fingerprint(self, exact: bool = True) -> str:
+        """See `eab.models.fingerprint`."""
+        return fingerprint(self._model, exact)
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:
