@@ -75,14 +75,10 @@ def leave_to_run(of: ProbeInputs) -> None:
     """Make no probe with these inputs, because a run makes it, and stop the one in progress. If the
     run is stopped before it has its probe, none follows.
     """
-    _stop()
-    st.session_state[_HELD] = (of, None)
-
-
-def _stop() -> None:
     _, live = _held()
     if live is not None:
         live.stop()
+    st.session_state[_HELD] = (of, None)
 
 
 def _is_loaded_here(model: str) -> bool:

@@ -33,7 +33,6 @@ class Part:
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
     error: Exception | None = None  # the error that ends the run; None if it continues
-    is_left: bool = False  # whether nobody waits any more
 
     @property
     def tokens(self) -> int:
@@ -42,7 +41,7 @@ class Part:
 
     def prepare(self) -> None:
         """Reserve rows and build the batch."""
-        with self._noting_errors(), stopping_when(self.may_stop):  # drafts take passes, too
+        with self._noting_errors(), stopping_when(self.is_abandoned):  # drafts take passes, too
             self.batch, self.events = self.generation.prepare(self.prefill_limit)
 
     def decide(self, start: float, forward_seconds: float) -> None:
@@ -59,23 +58,15 @@ class Part:
     def _noting_errors(self) -> Iterator[None]:
         try:
             yield
-        except Stopped as error:
-            self.note_stop(error)
         except Exception as error:
-            self.error = error
+            self.fail(error)
 
-    def may_stop(self) -> bool:
-        """Whether the pass need not be finished for this run."""
-        self.is_left = self.is_left or self.is_abandoned()  # for the whole pass
-        return self.is_left
-
-    def note_stop(self, error: Stopped) -> None:
-        """End the run, whose pass was left. Raises the error if not the run was stopped, but what
-        it is part of, such as a comparison.
-        """
-        if not self.is_left:
-            raise error
-        self.generation.undo_pass()
+    def fail(self, error: Exception) -> None:
+        """End the run. Raises Stopped if not the run was stopped, but what it is part of."""
+        if isinstance(error, Stopped):
+            if not self.is_abandoned():
+                raise error
+            self.generation.undo_pass()
         self.error = error
 
 
@@ -111,17 +102,13 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     if not batches:
         return []
     try:
-        with stopping_when(lambda: all(part.may_stop() for part in parts)):
+        with stopping_when(lambda: all(part.is_abandoned() for part in parts)):
             return [(parts, model.forward(batches))]
-    except Stopped as error:
-        for part in parts:
-            part.note_stop(error)
-        return []
     except Exception as error:
-        # If a server fails, retrying run by run does not help.
-        if len(parts) == 1 or isinstance(error, ServerError):
+        # If a server fails, or nobody waits, retrying run by run does not help.
+        if len(parts) == 1 or isinstance(error, ServerError | Stopped):
             for part in parts:
-                part.error = error
+                part.fail(error)
             return []
     # Outside the handler, which would keep the memory of the failed pass alive.
     return [alone for part in parts for alone in _forward(model, [part])]

@@ -33,11 +33,9 @@ from eab.speculation.speculator import Speculator
 
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens
-# The tokens of a chunk times the rows they see. This bounds the attention mask and, on a CPU, the
-# time of a pass: smaller chunks of long prompts cost nothing there (19.8 s for 5,626 tokens of
-# SmolLM2 with both numbers, at most 1.0 s instead of 2.7 s in a pass).
-MAX_CELLS = 2**23
-MAX_CELLS_ON_CPU = 2**20
+# The tokens of a chunk times the rows they see; bounds the attention mask and, on a CPU, the time of
+# a pass, at no cost (5,626 tokens of SmolLM2: 19.8 s with both, a pass at most 2.7 or 1.0 s).
+MAX_CELLS, MAX_CELLS_ON_CPU = 2**23, 2**20
 
 
 class Generation:
@@ -82,12 +80,6 @@ class Generation:
         return self._recovery is not None or any(
             state.num_computed < self.paths.prompt_length for state in self.paths.lookahead.values()
         )
-
-    @property
-    def prompt_read(self) -> int:
-        """How many tokens of the prompt are computed, or were found in the prefix cache."""
-        computed = [state.num_computed for state in self.paths.lookahead.values()]
-        return min(computed, default=self.paths.prompt_length)
 
     @property
     def pending_tokens(self) -> int:

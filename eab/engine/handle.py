@@ -74,8 +74,9 @@ class Handle:
         self._stop = True
 
     def is_stopping(self) -> bool:
-        """Whether the run will end before its next pass."""
-        return (self._stop or self._should_stop()) and not self.ended
+        """Whether the run will end before its next pass; from then on it does."""
+        self._stop = self._stop or self._should_stop()
+        return self._stop and not self.ended
 
     @property
     def generation(self) -> Generation:
@@ -93,7 +94,8 @@ class Handle:
         """How many tokens of its prompt it has read, and of how many, while it reads the prompt."""
         if self._generation is None or not (self.starting and self._generation.prefilling):
             return None
-        return self._generation.prompt_read, len(self._generation.started.prompt_tokens)
+        count = len(self._generation.started.prompt_tokens)
+        return count - self._generation.pending_tokens, count
 
     @property
     def slices(self) -> int:

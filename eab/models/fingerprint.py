@@ -30,7 +30,7 @@ def fingerprint(model: nn.Module, exact: bool = True) -> str:
         place = 0 if exact else tensor.data_ptr()
         digest.update(repr((name, tensor.shape, tensor.dtype, place, version)).encode())
         if exact:
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+            digest.update(memoryview(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()
 
 

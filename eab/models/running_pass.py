@@ -63,9 +63,7 @@ def follow_layers(model: PreTrainedModel) -> None:
 
 
 def stop_between_layers(model: PreTrainedModel) -> None:
-    """Let passes stop before each layer (see eab.models.stopping). Attention over our caches asks
-    by itself.
-    """
+    """Let passes stop before each layer (see eab.models.stopping)."""
     for layers in model.modules():
         for layer in layers if isinstance(layers, nn.ModuleList) else ():
             if _stop_before not in layer._forward_pre_hooks.values():

@@ -1,8 +1,4 @@
-"""Stopping in the middle of a forward pass, when nobody waits for its result any more.
-
-Whoever starts a pass says when it should stop (`stopping_when`); models ask once per layer, and
-while they wait for a server.
-"""
+"""Stopping in the middle of a forward pass: models ask in each layer, and while a server works."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
