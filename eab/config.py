@@ -130,6 +130,17 @@ class BranchingConfig:
             number="{:.1%}",
         ),
     )
+    branch_min_p: float = setting(
+        0.0,
+        Real(0.0, 1.0, hint="0 takes the k - 1 most likely tokens"),
+        BRANCHING,
+        "Min-p of children",
+        "At a fork, a token becomes a child by itself only if it has at least this share of the "
+        "largest probability; all other tokens share one child, drawn from them (policy fair).",
+        more="The weights stay unbiased: a rest with less than this share is kept at random, and "
+        "then weighs as much. 0 takes the k - 1 most likely tokens and always one of the rest.",
+        widget=Slider(0.0, 0.5, 0.01),
+    )
     policy: str = setting(
         "fair",
         Choice(get_args(PolicyName), OWN),
