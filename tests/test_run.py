@@ -58,7 +58,13 @@ def test_the_repr_of_a_run_shows_its_prompt_its_size_and_how_it_ended():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"policy": "original"}, {"threshold_unit": "rank", "entropy_threshold": 2.0}, {"seed": 5, "r": 1}]
+    "settings",
+    [
+        {},
+        {"policy": "original"},
+        {"threshold_unit": "rank", "entropy_threshold": 2.0},
+        {"seed": 5, "r": 1},
+    ],
 )
 def test_every_prefix_of_the_events_folds(settings):
     events = events_of(MODEL, "0", CONFIG, **settings)
