@@ -88,10 +88,11 @@ class BranchingConfig:
         BRANCHING,
         "Threshold unit",
         "nats: the entropy itself. normalised: its share of the largest possible entropy. "
-        "quantile: its rank among the entropies along a greedy continuation of the prompt.",
+        "rank: the entropy of this rank along a greedy continuation of the prompt.",
         more="The largest possible entropy is ln V for a vocabulary of V tokens; the first "
-        "implementation of EAB used this unit. With quantile, the threshold is this quantile "
-        "of the entropies of one greedy probe of the prompt, but at least 0.3 nats.",
+        "implementation of EAB used this unit. With rank, 3 is the third-highest entropy of one "
+        "greedy probe of the prompt; the threshold is at least 0.3 nats, and at most the first "
+        "entropy of the probe that reaches 0.3 nats.",
         widget=Menu(get_args(ThresholdUnit)),
         option="unit",
     )
@@ -100,7 +101,7 @@ class BranchingConfig:
         Whole(2, 16),
         BRANCHING,
         "Branch factor",
-        "Children per fork (k): the k - 1 most likely tokens and one drawn from the rest.",
+        "Children per fork, at most (k): the k - 1 most likely tokens and one drawn from the rest.",
         widget=Slider(2, 8),
         advanced=False,
     )
@@ -125,10 +126,21 @@ class BranchingConfig:
         more="Only with 0 is the tree at a higher threshold a subtree of the tree at a lower "
         "threshold.",
         widget=Steps(
-            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
+            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
             {0.0: "any weight"},
             number="{:.1%}",
         ),
+    )
+    branch_min_p: float = setting(
+        0.0,
+        Real(0.0, 1.0, hint="0 takes the k - 1 most likely tokens"),
+        BRANCHING,
+        "Min-p of children",
+        "At a fork, a token becomes a child by itself only if it has at least this share of the "
+        "largest probability; all other tokens share one child, drawn from them (policy fair).",
+        more="The weights stay unbiased: a rest with less than this share is kept at random, and "
+        "then weighs as much. 0 takes the k - 1 most likely tokens and always one of the rest.",
+        widget=Slider(0.0, 0.5, 0.01),
     )
     policy: str = setting(
         "fair",

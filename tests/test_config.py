@@ -77,11 +77,13 @@ def test_a_fraction_is_refused_where_a_whole_number_is_needed(name):
         BranchingConfig(**{name: 2.5})
 
 
-@pytest.mark.parametrize("unit", ["normalised", "quantile"])
-def test_a_relative_threshold_is_at_most_one(unit):
+@pytest.mark.parametrize(
+    ("unit", "value", "allowed"), [("normalised", 1.5, "0 to 1"), ("rank", 0.65, "1 to 24")]
+)
+def test_each_unit_of_the_threshold_has_a_range(unit, value, allowed):
     assert BranchingConfig(entropy_threshold=1.0, threshold_unit=unit).entropy_threshold == 1.0
-    with pytest.raises(ConfigError, match=rf"entropy_threshold is 1.5; .* 0 to 1 .*{unit}"):
-        BranchingConfig(entropy_threshold=1.5, threshold_unit=unit)
+    with pytest.raises(ConfigError, match=rf"entropy_threshold is {value}; .* {allowed} .*{unit}"):
+        BranchingConfig(entropy_threshold=value, threshold_unit=unit)
 
 
 POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
@@ -93,7 +95,7 @@ POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
         ("policy", "best", POLICIES),
         ("policy", None, POLICIES),
         ("policy", ["fair"], POLICIES),
-        ("threshold_unit", "bits", "nats, normalised, quantile"),
+        ("threshold_unit", "bits", "nats, normalised, rank"),
         ("cache", "paged", "tree, concat-cow, deep-copy, recompute"),
     ],
 )

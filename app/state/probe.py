@@ -1,4 +1,4 @@
-"""The greedy probe of what Run would run, made before Run is pressed: the value of a quantile
+"""The greedy probe of what Run would run, made before Run is pressed: the value of a rank
 threshold, and the entropies around a threshold in nats.
 
 Only loaded models on this machine make probes: a probe must not load a model or cost money.
@@ -41,7 +41,7 @@ def asked(
     model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig
 ) -> ProbeInputs:
     """The inputs of the probe for a run with these settings."""
-    probed = replace(probe_config(config), threshold_unit="quantile")
+    probed = replace(probe_config(config), threshold_unit="rank", entropy_threshold=1.0)
     return ProbeInputs(model, prompt, messages, probed)
 
 

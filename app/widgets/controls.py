@@ -125,7 +125,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
                 if SETTINGS[name].group == group:
                     setting_widgets.draw(name, defaults)
             if group == SETTINGS["threshold_unit"].group:
-                threshold.draw_quantile(defaults)
+                threshold.draw_rank(defaults)
     _reset_button()
 
 
@@ -147,7 +147,7 @@ def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
     asked = probe.asked(model_choice.name(), prompt(), messages(), config)
     shown = on_screen if probe.is_of(asked, on_screen) else None
     unit = config.threshold_unit
-    needed = unit == "quantile" or (unit == "nats" and shown is None)
+    needed = unit == "rank" or (unit == "nats" and shown is None)
     threshold.draw(defaults, shown, probe.entropies(asked, on_screen) if needed else None)
 
 

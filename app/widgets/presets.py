@@ -56,7 +56,7 @@ def _settings(name: str) -> dict[str, Any]:
     held = {
         f"set_{setting}": setting_widgets.nearest(setting, values[setting]) for setting in values
     }
-    held["set_threshold_quantile"] = held.pop("set_entropy_threshold")
+    held["set_threshold_rank"] = held.pop("set_entropy_threshold")
     return held
 
 

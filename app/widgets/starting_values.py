@@ -20,7 +20,7 @@ START: Final = BranchingConfig(
 _THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
     "nats": 0.65,
     "normalised": 0.08,
-    "quantile": START.entropy_threshold,
+    "rank": START.entropy_threshold,
 }
 _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 

@@ -29,14 +29,19 @@ class OtherSettings(TypedDict, total=False):
     Allowed: none with a drafter or a model on a server. Default: none.
     """
     threshold_unit: ThresholdUnit
-    """nats: the entropy itself. normalised: its share of the largest possible entropy. quantile:
-    its rank among the entropies along a greedy continuation of the prompt. Allowed: nats,
-    normalised, quantile. Default: nats.
+    """nats: the entropy itself. normalised: its share of the largest possible entropy. rank: the
+    entropy of this rank along a greedy continuation of the prompt. Allowed: nats, normalised,
+    rank. Default: nats.
     """
     min_fork_weight: float
     """A path forks only if its weight is at least this, so that unlikely texts do not fill the
     tree (policy fair). The weights stay unbiased; 0 lets every path fork. Allowed: 0 to 1.
     Default: 0.
+    """
+    branch_min_p: float
+    """At a fork, a token becomes a child by itself only if it has at least this share of the
+    largest probability; all other tokens share one child, drawn from them (policy fair).
+    Allowed: 0 to 1. Default: 0.
     """
     policy: PolicyName | GivenPolicy
     """fair: weights are unbiased and sum to 1. original: the published rule; all texts have equal
@@ -142,8 +147,8 @@ class Settings(OtherSettings, total=False):
     threshold gives more forks. In nats, unless threshold_unit says otherwise. Default: 0.65.
     """
     branch_factor: int
-    """Children per fork (k): the k - 1 most likely tokens and one drawn from the rest. Allowed: 2
-    to 16. Default: 3.
+    """Children per fork, at most (k): the k - 1 most likely tokens and one drawn from the rest.
+    Allowed: 2 to 16. Default: 3.
     """
     max_paths: int
     """Maximum number of paths. fair and stochastic-beam: live and finished paths together.

@@ -89,8 +89,8 @@ def run(
     progress.advise(language_model, config)
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        # Only the probe for a quantile threshold computes the prompt a second time.
-        twice = prefix_cache and config.threshold_unit == "quantile"
+        # Only the probe for a rank threshold computes the prompt a second time.
+        twice = prefix_cache and config.threshold_unit == "rank"
         prefixes = progress.prefixes_of(language_model, twice)
         state = progress.generate_run(language_model, request, drafting, note, prefixes)
         if json_file != files.STANDARD_STREAM:

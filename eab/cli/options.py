@@ -66,7 +66,7 @@ PrefixCache = Annotated[
     typer.Option(
         "--prefix-cache/--no-prefix-cache",
         help="Compute what prompts have in common once, not for every run, nor for the probe of a "
-        "quantile threshold. Turn it off to measure runs as they are alone.",
+        "rank threshold. Turn it off to measure runs as they are alone.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, ...")]

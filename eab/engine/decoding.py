@@ -1,4 +1,4 @@
-"""One run as a coroutine: first the probe's passes, if the threshold is a quantile, then its own.
+"""One run as a coroutine: first the probe's passes, if the threshold is a rank, then its own.
 
 It yields the state whose pending tokens the next pass must compute, and receives the events of that
 pass. This lets its caller serve other runs in the same pass.
@@ -75,7 +75,7 @@ def _failed(steps: int, error: Exception, message: str) -> RunEnded:
 def _threshold_in_nats(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], float]:
-    """The threshold in nats; a quantile requires a probe of this prompt."""
-    is_quantile = request.config.threshold_unit == "quantile"
-    entropies = (yield from probe(model, request, events, prefixes)) if is_quantile else []
+    """The threshold in nats; a rank requires a probe of this prompt."""
+    is_rank = request.config.threshold_unit == "rank"
+    entropies = (yield from probe(model, request, events, prefixes)) if is_rank else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)

@@ -1,4 +1,4 @@
-"""The greedy probe of a prompt: the entropies from which a quantile threshold is taken."""
+"""The greedy probe of a prompt: the entropies from which a rank threshold is taken."""
 
 from collections.abc import Generator
 from dataclasses import replace

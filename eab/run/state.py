@@ -40,7 +40,7 @@ class RunState:
 
     Attributes:
         started: The header: prompt, model, settings.
-        probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
+        probe: Entropies (nats) of the greedy probe before it, for a rank threshold.
         ended: The final event; None while the run continues.
         events: All events so far.
         peaks: The tokens whose entropy was higher than that of all tokens before them.

@@ -143,7 +143,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     ],
     ids=["one token", "repetition", "setting"],
 )
-def test_the_quantile_probe_applies_processors_and_penalties(embedded, changes):
+def test_the_probe_applies_processors_and_penalties(embedded, changes):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     before, changed, after = (
         explorer.run("Once upon a time", **given).probe for given in ({}, changes, {})

@@ -33,7 +33,7 @@ SETTINGS = {
     "all that is granted": replace(BASE, top_k=100, top_p=0.9, branch_factor=4),
     "original": replace(BASE, policy="original"),
     "independent": replace(BASE, policy="independent", max_paths=3),
-    "quantile": replace(BASE, threshold_unit="quantile", entropy_threshold=0.8),
+    "rank": replace(BASE, threshold_unit="rank", entropy_threshold=3.0),
     "run ahead": replace(BASE, drafter="run-ahead", draft_length=3),
     "run ahead as far as pays": replace(BASE, drafter="run-ahead"),
     "lookup": replace(BASE, drafter="sibling-lookup", draft_length=3, entropy_threshold=2.0),

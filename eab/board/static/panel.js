@@ -56,6 +56,12 @@ const LEGENDS = {
     },
     {
       isDetail: true,
+      notIn: "diff not-outline",
+      words: "others 8%, dashed: drawn",
+      help: "Its token was drawn from all tokens without a branch of their own, and stands for them.",
+    },
+    {
+      isDetail: true,
       notIn: "diff",
       words: "12% beside a text: weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",

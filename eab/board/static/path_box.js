@@ -6,6 +6,7 @@ import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
 import { FarStrip } from "./far_strip.js";
 import { FoldMark } from "./fold_mark.js";
+import { isDrawn } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
@@ -170,7 +171,8 @@ export class PathBox {
     const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
     const thin = this.height < THINNEST_WITH_TEXT ? " thin" : "";
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
-    set(this.edge, { class: `edge${classes}${foundClass}` });
+    const drawn = isDrawn(this.store, path) ? " drawn" : "";
+    set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
     const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
     if (this.thickness === thickness) return;
     this.thickness = thickness;
@@ -236,7 +238,8 @@ export class PathBox {
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     set(this.tip, { cx: this.width + 8 });
     const alone = path.parent < 0 || layout.only[path.id];
-    this.share.textContent = alone ? "" : percent(path.share);
+    const others = isDrawn(this.store, path) ? "others " : "";
+    this.share.textContent = alone ? "" : `${others}${percent(path.share)}`;
     const isLeaf = status === "live" || status === "finished";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
     const top = texts ? -2 : 4 - ((weights.length - 1) * WEIGHT_LINE) / 2;

@@ -79,7 +79,6 @@ export interface Message {
   prompt: string;
   threshold: number | null;
   policy: string;
-  branch_factor: number;
   min_fork_weight: number;
   cache: string;
   row_bytes: number;
@@ -150,7 +149,6 @@ export interface RunInfo {
   prompt: string;
   threshold: number;
   policy: string;
-  branchFactor: number;
   minForkWeight: number;
   cache: string;
   rowBytes: number;

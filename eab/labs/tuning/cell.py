@@ -70,7 +70,8 @@ COLUMNS: Final = tuple(
 )
 # Settings that older sweeps lack, in their columns and in the keys of their cells
 LATER_SETTINGS: Final = {
-    name: SETTINGS[name].default for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma")
+    name: SETTINGS[name].default
+    for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma", "branch_min_p")
 }
 # Columns that older sweeps lack, with their defaults
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}

@@ -20,14 +20,17 @@ MAX_VALUES: Final = 1_000  # values of one setting in a file
 SAMPLE_SEED: Final = 0
 # Settings without effect under a policy; their values are not tried separately there.
 _OF_FORKS: Final = frozenset(
-    {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
+    {
+        *("entropy_threshold", "threshold_unit"),
+        *("branch_factor", "min_fork_weight", "branch_min_p"),
+    }
 )
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
     "greedy": _OF_FORKS | {"max_paths"},
 }
 # Other settings that a setting needs when it is checked alone
-_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 0.5}}
+_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 1.0}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ CHAT_SETTINGS = {"chat": True, "system": "Be *brief*", "policy": "original", "r"
 EXTREMES = [
     MOST | {"entropy_threshold": 20.0, "top_k": 1_000_000, "seed": 2**63 - 1},
     LEAST | {"entropy_threshold": 0.0},
-    {"entropy_threshold": 1.0, "threshold_unit": "quantile", "policy": "greedy"},
+    {"entropy_threshold": 1.0, "threshold_unit": "rank", "policy": "greedy"},
     CHAT_SETTINGS | {"entropy_threshold": 1, "threshold_unit": "normalised"},
 ]
 
@@ -171,24 +171,24 @@ def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: Tab) -> N
         slider = page.slider(key="set_max_paths")
         return slider.label, slider.value, page.button(key="reset_button").label
 
-    changed = "Max paths ● default 10"
-    page.open_example("ball")
+    changed = "Max paths ● default 12"
+    page.open_example("ball").put(set_max_paths=5)
     label, _, reset = shown()
     assert (label, reset[:6]) == (changed, "Reset ")
     page.press("reset_button")
-    assert shown() == ("Max paths", 10, "Reset")
+    assert shown() == ("Max paths", 12, "Reset")
     page.put(preset="Wide")
     assert shown()[:2] == (changed, 32)
 
 
 def test_a_threshold_survives_a_switch_to_another_unit_and_back(page: Tab) -> None:
     page.put(set_threshold_nats=1.25)
-    page.put(set_threshold_unit="quantile")
-    page.put(set_threshold_quantile=0.9)
+    page.put(set_threshold_unit="rank")
+    page.put(set_threshold_rank=5.0)
     page.put(set_threshold_unit="nats")
     assert page.value("set_threshold_nats") == 1.25
-    page.put(set_threshold_unit="quantile")
-    assert page.value("set_threshold_quantile") == 0.9
+    page.put(set_threshold_unit="rank")
+    assert page.value("set_threshold_rank") == 5.0
 
 
 def test_the_model_of_an_opened_run_is_selected(page: Tab) -> None:

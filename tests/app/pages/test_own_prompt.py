@@ -32,8 +32,8 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page
     assert any("Story model" in caption.value for caption in page.sidebar.caption)
     page.put(prompt=CAPITAL)
     assert kind(page) == "Chat"
-    settings = ("threshold_unit", "threshold_quantile", "max_paths", "temperature")
-    assert [page.value(f"set_{name}") for name in settings] == ["quantile", 0.9, 10, 0.5]
+    settings = ("threshold_unit", "threshold_rank", "max_paths", "temperature")
+    assert [page.value(f"set_{name}") for name in settings] == ["rank", 3.0, 12, 0.5]
     page.put(preset="Model's own")
     assert page.value("set_temperature") == pytest.approx(0.2)
     assert page.value("set_top_p") == pytest.approx(0.9)
@@ -44,7 +44,7 @@ def test_after_an_empty_prompt_a_typed_prompt_still_goes_to_the_chat_model(page:
     assert "prompt is empty" in page.errors[0]
     assert kind(page) == "Stories"
     assert kind(page.put(prompt=CAPITAL)) == "Chat"
-    assert page.value("set_threshold_unit") == "quantile"
+    assert page.value("set_threshold_unit") == "rank"
 
 
 def test_settings_changed_by_hand_stay_and_an_example_brings_back_its_own_model(page: Tab) -> None:
