@@ -33,8 +33,8 @@ from eab.speculation.speculator import Speculator
 
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens
-# The tokens of a chunk times the rows they see; bounds the attention mask and, on a CPU, the time of
-# a pass, at no cost (5,626 tokens of SmolLM2: 19.8 s with both, a pass at most 2.7 or 1.0 s).
+# The tokens of a chunk times the rows they see; bounds the attention mask and, on a CPU, the time
+# of a pass, at no cost (5,626 tokens of SmolLM2: 19.8 s with both, a pass at most 2.7 or 1.0 s).
 MAX_CELLS, MAX_CELLS_ON_CPU = 2**23, 2**20
 
 

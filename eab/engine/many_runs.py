@@ -15,8 +15,8 @@ from eab.models.base import LanguageModel
 
 Tag = TypeVar("Tag")
 
-# The most paths at once. With more, passes save no time, and all runs end late: of 32 runs of SmolLM2
-# (8 paths, 12 tokens), the first ended after 3 to 6 s with 64 paths, after 11 to 16 s with 256.
+# The most paths at once. With more, passes save no time, and all runs end late: of 32 runs of
+# SmolLM2 (8 paths, 12 tokens), the first ended after 3 to 6 s with 64, after 11 to 16 s with 256.
 PATHS_ON_CPU: Final = 64
 
 

@@ -25,7 +25,7 @@ from eab.run import fold
 CONTEXT, TOKENS = 8192, 6000
 PROMPT = tuple(2 + index * index % 70 for index in range(TOKENS))
 CONFIG = BranchingConfig(
-    entropy_threshold=0.9, threshold_unit="quantile", max_paths=3, max_new_tokens=6, seed=1
+    entropy_threshold=2, threshold_unit="rank", max_paths=3, max_new_tokens=6, seed=1
 )
 OWN = {"expand": 2, "n_groups": 2, "num_heads": 8, "head_dim": 8, "state_size": 8, "chunk_size": 8}
 

@@ -278,7 +278,7 @@ def test_a_run_that_was_stopped_while_it_probed_is_not_probed_again(
         fragment(draw, every)
 
     monkeypatch.setattr(polling, "fragment", noted)
-    page.put(set_threshold_unit="quantile", prompt="The dog ran home")
+    page.put(set_threshold_unit="rank", prompt="The dog ran home")
     assert probe.__name__ in polls, "what is typed is probed"
     with monkeypatch.context() as held:
         held.setattr(BatchedRuns, "serve", lambda _: time.sleep(0.01))  # no first token
