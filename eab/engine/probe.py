@@ -9,7 +9,7 @@ from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
-from eab.events import Event, Predicted, Probed
+from eab.events import Event, Predicted, Probed, TokensAppended
 from eab.models.base import LanguageModel
 from eab.models.stopping import Stopped
 from eab.run.threshold import probe_config
@@ -48,9 +48,14 @@ def _continue(
     generation = build(model, request, threshold_nats=0.0, prefixes=prefixes)
     try:
         while generation.live:
+            entropy = 0.0
             for event in (yield generation):
                 if isinstance(event, Predicted):
-                    probed.append(Probed(event.step, event.predictions[0].entropy))
+                    entropy = event.predictions[0].entropy
+                elif isinstance(event, TokensAppended):
+                    [token] = event.tokens
+                    text = "" if token.special else token.text
+                    probed.append(Probed(event.step, entropy, text))
                     events.append(probed[-1])
     except Stopped:
         generation.keep_texts()

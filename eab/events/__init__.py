@@ -93,6 +93,7 @@ class Probed(Pause):
 
     step: fields.StepIndex
     entropy: fields.Nats  # in nats
+    text: fields.TokenText = ""  # the token's, to be shown meanwhile; not kept with the run
 
 
 @dataclass(frozen=True, slots=True)
