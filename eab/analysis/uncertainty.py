@@ -135,7 +135,7 @@ def semantic_entropy_of_runs(
     decided = [
         (number, leaf) for number, run in enumerate(runs) for leaf in leaf_answers(run, part)[0]
     ]
-    if len(decided) < 2:
+    if len({(number, leaf.tokens) for number, leaf in decided}) < 2:
         return Estimate(None, None)
     decided = [decided[at] for at in largest_first([leaf.weight for _, leaf in decided])]
     question = runs[0].started.prompt

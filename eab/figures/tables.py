@@ -24,6 +24,7 @@ _HEADINGS: Final = {
     "log_prob": "log-probability (nats)",
     "mean_entropy": "mean entropy (nats)",
     "end": "ended by",
+    "explored": "probability seen",
     "at_least": "at least",
     "at_most": "at most",
     "contribution": "semantic entropy (nats)",
