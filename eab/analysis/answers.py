@@ -53,8 +53,7 @@ class Answer:
     """Leaves with the same answer."""
 
     text: str  # the wording of the leaf with the most weight
-    # Estimated probability, within the bounds. The weight of a token that was drawn from the rest
-    # stands for all of the rest, so the largest weight need not be that of the most likely answer.
+    # Estimated probability, within the bounds; a drawn token stands for all that were not followed
     weight: float
     low: float  # certain lower bound of the probability
     high: float  # certain upper bound of the probability
@@ -77,10 +76,8 @@ class Answers:
 
     @property
     def entropy_bounds(self) -> tuple[float, float]:
-        """Certain bounds of the entropy (nats) over all answers, seen or not.
-
-        It is lowest if all unseen texts give the answer that is the most likely one already, and
-        highest if each possible text gives an answer of its own and all are equally likely.
+        """Certain bounds of the entropy (nats) over all answers: for unseen texts that all give the
+        most likely answer, and for all possible texts, each with an answer of its own.
         """
         unexplored = 1.0 - self.explored
         known = sorted(answer.low for answer in self.ranked) or [0.0]
@@ -117,14 +114,13 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
     decided, undecided = leaf_answers(run, part)
     seen = {leaf.tokens: leaf.probability for leaf in decided}
     explored = min(1.0, math.fsum(seen.values()))
-    started = run.started
     return Answers(
         _ranked(run, decided, 1.0 - explored, same),
         undecided,
         explored,
         decided,
         math.fsum(run.paths[leaf].weight for leaf in undecided),
-        started.config.max_new_tokens * math.log(started.model.vocab_size),
+        run.started.config.max_new_tokens * math.log(run.started.model.vocab_size),
     )
 
 

@@ -12,7 +12,6 @@ few texts below each branch it is biased upwards, so early forks are given too m
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -61,11 +60,6 @@ def attribute_to_forks(run: RunState, answers: Answers) -> tuple[ForkShare, ...]
         if len(branches := [below[child] for child in path.children if _weight(below, child)]) > 1
     ]
     return tuple(sorted(shares, key=lambda fork: -fork.contribution))
-
-
-def total_contribution(forks: Iterable[ForkShare]) -> float:
-    """The contributions of all forks: the semantic entropy of a tree, in nats."""
-    return math.fsum(fork.contribution for fork in forks)
 
 
 def _weight(below: dict[int, _Weights], path: int) -> float:

@@ -23,7 +23,7 @@ from typing import Final
 
 from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
-from eab.analysis.fork_attribution import attribute_to_forks, total_contribution
+from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.run import Path, RunState, largest_first
 
@@ -41,7 +41,6 @@ class Uncertainty:
     length_normalised: float | None  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
     explored: float  # probability (0 to 1) of all texts seen
     texts: int  # number of texts seen; equal ones count once, unless they are independent
-    unfinished: float  # weight (0 to 1) of the texts without an answer yet
     # Settings that kept branches out of the tree, and so limit the number of answers: an entropy
     # near ln(max_paths) says more about the limit than about the model.
     limited_by: tuple[str, ...]
@@ -74,10 +73,12 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
     units = [{answer_of[leaf.leaf]: 1.0} for leaf in answers.decided]
     texts = len(units) if independent else len({leaf.tokens for leaf in answers.decided})
     low, high = answers.entropy_bounds
-    reason = "" if texts > 1 or (texts and high - low < _KNOWN) else _too_few(texts)
+    reason = f"{'only one' if texts else 'no'} text has an answer"
+    if texts > 1 or (texts and high - low < _KNOWN):
+        reason = ""
     estimate = entropy([answer.weight for answer in answers.ranked])
     if not independent:
-        estimate = total_contribution(attribute_to_forks(run, answers))
+        estimate = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
     return Uncertainty(
         semantic=None if reason else min(max(low, estimate), high),
         standard_error=jackknife(units).standard_error if independent else None,
@@ -90,14 +91,9 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
         ),
         explored=answers.explored,
         texts=texts,
-        unfinished=answers.unfinished,
         limited_by=_limits(run),
         reason=reason,
     )
-
-
-def _too_few(texts: int) -> str:
-    return "only one text has an answer" if texts else "no text has an answer"
 
 
 def _limits(run: RunState) -> tuple[str, ...]:
@@ -119,9 +115,10 @@ def _limits(run: RunState) -> tuple[str, ...]:
 
 def _left_out(run: RunState, path: Path) -> float:
     """The probability of the tokens that did not become branches where this path forks."""
-    first = [run.paths[child].tokens[:1] for child in path.children]
-    seen = math.fsum(math.exp(token.log_prob) for tokens in first for token in tokens)
-    return path.weight * (1.0 - seen)
+    seen = (
+        math.exp(one.log_prob) for child in path.children for one in run.paths[child].tokens[:1]
+    )
+    return path.weight * (1.0 - math.fsum(seen))
 
 
 def semantic_entropy_of_runs(

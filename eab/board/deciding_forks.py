@@ -7,7 +7,7 @@ from typing import Any
 
 from eab import token_text
 from eab.analysis.answers import group_answers
-from eab.analysis.fork_attribution import attribute_to_forks, total_contribution
+from eab.analysis.fork_attribution import attribute_to_forks
 from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.run import RunState
 
@@ -26,7 +26,7 @@ def deciding_forks(run: RunState) -> dict[str, Any] | None:
     forks = attribute_to_forks(run, answers)
     if not forks:
         return None
-    total = total_contribution(forks) or 1.0
+    total = sum(fork.contribution for fork in forks) or 1.0
     shared = [answer for answer in answers.ranked if len(answer.leaves) > 1]
     return {
         "sentence": forks_sentence(run, forks, "the first sentence"),

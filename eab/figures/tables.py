@@ -108,9 +108,7 @@ def answers_table(answers: Answers) -> pd.DataFrame:
 
 
 def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
-    """One row per score: its name, its value in nats (NaN if it was not measured), what it means,
-    and what it rests on: the number of texts and the probability seen.
-    """
+    """One row per score: its value in nats (NaN: not measured), what it means and rests on."""
     rows = [
         ("semantic entropy", scores.semantic, "over answers, by the weights and the forks"),
         (

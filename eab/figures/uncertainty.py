@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from eab import token_text
-from eab.analysis.fork_attribution import ForkShare, total_contribution
+from eab.analysis.fork_attribution import ForkShare
 from eab.analysis.uncertainty import Uncertainty
 from eab.formatting import counted, ending, listed
 from eab.run import RunState
@@ -19,13 +19,11 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
     """Semantic entropy with its certain bounds and all that it rests on; predictive entropy."""
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
     low, high = scores.semantic_bounds
-    value, cut = f"{nats(scores.semantic)}{error} nats", ""
-    if scores.semantic is None:
-        value = f"{nats(None)}, not measured, because {scores.reason}"
-    if scores.limited:
-        cut = f" Branches are missing because of {listed(scores.limited_by)}."
+    unit = f", not measured, because {scores.reason}" if scores.reason else f"{error} nats"
+    cut = f" Branches were cut by {listed(scores.limited_by)}." if scores.limited else ""
     return (
-        f"Semantic entropy {value}; certainly between {low:.2f} and {high:.2f} nats. Seen: "
+        f"Semantic entropy {nats(scores.semantic)}{unit}; "
+        f"certainly between {low:.2f} and {high:.2f} nats. Seen: "
         f"{counted(scores.texts, 'text')} with {scores.explored:.1%} of all probability.{cut} "
         f"Predictive entropy, the mean of -ln p of the texts: {nats(scores.predictive)} nats."
     )
@@ -66,7 +64,7 @@ def effect_words(fork: ForkShare, forks: Sequence[ForkShare]) -> str:
 
 
 def _part_words(fork: ForkShare, forks: Sequence[ForkShare]) -> str:
-    total = total_contribution(forks)
+    total = sum(fork.contribution for fork in forks)
     return (
         f"{fork.contribution / total:.0%} of the semantic entropy "
         f"({fork.contribution:.2f} of {total:.2f} nats)"
