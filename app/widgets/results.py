@@ -15,7 +15,7 @@ from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.errors import ConfigError
 from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
-from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
 from eab.share.python_code import as_python
 
@@ -91,7 +91,7 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     except ConfigError as error:  # from the visitor's own pattern
         st.error(plain(str(error)))
         return
-    sentence = answers_sentence(answers, run.started.config.policy)
+    sentence = answers_sentence(answers)
     if not answers.ranked:
         st.text(sentence)
         return
@@ -99,9 +99,10 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     most = f"The chart shows the {DRAWN} most probable answers. "
     st.caption(
         f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
-        "true probability of an answer. The estimate is computed from the weights and may by "
-        "chance lie outside the bar. Texts count as one answer if they differ only in case, "
-        "spaces, punctuation and articles."
+        "true probability of an answer. The estimate is computed from the weights; a large one "
+        "can stand for answers that were not seen, so answers are in the order of what is "
+        "certain. Texts count as one answer if they differ only in case, spaces, punctuation and "
+        "articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
@@ -143,12 +144,12 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
 
     st.subheader("Uncertainty and the forks that cause it")
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
-    st.text(f"{uncertainty_sentence(scores, answers)} {forks_sentence(run, answers, forks)}")
+    st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, forks)}")
     table, shares = uncertainty_table(scores), forks_table(run, forks)
     if forks and run.started.config.policy != "independent":
         _data(shares)
     with st.expander("All estimators"):
-        _data(table)
+        _data(table.assign(nats=table["nats"].map(nats)))
     downloads(
         [
             csv_file("Forks", "forks.csv", forks_table, run, forks),

@@ -24,6 +24,7 @@ _HEADINGS: Final = {
     "log_prob": "log-probability (nats)",
     "mean_entropy": "mean entropy (nats)",
     "end": "ended by",
+    "explored": "probability seen",
     "at_least": "at least",
     "at_most": "at most",
     "contribution": "semantic entropy (nats)",
@@ -91,7 +92,7 @@ def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:
-    """One row per answer, most likely first: weight, certain bounds, number of texts, paths."""
+    """One row per answer, in their order: weight, certain bounds, number of texts, paths."""
     rows = [
         {
             "answer": answer.text,
@@ -107,9 +108,9 @@ def answers_table(answers: Answers) -> pd.DataFrame:
 
 
 def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
-    """One row per score: its name, its value in nats, and what it means."""
+    """One row per score: its value in nats (NaN: not measured), what it means and rests on."""
     rows = [
-        ("semantic entropy, weighted", scores.semantic, "over answers, by the weights"),
+        ("semantic entropy", scores.semantic, "over answers, by the weights and the forks"),
         (
             "semantic entropy, discrete",
             scores.discrete,
@@ -127,7 +128,8 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
             "weighted mean of -ln p per token",
         ),
     ]
-    return pd.DataFrame(rows, columns=["score", "nats", "meaning"])
+    table = pd.DataFrame(rows, columns=["score", "nats", "meaning"]).astype({"nats": float})
+    return table.assign(texts=scores.texts, explored=scores.explored)
 
 
 def forks_table(run: RunState, forks: Sequence[ForkShare]) -> pd.DataFrame:

@@ -97,8 +97,7 @@ def _answers(sources: Sources) -> Drawn:
     from eab.figures.captions import answers_sentence
 
     answers = group_answers(sources.run)
-    policy = sources.run.started.config.policy
-    return answers_sentence(answers, policy), answers_figure(answers)
+    return answers_sentence(answers), answers_figure(answers)
 
 
 PICTURES: Final[dict[str, Picture]] = {

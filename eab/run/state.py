@@ -28,7 +28,7 @@ from eab.events import (
 )
 from eab.formatting import counted, quoted, shortened
 from eab.run.stop_strings import StopStrings
-from eab.run.tree import Path, Sample, Step, Token
+from eab.run.tree import Path, Sample, Step, Token, largest_first
 
 _MAX_PROMPT: Final = 40  # characters of the prompt in a repr
 
@@ -293,9 +293,9 @@ class RunState:
 
     @property
     def samples(self) -> list[Sample]:
-        """All leaves as samples, heaviest first."""
+        """All leaves as samples, heaviest first; equal weights in order of birth."""
         samples = [self.sample(leaf.id) for leaf in self.leaves()]
-        return sorted(samples, key=lambda sample: -sample.weight)
+        return [samples[at] for at in largest_first([sample.weight for sample in samples])]
 
     def peak_kv(self) -> KVUsage | None:
         """The measurement with the most distinct rows in use."""

@@ -41,7 +41,7 @@ class Cell:
     distinct_texts: Count
     distinct_answers: Count
     probability_seen: Share  # probability (0 to 1) of all texts seen that give an answer
-    semantic_entropy: Nats  # weighted semantic entropy of the answers, in nats
+    semantic_entropy: Nats | None  # of the answers, in nats; None if it was not measured
     semantic_entropy_error: Nats | None  # its standard error; None for a tree
     # root mean square difference between estimated and known probabilities, over the known answers
     # and all other answers together; None if no distribution is known
