@@ -74,7 +74,8 @@ def test_every_prefix_of_the_events_folds(settings):
         if run is None:
             assert all(isinstance(event, Probed) for event in events[:length])
             continue
-        assert run.events == events[:length]
+        kept = [replace(each, text="") if isinstance(each, Probed) else each for each in events]
+        assert run.events == kept[:length]
         for sample in run.samples:
             assert sample.log_prob == pytest.approx(sum(sample.log_probs))
             assert sample.finish_reason in ("stop", "length", "unfinished")
