@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from eab.branching.own import own_name
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import PromptError
+from eab.errors import ConfigError, PromptError
 from eab.events import Message
 from eab.events.chat import read_messages
 from eab.formatting import quoted
@@ -24,12 +24,17 @@ def without_prompt(settings: Mapping[str, Any]) -> Request:
     """
     plain = dict(settings)
     processors, policy = plain.pop("logits_processor", None), plain.get("policy")
+    parse_special = plain.pop("parse_special", False)
+    if not isinstance(parse_special, bool):
+        raise ConfigError(f"parse_special is {quoted(parse_special)}; it must be True or False")
     if policy is None or isinstance(policy, str):
         policy = None
     else:
         plain["policy"] = own_name(policy)
     config = BranchingConfig.from_settings(plain)
-    return Request("", config, policy=policy, logits_processors=processors)
+    return Request(
+        "", config, policy=policy, logits_processors=processors, parse_special=parse_special
+    )
 
 
 def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Request:

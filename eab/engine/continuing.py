@@ -1,12 +1,15 @@
 """Continue a run from one of its tokens, as a new run."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
+
+_OF_PROMPT: Final = ("chat", "system", "chat_template_kwargs")  # what decides its token ids
 
 
 def continue_from(
@@ -33,4 +36,7 @@ def continue_from(
             f"{model.card.name} ({model.card.vocab_size} tokens) is different. Choose the model "
             "that made the run"
         )
-    return Request(started.prompt, config, tuple(continued), started.messages)
+    used = [getattr(started.config, name) for name in _OF_PROMPT]
+    changed = used != [getattr(config, name) for name in _OF_PROMPT]
+    ids = () if changed else started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
+    return Request(started.prompt, config, tuple(continued), started.messages, ids)
