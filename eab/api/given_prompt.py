@@ -8,7 +8,7 @@ from eab.branching.own import own_name
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
-from eab.events import Message
+from eab.events import Message, rendered_chat
 from eab.events.chat import read_messages
 from eab.formatting import quoted
 
@@ -47,11 +47,14 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
     if more is None:
         raise PromptError(f"continued is {quoted(continued)}; give token ids")
     if isinstance(prompt, str):
+        rendered_chat.warn(prompt)
         return replace(asked, prompt=prompt, continued=more)
     if (tokens := _ids(prompt)) is not None:
         return replace(asked, token_ids=tokens, continued=more)
     if isinstance(prompt, Sequence) and all(isinstance(each, Mapping | Message) for each in prompt):
-        return replace(asked, messages=read_messages(prompt), continued=more)
+        messages = read_messages(prompt)
+        rendered_chat.warn(messages)
+        return replace(asked, messages=messages, continued=more)
     raise PromptError(
         f"the prompt is {quoted(prompt)}; give text, messages such as "
         '[{"role": "user", "content": "Hello"}], or token ids'
