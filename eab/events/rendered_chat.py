@@ -45,7 +45,7 @@ def notices(prompt: Prompt) -> list[str]:
     """Sentences on what the writer of a prompt or a chat may not have meant."""
     text = prompt if isinstance(prompt, str) else prompt[-1].content
     said = []
-    if text.endswith(" "):
+    if text.endswith(" ") and text.strip():
         said.append(
             "The prompt ends in a space. Most models begin the next word with a space of its own, "
             "so this gives another tree than the prompt without it."

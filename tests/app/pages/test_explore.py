@@ -261,3 +261,14 @@ def test_the_page_sets_the_arguments_of_a_chat_template(page: Tab) -> None:
     assert "Changed since" not in page.status
     page.put(set_chat_template_kwargs="{a").press("run_button")
     assert "which is not JSON with plain values" in page.errors[0]
+
+
+def test_a_pasted_rendered_chat_can_be_read_as_messages_and_a_space_at_the_end_is_noticed() -> None:
+    page = opened()
+    page.put(prompt="The cat ")
+    assert "ends in a space" in page.captions
+    page.put(prompt="<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello")
+    page.press("read_as_messages")
+    assert page.value("prompt") == "Hi"
+    kept = page.session_state["messages_of_the_prompt"]
+    assert kept == (Message("user", "Hi"), Message("assistant", "Hello"))
