@@ -1,6 +1,7 @@
 """Continue a run from one of its tokens, as a new run."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from eab.config import BranchingConfig
@@ -9,7 +10,8 @@ from eab.errors import ConfigError, ModelError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
 
-_OF_PROMPT: Final = ("chat", "system", "chat_template_kwargs")  # what decides its token ids
+# The settings that decide the token ids of a prompt
+_of_prompt: Final = attrgetter("chat", "system", "chat_template_kwargs")
 
 
 def continue_from(
@@ -36,7 +38,6 @@ def continue_from(
             f"{model.card.name} ({model.card.vocab_size} tokens) is different. Choose the model "
             "that made the run"
         )
-    used = [getattr(started.config, name) for name in _OF_PROMPT]
-    changed = used != [getattr(config, name) for name in _OF_PROMPT]
-    ids = () if changed else started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
+    own = started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
+    ids = own if _of_prompt(config) == _of_prompt(started.config) else ()
     return Request(started.prompt, config, tuple(continued), started.messages, ids)
