@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eab.api.settings import Settings
     from eab.config import BranchingConfig
     from eab.engine.request import Request
-    from eab.errors import EabError
+    from eab.errors import EabError, PromptWarning
     from eab.events import Event, Message
     from eab.labs.tuning.grid import Grid
     from eab.labs.tuning.prompt_sets import read_prompts
@@ -29,6 +29,7 @@ __all__ = [
     "Event",
     "Grid",
     "Message",
+    "PromptWarning",
     "Request",
     "Run",
     "Sample",
@@ -53,6 +54,7 @@ _HOME: Final = {
     "Event": "eab.events",
     "Grid": "eab.labs.tuning.grid",
     "Message": "eab.events",
+    "PromptWarning": "eab.errors",
     "Request": "eab.engine.request",
     "Run": "eab.api.run",
     "Sample": "eab.run",

@@ -49,6 +49,12 @@ class PromptError(EabError, ValueError):
     """The prompt is empty or does not fit the model."""
 
 
+class PromptWarning(UserWarning):
+    """The prompt ends in a space, or is a chat that a template has already rendered. The run goes
+    on, but may not be what was meant.
+    """
+
+
 class ModelError(EabError):
     """The model cannot be found, loaded, or driven by this engine."""
 

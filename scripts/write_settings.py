@@ -74,6 +74,10 @@ class OtherSettings(TypedDict, total=False):
     """A LogitsProcessor of transformers, or several, for every path before its entropy is measured.
     Allowed: none with a drafter or a model on a server. Default: none.
     """
+    parse_special: bool
+    """Whether the text of a control token in the prompt or a message, such as <|im_end|>, becomes
+    that token. Otherwise it is ordinary text. Default: False.
+    """
 '''
 _FIRST: Final = ("entropy_threshold", "branch_factor", "max_paths")  # can be positional arguments
 _ALL: Final = """

@@ -27,6 +27,8 @@ from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
+from eab.events.chat import title_of
+from eab.events.rendered_chat import messages_of_rendered, notices
 from eab.formatting import counted, human_seconds, listed
 from eab.threshold_scales import THRESHOLD_SCALES
 
@@ -79,6 +81,21 @@ def run_bar(
         )
         with st.container(key="run_or_stop"):
             _run_or_stop(on_run, on_stop, active, model_missing(here))
+    _notices()
+
+
+def _notices() -> None:
+    """Say below the prompt what may not be meant, and offer to read a rendered chat as messages."""
+    written = messages() or prompt()
+    for notice in notices(written):
+        st.caption(plain(notice))
+    if isinstance(written, str) and (chat := messages_of_rendered(written)):
+        st.button("Read as messages", on_click=_read_as, args=(chat,), key="read_as_messages")
+
+
+def _read_as(chat: tuple[Message, ...]) -> None:
+    st.session_state.prompt = title_of(chat)
+    conversation.keep(chat)
 
 
 def _run_or_stop(

@@ -28,6 +28,10 @@ class OtherSettings(TypedDict, total=False):
     """A LogitsProcessor of transformers, or several, for every path before its entropy is measured.
     Allowed: none with a drafter or a model on a server. Default: none.
     """
+    parse_special: bool
+    """Whether the text of a control token in the prompt or a message, such as <|im_end|>, becomes
+    that token. Otherwise it is ordinary text. Default: False.
+    """
     threshold_unit: ThresholdUnit
     """nats: the entropy itself. normalised: its share of the largest possible entropy. rank: the
     entropy of this rank along a greedy continuation of the prompt. Allowed: nats, normalised,

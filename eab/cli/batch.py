@@ -53,6 +53,7 @@ def batch(
     raise_if_wrong(prompts, _request_problems(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
+    progress.note(line.request for line in left)
     made = _BatchProgress(len(lines) - len(left), len(left))
     with closing(folder):
         prefixes = progress.prefixes_of(language_model, prefix_cache)

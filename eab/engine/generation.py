@@ -285,15 +285,12 @@ class Generation:
         return events
 
     def _check(self, predictions: Predictions) -> None:
-        """Raise ModelError if logits are NaN."""
+        """Raise ModelError if logits are NaN, or none is finite."""
         if all(entropy == entropy for entropy in predictions.entropies):
             return
-        who = "the logits processors or the model" if self.processors else "the model"
-        if size := self.config.no_repeat_ngram_size:
-            who = f"no_repeat_ngram_size {size} left no token, or {who}"
         precise = self.started.model.dtype in ("float32", "float64")
         advice = "its weights may be damaged" if precise else "try dtype float32"
-        raise ModelError(f"{who} returned NaN logits at step {self.step}; {advice}")
+        raise ModelError(f"the model returned NaN or infinite logits at step {self.step}; {advice}")
 
     def _decide_step(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""

@@ -34,6 +34,8 @@ class Request:
         logits_processors: They change the scores of every path before its entropy is measured, in
             this order.
         logits_reader: Receives the logits of every path and step before anything changes them.
+        parse_special: Whether the text of a control token in the prompt or a message, such as
+            <|im_end|>, becomes that token. Otherwise it is ordinary text.
 
     Raises:
         PromptError: There are messages and also a different prompt.
@@ -48,6 +50,7 @@ class Request:
     policy: GivenPolicy | None = None
     logits_processors: tuple[Processor, ...] = ()
     logits_reader: LogitsReader | None = None
+    parse_special: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, BranchingConfig):

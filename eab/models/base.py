@@ -43,9 +43,12 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """Token ids of a prompt or of chat messages. Messages need a chat template; a prompt uses
-        it if the config asks for it.
+        it if the config asks for it. The text of a control token, such as <|im_end|>, becomes one
+        only with `parse_special`.
         """
         ...
 

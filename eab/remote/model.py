@@ -23,7 +23,7 @@ from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
 from eab.models.families import refuse_uneven_layers
-from eab.models.prompts import encode_prompt
+from eab.models.prompts import PromptEncoder
 from eab.models.stopping import stop_if_requested, stop_requested
 from eab.models.token_bytes import TokenTexts
 from eab.models.transformers_model import stop_ids_of
@@ -48,7 +48,7 @@ class RemoteModel:
     ) -> None:
         """Check what the server can do; ModelError if the engine needs more."""
         self._server, self._connection, self._tokenizer = server, connection, tokenizer
-        self._texts = TokenTexts(tokenizer)
+        self._texts, self._encode = TokenTexts(tokenizer), PromptEncoder(tokenizer)
         text_config = config.get_text_config()
         vocab_size = int(text_config.vocab_size)
         served = server.served()
@@ -77,7 +77,9 @@ class RemoteModel:
         """Close the connections."""
         self._connection.close()
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """The tokens of a prompt; ConfigError if the settings need more than the server returns."""
         if not 0 < config.top_k <= self.top:
             raise ConfigError(
@@ -97,7 +99,7 @@ class RemoteModel:
                     f"{name} is {given}, but {self.card.name} has its own KV cache; leave {name} "
                     f"at {SETTINGS[name].default}"
                 )
-        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
+        return self._encode(self.card.name, prompt, config, parse_special)
 
     @property
     def has_chat_template(self) -> bool:

@@ -14,8 +14,9 @@ LEVELS = st.sampled_from([-math.inf, -60.0, -2.0, 0.0, 0.5, 5.0])
 
 
 def distributions(scores: torch.Tensor) -> Distributions:
-    probs, log_total = torch.softmax(scores, dim=-1), scores.logsumexp(dim=-1)
-    return Distributions(scores, probs, block_sums(probs), log_total)
+    probs, best = torch.softmax(scores, dim=-1), scores.amax(dim=-1)
+    log_total = (scores - best[:, None]).logsumexp(dim=-1)
+    return Distributions(scores, probs, block_sums(probs), best, log_total)
 
 
 @settings(max_examples=150, deadline=None)

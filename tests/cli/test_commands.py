@@ -279,3 +279,9 @@ def test_a_page_that_cannot_be_served_fails_with_the_reason(options: list[str], 
     assert ended.returncode != 0
     assert words in " ".join(ended.stderr.replace("│", " ").split())
     assert "Traceback" not in ended.stderr
+
+
+def test_a_prompt_that_ends_in_a_space_is_noticed_on_stderr() -> None:
+    out = eab_here("run", "The cat ", "--max-new-tokens", "1")
+    assert out.returncode == 0
+    assert out.stderr.startswith("The prompt ends in a space.")

@@ -20,7 +20,7 @@ import eab
 from eab import EntropyAdaptiveBranching, Request
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
-from eab.errors import ConfigError, ModelError
+from eab.errors import ConfigError
 from eab.share.python_code import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
@@ -213,7 +213,31 @@ def test_processors_are_refused_for_a_model_on_a_server(embedded):
         check_processors(OnServer(), request)
 
 
-def test_nan_scores_are_blamed_on_the_processors_or_the_model():
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda scores: scores * math.nan, "a score to NaN"),
+        (lambda scores: scores - math.inf, "all scores to -inf"),
+        (lambda scores: scores + math.inf, "a score to \\+inf"),
+        (lambda scores: scores.abs().exp() * 1e300 * 1e300, "a score to \\+inf"),
+    ],
+)
+def test_a_processor_that_leaves_nothing_is_named_with_what_it_did(change, what):
+    def harmless(ids, scores):
+        return scores + 1.0
+
+    def wrong(ids, scores):
+        return change(scores)
+
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    with pytest.raises(ModelError, match="the logits processors or the model returned NaN logits"):
-        explorer.run("0", logits_processor=lambda ids, scores: scores * math.nan)
+    with pytest.raises(ConfigError, match=f"the logits processor wrong sets {what} after 1 tok"):
+        explorer.run("0", logits_processor=[harmless, wrong, harmless])
+
+
+@pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
+def test_a_finite_mask_of_all_tokens_leaves_equal_chances(embedded, mask):
+    explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=1, policy="greedy")
+    run = explorer.run("a", logits_processor=lambda ids, scores: scores * 0 + mask)
+    uniform = math.log(embedded.card.vocab_size)
+    assert run.samples[0].entropies[0] == pytest.approx(uniform, abs=1e-5)
+    assert run.samples[0].log_prob == pytest.approx(-uniform, abs=1e-5)

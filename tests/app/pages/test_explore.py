@@ -289,3 +289,14 @@ def test_a_run_that_was_stopped_while_it_probed_is_not_probed_again(
     assert probe.__name__ not in polls
     page.put(prompt="The cow ran home")
     assert probe.__name__ in polls
+
+
+def test_a_pasted_rendered_chat_can_be_read_as_messages_and_a_space_at_the_end_is_noticed() -> None:
+    page = opened()
+    page.put(prompt="The cat ")
+    assert "ends in a space" in page.captions
+    page.put(prompt="<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello")
+    page.press("read_as_messages")
+    assert page.value("prompt") == "Hi"
+    kept = page.session_state["messages_of_the_prompt"]
+    assert kept == (Message("user", "Hi"), Message("assistant", "Hello"))
