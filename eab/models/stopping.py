@@ -24,12 +24,7 @@ def stopping_when(requested: Callable[[], bool]) -> Iterator[None]:
         _requested.reset(token)
 
 
-def stop_requested() -> bool:
-    """Whether the pass should stop."""
-    return _requested.get()()
-
-
 def stop_if_requested() -> None:
     """Raise Stopped if the pass should stop."""
-    if stop_requested():
+    if _requested.get()():
         raise Stopped

@@ -1,6 +1,6 @@
 """The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server), through `/completion`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -63,7 +63,6 @@ class LlamaCpp:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         body: dict[str, Any] = {
@@ -79,7 +78,7 @@ class LlamaCpp:
         }
         if length == 1:
             body["logit_bias"] = [[self._harmless, CERTAIN]]
-        answer = self._connection.post("/completion", body, is_abandoned)
+        answer = self._connection.post("/completion", body)
         entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
         answers = answers_in_order(entries, len(texts))
         return [self._read(entry, text, top) for entry, text in zip(answers, texts, strict=True)]

@@ -24,7 +24,7 @@ from eab.events import ModelCard
 from eab.events.chat import Prompt
 from eab.models.families import refuse_uneven_layers
 from eab.models.prompts import PromptEncoder
-from eab.models.stopping import stop_if_requested, stop_requested
+from eab.models.stopping import stop_if_requested
 from eab.models.token_bytes import TokenTexts
 from eab.models.transformers_model import stop_ids_of
 from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_tops
@@ -166,12 +166,12 @@ class RemoteModel:
         except ServerError as error:
             if error.retry_after is None:
                 raise
-            self._connection.pause(error.retry_after, stop_requested)
+            self._connection.pause(error.retry_after)
         return self._ask_once(texts, top, length)
 
     def _ask_once(self, texts: list[list[int]], top: int, length: int) -> list[Continuation]:
         stop_if_requested()
-        continuations = self._server.continue_texts(texts, top, length, stop_requested)
+        continuations = self._server.continue_texts(texts, top, length)
         if any(
             max(top) >= self.card.vocab_size
             for continuation in continuations

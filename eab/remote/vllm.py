@@ -1,7 +1,7 @@
 """vLLM (docs.vllm.ai): `/v1/completions` with token ids as prompts."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from eab.caches.blocks import BLOCK_SIZE
@@ -62,7 +62,6 @@ class Vllm:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         body: dict[str, Any] = {
@@ -74,7 +73,7 @@ class Vllm:
             "ignore_eos": True,
             "return_tokens_as_token_ids": True,  # two tokens may have equal texts
         }
-        answer = self._connection.post("/v1/completions", body, is_abandoned)
+        answer = self._connection.post("/v1/completions", body)
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         choices = answers_in_order(answer.get("choices"), len(texts))
