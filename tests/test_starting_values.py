@@ -138,5 +138,5 @@ def limited(config: BranchingConfig) -> BranchingConfig:
 
 def config_of_the_run(page: Any) -> BranchingConfig:
     before = len(worker().remembered)
-    page.press("run_button").until(lambda: len(worker().remembered) > before)
+    page.press("run_button").until(lambda: len(worker().remembered) > before).run_to_its_end()
     return worker().remembered[-1].request.config

@@ -86,7 +86,7 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     assert kept == events
     assert fold(resimulate(events, 1.5).events).started.messages == (SYSTEM, USER)
     leaf = run.leaves()[0].id
-    continued = run.continuation(leaf, 0)
+    continued = run.continuation(leaf, run.tokens_before(leaf))
     request = continue_from(eab.model, run.started, continued, run.started.config)
     assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
     grown = fold(event_stream(eab.model, request)).started
