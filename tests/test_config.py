@@ -193,6 +193,8 @@ def test_every_argument_of_apply_chat_template_is_reserved():
         ("temprature", "temperature"),
         ("top_kk", "top_k"),
         ("branching_factor", "branch_factor"),
+        ("max_length", "max_new_tokens"),
+        ("num_return_sequences", "max_paths"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(typed, meant):

@@ -1,7 +1,7 @@
 """Chat runs: the tokens of the template, and messages that are kept when a run is made again."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -104,7 +104,7 @@ def test_a_batch_line_and_its_run_file_have_the_same_messages(
     lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
     file.write_text("\n".join(map(json.dumps, lines)))
     config = BranchingConfig(**SHORT)
-    chat, written = read_lines(str(file), config)
+    chat, written = read_lines(str(file), asdict(config))
     assert chat.request == Request("", config, messages=(SYSTEM, USER))
     folder = BatchFolder(tmp_path / "runs")
     for line in (chat, written):

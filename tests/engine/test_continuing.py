@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import asdict
 
 import pytest
 from made_runs import events_of, leaves_at, run_of
