@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from neutral_explorer import neutral_explorer
 from served_together import (
     BASE,
     FAMILIES,
