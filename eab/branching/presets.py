@@ -74,7 +74,7 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
         start["threshold_unit"] = "nats"
     elif "threshold_unit" in own:
         unit = str(own["threshold_unit"]).replace("normalized", "normalised")
-        known: dict[str, float] = {**THRESHOLDS, "quantile": start["entropy_threshold"]}
+        known: dict[Any, float] = {**THRESHOLDS, "quantile": start["entropy_threshold"]}
         start["entropy_threshold"] = known.get(unit, start["entropy_threshold"])
     return start | own
 
