@@ -314,7 +314,6 @@ _ELSEWHERE: Final = {
     "max_tokens": "max_new_tokens",
     "n_predict": "max_new_tokens",
     "num_return_sequences": "max_paths",
-    "num_beams": "max_paths",
     "repeat_penalty": "repetition_penalty",
     "stop_strings": "stop",
 }
