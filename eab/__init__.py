@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from eab.api.notebook import explore, show, show_lesson
     from eab.api.run import Run, load, save, save_html
     from eab.api.settings import Settings
+    from eab.branching.presets import starting_config
     from eab.config import BranchingConfig
     from eab.engine.request import Request
     from eab.errors import EabError, PromptWarning
@@ -43,6 +44,7 @@ __all__ = [
     "serve",
     "show",
     "show_lesson",
+    "starting_config",
     "sweep",
 ]
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ _HOME: Final = {
     "serve": "eab.api.many_runs",
     "show": "eab.api.notebook",
     "show_lesson": "eab.api.notebook",
+    "starting_config": "eab.branching.presets",
     "sweep": "eab.api.many_runs",
 }
 

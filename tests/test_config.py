@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from eab.branching.presets import PRESETS, with_preset
+from eab.branching.presets import PRESETS, START, THRESHOLDS, starting_config, starting_values
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
 
@@ -195,6 +195,8 @@ def test_every_argument_of_apply_chat_template_is_reserved():
         ("temprature", "temperature"),
         ("top_kk", "top_k"),
         ("branching_factor", "branch_factor"),
+        ("max_length", "max_new_tokens"),
+        ("num_return_sequences", "max_paths"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(typed, meant):
@@ -257,17 +259,23 @@ def test_any_unknown_setting_is_refused_with_a_short_message(name):
 
 
 def test_explicit_settings_override_a_preset() -> None:
-    made = with_preset({"preset": "wide", "max_paths": 4, "seed": 7})
-    assert made == {**PRESETS["wide"].settings, "max_paths": 4, "seed": 7}
-    assert with_preset({"seed": 7}) == {"seed": 7}
-    in_nats = with_preset({"preset": "wide", "entropy_threshold": 2.5})
-    assert BranchingConfig.from_settings(in_nats).threshold_unit == "nats"
+    given = {"max_paths": 4, "seed": 7}
+    made = starting_config(preset="wide", **given)
+    assert made == BranchingConfig(**{**starting_values("wide"), **given})
+    assert starting_config(seed=7) == dataclasses.replace(START, seed=7)
+    assert starting_config(preset="balanced") == START
+    in_nats = starting_config(preset="wide", entropy_threshold=2.5)
+    assert in_nats == dataclasses.replace(
+        starting_config(preset="wide"), entropy_threshold=2.5, threshold_unit="nats"
+    )
+    for unit, value in THRESHOLDS.items():
+        assert starting_config(threshold_unit=unit).entropy_threshold == value
     for name, preset in PRESETS.items():
-        config = BranchingConfig.from_settings(with_preset({"preset": name}))
+        config = starting_config(preset=name)
         for setting, value in preset.settings.items():
             assert getattr(config, setting) == value
             widget = SETTINGS[setting].widget
             assert widget is None or widget.nearest(value) == value  # the page offers this value
     for wrong in ("Balanced", "", 3, ["wide"]):
         with pytest.raises(ConfigError, match="it must be one of: focused, balanced, wide"):
-            with_preset({"preset": wrong})
+            starting_config(preset=wrong)

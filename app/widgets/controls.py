@@ -238,7 +238,6 @@ def settings() -> dict[str, Any]:
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
     # A page need not draw all of them.
     chosen = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
-    chosen["kv_limit_mib"] = starting_values.START.kv_limit_mib
     chosen["entropy_threshold"] = values[f"set_threshold_{chosen['threshold_unit']}"]
     return chosen | {"seed": int(chosen["seed"])}
 

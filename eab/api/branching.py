@@ -14,7 +14,7 @@ from eab.api.given_prompt import Prompt, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
-from eab.branching.presets import overridden, with_chat_defaults, with_preset
+from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
@@ -48,9 +48,8 @@ class EntropyAdaptiveBranching:
 
     Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
     "user", "content": "Hello"}]`, in the format of OpenAI and transformers; a final assistant
-    message is continued), or token ids. For a model with a chat template, `preset="balanced"`,
-    temperature 0.5 and top-p 0.9 are the defaults, as on the page, unless one of these settings or
-    a `policy` is given.
+    message is continued), or token ids. Settings that are not given have their starting values, as
+    on the page and on the command line: `preset="balanced"`, temperature 0.5 and top-p 0.9.
 
     Args:
         model: A name (see `load_model`), a loaded transformers pair `(model, tokenizer)`, where the
@@ -96,11 +95,9 @@ class EntropyAdaptiveBranching:
         first = {**shape, "max_paths": max_paths}
         given = {name: value for name, value in first.items() if value is not None}
         self._settings = given | settings
-        self._is_chat = False
         self._asked({})  # refuse bad settings before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        self._is_chat = getattr(self.model, "has_chat_template", False)
         self._prefix_mib = PREFIX_CACHE_MIB if prefix_cache_mib is None else prefix_cache_mib
         Real(0, 2**40).check("prefix_cache_mib", self._prefix_mib)
         # By default, a call does not depend on earlier ones, not even in the last digits.
@@ -213,12 +210,11 @@ class EntropyAdaptiveBranching:
     def _asked(self, settings: Mapping[str, Any]) -> Request:
         """The request for these settings and those of the object; ConfigError if one is wrong."""
         given = overridden(self._settings, settings)
-        known = with_preset(with_chat_defaults(given) if self._is_chat else given)
-        for name in known.keys() & _ELSEWHERE:
+        for name in given.keys() & _ELSEWHERE:
             raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
-        asked = without_prompt(known)
+        asked = without_prompt(completed(given))
         threshold = asked.config.entropy_threshold
-        if "threshold_unit" not in known and 0 < threshold < _LOW_THRESHOLD:
+        if "threshold_unit" not in given and 0 < threshold < _LOW_THRESHOLD:
             _warn_of_low_threshold(threshold)
         return asked
 

@@ -75,7 +75,8 @@ def _failed(steps: int, error: Exception, message: str) -> RunEnded:
 def _threshold_in_nats(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], float]:
-    """The threshold in nats; a rank requires a probe of this prompt."""
-    is_rank = request.config.threshold_unit == "rank"
-    entropies = (yield from probe(model, request, events, prefixes)) if is_rank else []
+    """The threshold in nats; a rank requires a probe of this prompt, if the policy uses it."""
+    is_used = request.policy is not None or request.config.policy in ("fair", "original")
+    needed = is_used and request.config.threshold_unit == "rank"
+    entropies = (yield from probe(model, request, events, prefixes)) if needed else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)

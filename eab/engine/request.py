@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from eab.branching.own import GivenPolicy, Processor, own_name, takes
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, PromptError
 from eab.events import Message
@@ -21,7 +22,7 @@ LogitsReader: TypeAlias = Callable[[int, int, Any], None]
 class Request:
     """The prompt, or a chat, and the settings of one run.
 
-        Request("Once upon a time", BranchingConfig(max_new_tokens=12))
+        Request("Once upon a time", eab.starting_config(max_new_tokens=12))
 
     Attributes:
         prompt: The text to continue. For a chat it is the title, even if given as ""; for token
@@ -43,7 +44,7 @@ class Request:
     """
 
     prompt: str
-    config: BranchingConfig
+    config: BranchingConfig = START
     continued: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()

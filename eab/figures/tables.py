@@ -1,6 +1,7 @@
 """Runs, comparisons and measurements as tables, for reading and for download."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -43,6 +44,19 @@ _HEADINGS: Final = {
     "rows_copied": "rows copied",
     "milliseconds": "time (ms)",
 }
+# What a spreadsheet takes for a formula, also after spaces
+_FORMULA: Final = re.compile(r"\s*[=+\-@\t\r|]")
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """The table as CSV for download. A text that a spreadsheet would run as a formula begins with
+    an apostrophe.
+    """
+    return table.map(_plain_cell).to_csv(index=False, lineterminator="\n")
+
+
+def _plain_cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:

@@ -24,6 +24,24 @@ _FIELDS: Final = [
     "completion_probabilities",
 ]
 CERTAIN: Final = 1e6  # added to a logit, so that this token is always chosen
+# Sent with every request: the server would take what is left out from its own start options.
+NEUTRAL: Final = {
+    "samplers": ["temperature"],
+    "mirostat": 0,  # it would replace the samplers
+    "dynatemp_range": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "top_n_sigma": -1.0,
+    "xtc_probability": 0.0,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "grammar": "",
+    "post_sampling_probs": False,
+}
 
 
 class LlamaCpp:
@@ -65,13 +83,12 @@ class LlamaCpp:
         length: int,
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        body: dict[str, Any] = {
+        body: dict[str, Any] = NEUTRAL | {
             "prompt": [list(text) for text in texts],
             "n_predict": length,
             "n_probs": top,
             "cache_prompt": True,
             "return_tokens": True,
-            "samplers": ["temperature"],
             "temperature": temperature,
             "ignore_eos": True,
             "response_fields": _FIELDS,

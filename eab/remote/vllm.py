@@ -20,6 +20,17 @@ from eab.remote.dialect import (
 
 _TOKEN: Final = re.compile(r"token_id:(\d{1,12})")
 _BLOCK_SIZE: Final = re.compile(r'vllm:cache_config_info\{[^}]*\bblock_size="(\d{1,6})"')
+# Sent with every request: the server would take what is left out from its generation config.
+NEUTRAL: Final = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "min_tokens": 0,
+    "logit_bias": {},
+}
 
 
 class Vllm:
@@ -64,7 +75,7 @@ class Vllm:
         length: int,
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        body: dict[str, Any] = {
+        body: dict[str, Any] = NEUTRAL | {
             "model": self._model,
             "prompt": [list(text) for text in texts],
             "max_tokens": length,

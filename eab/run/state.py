@@ -64,6 +64,7 @@ class RunState:
         steps, paths = counted(len(self.steps), "step"), counted(len(self.paths), "path")
         texts = counted(len(self.leaves()), "text")
         ending = self.ended.reason if self.ended is not None else "unfinished"
+        ending += ", approximate" if self.is_approximate else ""
         return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}>"
 
     def apply(self, event: Event) -> None:
@@ -250,19 +251,23 @@ class RunState:
         """All generated tokens from the root to the end of this path."""
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
 
+    def tokens_before(self, path: int) -> int:
+        """How many of `tokens(path)` come from the ancestors of this path."""
+        return sum(len(self.paths[each].tokens) for each in self.lineage(path)[:-1])
+
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """Token ids that continue the prompt up to a token of the tree, or to another candidate in
-        its place, for `generate(..., continued=...)`.
+        """Token ids that continue the prompt up to a token of a path, or another candidate in its
+        place, for `generate(..., continued=...)`. `index` counts in `tokens(path)`, from the root.
 
         Raises:
             PromptError: The run has no such token.
         """
-        lineage = self.lineage(path)
-        if not isinstance(index, int) or not 0 <= index < len(self.paths[path].tokens):
-            raise PromptError(f"path {path} has no token {index}; choose one of the tree")
-        before = [token.token for ancestor in lineage[:-1] for token in self.paths[ancestor].tokens]
-        before += [token.token for token in self.paths[path].tokens[:index]]
-        chosen = self.paths[path].tokens[index]
+        tokens = [*self.tokens(path)]
+        if not isinstance(index, int) or not 0 <= index < len(tokens):
+            raise PromptError(
+                f"the text of path {path} has {len(tokens)} tokens; there is no token {index}"
+            )
+        before, chosen = [token.token for token in tokens[:index]], tokens[index]
         if not isinstance(candidate, int) or candidate >= len(chosen.candidates):
             raise PromptError(
                 f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
@@ -324,6 +329,11 @@ class RunState:
     def is_what_if(self) -> bool:
         """Whether it was recomputed from another run; it has computed bytes and no times."""
         return self.started.what_if != ""
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether it was recomputed and the model might give another run at these settings."""
+        return self.started.what_if == "approximate"
 
     def seconds(self) -> float | None:
         """Wall time of all steps (measured); None for a what-if run."""

@@ -5,7 +5,7 @@ import pytest
 from made_runs import events_of, run_of
 from table_model import TableModel
 
-from eab.branching.presets import PRESETS, with_preset
+from eab.branching.presets import PRESETS, starting_config
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import Probed, RunStarted
@@ -25,9 +25,7 @@ SEEDS = range(3)
 
 
 def config(**settings: object) -> BranchingConfig:
-    return BranchingConfig.from_settings(
-        with_preset({"preset": "balanced", "temperature": 0.5, "top_p": 0.9} | settings)
-    )
+    return starting_config(**{"max_new_tokens": 64} | settings)
 
 
 def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(
@@ -78,7 +76,7 @@ def test_presets_give_a_run_even_where_the_probe_tells_little(
     preset: str, row: list[float], stop_ids: list[int], steps: int
 ) -> None:
     model = TableModel(np.array([row] * 3), stop_ids)
-    asked = BranchingConfig.from_settings(with_preset({"preset": preset, "max_new_tokens": 24}))
+    asked = starting_config(preset=preset, temperature=1.0, top_p=1.0, max_new_tokens=24)
     run = run_of(model, "0", asked)
     assert len(run.probe) == steps
     assert run.ended.reason == "finished"
