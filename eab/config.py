@@ -299,7 +299,8 @@ class BranchingConfig:
         "Cache",
         "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
         "step. deep-copy: a full copy for each path. recompute: no KV cache.",
-        more="A row is the K and V of one token in all layers. The cache never changes the tokens.",
+        more="A row is the K and V of one token in all layers. The cache changes no tokens, except "
+        "by rounding, and only [where caches round differently](kv-caches.md#the-same-tokens).",
         widget=Menu(get_args(CacheName)),
     )
     r: AllocationStep = setting(
@@ -323,8 +324,9 @@ class BranchingConfig:
         "Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, "
         "with the spare rows masked, which fixed shapes require.",
         more="With sliced, spare rows cost only memory. With padded, they also cost time, and r "
-        "balances copies and spare rows. On CUDA, padded passes whose shapes recur are captured as "
-        "CUDA graphs (see eab.models.cuda_graphs).",
+        "balances copies and spare rows. The two round differently, so texts can differ. On CUDA, "
+        "padded passes whose shapes recur are captured as CUDA graphs (see "
+        "eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )
     kv_limit_mib: int = setting(
@@ -347,8 +349,9 @@ class BranchingConfig:
         "draft model. prompt-lookup: the tokens that followed the same tokens earlier in this "
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
-        more="Drafting changes the time, never the tokens. run-ahead requires a model on a server "
-        "(see [Models on a server](remote.md)).",
+        more="Drafting changes no tokens, except by rounding, and only [where passes of other "
+        "sizes round differently](kv-caches.md#the-same-tokens). run-ahead requires a model on a "
+        "server (see [Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(
@@ -357,7 +360,7 @@ class BranchingConfig:
         SPECULATIVE,
         "Draft length",
         "Maximum number of draft tokens per path and forward pass; 0 adapts it to save the most "
-        "time in this run. It changes the time, never the tokens.",
+        "time in this run.",
         widget=Slider(0, MAX_DRAFT),
     )
 

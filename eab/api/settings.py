@@ -139,7 +139,7 @@ class OtherSettings(TypedDict, total=False):
     """
     draft_length: int
     """Maximum number of draft tokens per path and forward pass; 0 adapts it to save the most time
-    in this run. It changes the time, never the tokens. Allowed: 0 to 16. Default: 0.
+    in this run. Allowed: 0 to 16. Default: 0.
     """
 
 

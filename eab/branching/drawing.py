@@ -39,6 +39,22 @@ def block_sums(probs: Tensor) -> Tensor:
     return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
 
 
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest numbers of each row, descending, and their columns, (P, count) each: as `topk`,
+    which is slow over a vocabulary, but only among the blocks with the largest maxima.
+    """
+    whole = rows.shape[1] // BLOCK
+    if whole < 2 * count:
+        return tuple(rows.topk(count, dim=-1))  # type: ignore[return-value]
+    maxima = rows[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).amax(dim=-1)
+    blocks = maxima.topk(count, dim=-1, sorted=False).indices
+    columns = blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=rows.device)
+    after = torch.arange(whole * BLOCK, rows.shape[1], device=rows.device)
+    columns = torch.cat([columns.flatten(1), after.expand(len(rows), -1)], dim=1)
+    found = rows.gather(1, columns).topk(count, dim=-1)
+    return found.values, columns.gather(1, found.indices)
+
+
 def draws(
     of: Distributions,
     indices: Sequence[int],

@@ -88,7 +88,7 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def starting_config(**settings: Any) -> BranchingConfig:
     """A config of these settings, which may include a `preset`, and the starting values for the
-    rest. `BranchingConfig` has neutral values instead: temperature 1, no filter, a threshold in nats.
+    rest. `BranchingConfig` has neutral values instead: temperature 1, no filter, nats.
 
         Request("Why is the sky blue?", eab.starting_config(max_new_tokens=12))
 

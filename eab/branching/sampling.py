@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from eab.branching.drawing import Distributions, block_sums, draws, log_probs_of, on_host
+from eab.branching.drawing import Distributions, block_sums, draws, largest, log_probs_of, on_host
 from eab.branching.filters import filtered
 from eab.config import WARPERS, BranchingConfig
 
@@ -179,7 +179,7 @@ class Predictions:
         """The logits of the most likely tokens, (P, count), or minus infinity for tokens that the
         filters remove.
         """
-        best = self._scores.topk(min(count, self._scores.shape[1])).values
+        best = largest(self._scores, min(count, self._scores.shape[1]))[0]
         return (best - best[:, :1]) * temperature + self._best_logit
 
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
@@ -241,7 +241,7 @@ def _top(probs: Tensor, count: int, width: int) -> Tensor:
     """The most likely tokens of each row, (P, 2 * width) in float64: probabilities, then tokens.
     Beyond `count`, they are padded with probability zero.
     """
-    probabilities, tokens = probs.topk(min(count, width), dim=-1)
+    probabilities, tokens = largest(probs, min(count, width))
     parts = [probabilities.double(), tokens.double()]
     if missing := width - probabilities.shape[1]:
         parts = [functional.pad(part, (0, missing)) for part in parts]

@@ -12,7 +12,7 @@ from waiting import ended, finished, wait_until
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
-from app.server.live_run import LiveRun
+from app.server.live_run import UNWATCHED_SECONDS, LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
@@ -184,15 +184,11 @@ def test_many_runs_of_one_owner_do_not_delay_other_owners(narrow: Worker) -> Non
     assert [run.status for run in often] == ["ended"] * 4
 
 
-def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
-    narrow: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_run_that_nobody_watches_leaves_the_queue(narrow: Worker) -> None:
     first = busy(narrow)
     waiting = queued(narrow)
-    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    for _ in range(40):
-        first.mark_watched()
-        time.sleep(0.02)
+    waiting._watched_at -= UNWATCHED_SECONDS
+    wait_until(lambda: finished(waiting))
     assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
