@@ -64,8 +64,8 @@ class RunState:
         steps, paths = counted(len(self.steps), "step"), counted(len(self.paths), "path")
         texts = counted(len(self.leaves()), "text")
         ending = self.ended.reason if self.ended is not None else "unfinished"
-        ending += ", approximate" if self.is_approximate else ""
-        return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}>"
+        exactness = ", approximate" if self.is_approximate else ""
+        return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}{exactness}>"
 
     def apply(self, event: Event) -> None:
         """Fold one more event.
