@@ -164,6 +164,8 @@ with left:
         st.text(lesson.summary)
     if not covered:
         lessons_on_page.draw_words(lesson, data, shown)
+    if learning.stage() == 0 and not covered:
+        contents()
     if learning.stage() == len(lesson.sections):
         end(lesson)
 with st.sidebar:
