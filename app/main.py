@@ -48,7 +48,7 @@ st.components.v2.component(
     css="".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES),
     js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
-)(key="eab_page")
+)(key="eab_page", on_went_back_change=lambda: None)
 from app.state import polling  # noqa: E402 - only after the style was sent
 from app.widgets import classroom, glossary, setting_widgets  # noqa: E402
 
