@@ -21,6 +21,7 @@ from eab.board.layout import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
+from eab.figures.run_names import file_stem, origin_words
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
@@ -71,6 +72,8 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "version": 0,
     "since_step": 0,
     "prompt": "",
+    "file": "run",
+    "about": "",
     "threshold": None,
     "policy": "",
     "branch_factor": 0,
@@ -101,6 +104,8 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "version": len(run.events),
         "since_step": since_step,
         "prompt": _ends_of(prompt),
+        "file": file_stem(started),
+        "about": origin_words(started),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,

@@ -46,7 +46,9 @@ def test_a_page_that_opens_hardly_moves(
 ) -> None:
     page = new_page(*size)
     page.goto(f"{address}/{query}")
-    last = PAGES[query].replace(".box.path", ".outline-item.path") if size[0] < 640 else PAGES[query]
+    last = (
+        PAGES[query].replace(".box.path", ".outline-item.path") if size[0] < 640 else PAGES[query]
+    )
     expect(page.locator(last).last).to_be_attached()
     expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
     assert page.evaluate(SCORE) <= 0.1
