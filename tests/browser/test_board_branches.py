@@ -151,7 +151,7 @@ def test_no_text_of_a_tree_is_too_small_to_read_and_a_fold_says_what_it_stands_f
         1064, 662, reduced_motion="reduce"
     )  # what a window of 1366 x 768 leaves to the board
     shown.feed(run)
-    expect(shown.box(0)).to_be_visible()
+    expect(shown.find(".box.path:not(.hidden)").first).to_be_visible()
     shown.keys("End")
     assert shown.find("svg.tree text").count() > 5
     assert shown.find("svg.tree text").evaluate_all(TOO_SMALL) == []
