@@ -247,6 +247,14 @@ class RunState:
         """Live and finished paths, in order of birth; their weights sum to 1."""
         return [path for path in self.paths if path.status in ("live", "finished")]
 
+    def entropies(self) -> list[float]:
+        """The entropies (nats) of all decisions; the children of a fork share the first one."""
+        decided: dict[tuple[int, int], float] = {}
+        for path in self.paths:
+            for index, token in enumerate(path.tokens):
+                decided[(path.id, index) if index else (path.parent, -1)] = token.entropy
+        return [*decided.values()]
+
     def tokens(self, path: int) -> Iterator[Token]:
         """All generated tokens from the root to the end of this path."""
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
