@@ -45,7 +45,7 @@ class StyledPage:
                 for one in _styled(page):
                     await send(one)
 
-        await self._app(scope | {"headers": headers}, receive, send_styled)
+        await self._app({**scope, "headers": headers}, receive, send_styled)
 
 
 def _is_html(started: Message) -> bool:
@@ -60,4 +60,4 @@ def _styled(page: list[Message]) -> list[Message]:
     for name in ("etag", "last-modified"):
         del headers[name]
     headers["content-length"] = str(len(html))
-    return [start | {"headers": headers.raw}, {"type": "http.response.body", "body": html}]
+    return [{**start, "headers": headers.raw}, {"type": "http.response.body", "body": html}]
