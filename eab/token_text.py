@@ -5,10 +5,12 @@ character become lone surrogates (U+DC80..U+DCFF). So joining the texts of a pat
 exact bytes back.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
+_LONE = re.compile("[\ud800-\udfff]")
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 
 
@@ -25,6 +27,11 @@ def to_bytes(text: str) -> bytes:
 def join(texts: Iterable[str]) -> str:
     """The joined text of these tokens; bytes that do not form a character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
+
+
+def encodable(text: str) -> str:
+    """The text with lone bytes as `⟨E2⟩`: any encoding can hold it, and different texts differ."""
+    return _LONE.sub(lambda lone: _visible_character(lone[0]), text)
 
 
 def visible(text: str) -> str:
