@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
 _SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
-    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: also "
+    "Equal: only case, spaces, closing punctuation, quotes and articles may differ. Similar spelling: also "
     "accents, and one letter in long words. Same content: words of the prompt may be missing, "
     "and numbers may be written as words."
 )
@@ -101,7 +101,7 @@ def _answers(opened: OpenRun, run: RunState) -> None:
         f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
         "true probability of an answer. The estimate is computed from the weights and may by "
         "chance lie outside the bar. Texts count as one answer if they differ only in case, "
-        "spaces, punctuation and articles."
+        "spaces, closing punctuation, quotes and articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))

@@ -89,7 +89,7 @@ SameAnswer = Annotated[
     str,
     typer.Option(
         "--same-answer",
-        help="When two answers are the same. exact: only case, spaces, punctuation and articles "
+        help="When two answers are the same. exact: only case, spaces, closing punctuation, quotes and articles "
         "may differ. spelling: also accents, and one letter in long words. content: words "
         "of the prompt may be missing, and numbers may be written as words. nli:MODEL: each "
         "entails the other, by an NLI model: a folder or a Hub id.",
