@@ -24,6 +24,11 @@ def to_bytes(text: str) -> bytes:
     return text.encode(*_BYTES)
 
 
+def exact(texts: Iterable[str]) -> str:
+    """The exact text of these tokens together: bytes that complete a character become it."""
+    return from_bytes(to_bytes("".join(texts)))
+
+
 def join(texts: Iterable[str]) -> str:
     """The joined text of these tokens; bytes that do not form a character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
@@ -41,7 +46,7 @@ def visible(text: str) -> str:
 
 def visible_join(texts: Iterable[str]) -> str:
     """The joined text of tokens for display: bytes that complete a character become it."""
-    return visible("".join(texts).encode(*_BYTES).decode(*_BYTES))
+    return visible(exact(texts))
 
 
 @lru_cache(maxsize=2**12)

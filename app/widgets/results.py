@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
 _SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
-    "Equal: only case, spaces, closing punctuation, quotes and articles may differ. Similar spelling: also "
-    "accents, and one letter in long words. Same content: words of the prompt may be missing, "
-    "and numbers may be written as words."
+    "Equal: only case, spaces, closing punctuation, quotes and articles may differ. Similar "
+    "spelling: also accents, and one letter in long words. Same content: words of the "
+    "prompt may be missing, and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _Helped: TypeAlias = tuple[File, str]  # a file and its help text
@@ -124,8 +124,9 @@ def _answer_part() -> "Part":
         key="answer_part",
         required=True,
         help=(
-            "After thinking: the text after the last </think>, or the whole text if there is "
-            "none. Pattern: the match of a regular expression's group."
+            "After thinking: the text after the last end of thinking, such as </think>, or the "
+            "whole text if there is none. A thought that is not closed has no answer yet. "
+            "Pattern: the match of a regular expression's group."
         ),
     )
     if chosen != "Pattern":

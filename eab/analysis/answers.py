@@ -20,7 +20,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from eab import token_text
-from eab.analysis.answer_parts import SENTENCE, TEXT, GivenPart, part_of, reader
+from eab.analysis.answer_parts import (
+    AFTER_THINKING,
+    SENTENCE,
+    TEXT,
+    GivenPart,
+    end_of_thinking,
+    part_of,
+    reader,
+)
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.analysis.sentences import first_sentence
 from eab.run import Path, RunState, Token
@@ -99,7 +107,8 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
 
     Args:
         part: Which part of a text is its answer: the whole `text`, its first `sentence`, the text
-            `after-thinking` (after the last `</think>`; all of it if there is none), or the one
+            `after-thinking` (after the last end of thinking, such as `</think>`; all of it if there
+            is none; a thought that is not closed is undecided), or the one
             group of a regular expression's first match, given as `re.compile(...)` or as
             `regex:PATTERN`, which type checkers accept from `check_part`. A sentence ends at a line
             break, or where `sentencex` finds its end (see `eab.analysis.sentences`).
@@ -121,9 +130,9 @@ def leaf_answers(
     """The answer of each leaf, and the ids of the leaves whose answer is not complete."""
     part = part_of(part)
     read = reader(part)
+    own = {SENTENCE: _first_sentence, AFTER_THINKING: _after_thinking}.get(part)
     by_leaf = {
-        leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)
-        for leaf in run.leaves()
+        leaf.id: own(run, leaf) if own else _answer_in(run, leaf, read) for leaf in run.leaves()
     }
     decided = tuple(answer for answer in by_leaf.values() if answer is not None)
     return decided, tuple(leaf for leaf, answer in by_leaf.items() if answer is None)
@@ -143,6 +152,21 @@ def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
     text = run.text(leaf.id)
     found = first_sentence(text, whole=True)
     return _leaf_answer(leaf, tokens, text[: found[0]] if found else text)
+
+
+def _after_thinking(run: RunState, leaf: Path) -> LeafAnswer | None:
+    tokens = list(run.tokens(leaf.id))
+    text = token_text.exact(token.text for token in tokens)
+    start = end_of_thinking(token_text.join(run.started.prompt_texts), text)
+    if leaf.status != "finished" or start is None:
+        return None
+    left, kept = len(token_text.to_bytes(text[:start])), b""
+    for token in tokens:
+        raw = token_text.to_bytes(token.text)
+        kept += b"" if token.special else raw[max(0, left) :]
+        left -= len(raw)
+    answer = token_text.from_bytes(kept[: max(0, len(kept) - leaf.cut)])
+    return _leaf_answer(leaf, tokens, answer)
 
 
 def _answer_in(run: RunState, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
