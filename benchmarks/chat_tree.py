@@ -16,7 +16,7 @@ from rich.console import Console
 from shapes import same_weights
 from transformers import PreTrainedModel
 
-from app.widgets.starting_values import START
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.probe import PROBED

@@ -39,7 +39,7 @@ from published import (
 )
 
 from app.server.rules import PUBLIC
-from app.widgets.starting_values import START
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.engine.handle import Handle
 from eab.engine.probe import PROBED

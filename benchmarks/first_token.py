@@ -13,7 +13,7 @@ from chat_prompts import QUESTIONS
 
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
-from app.widgets.starting_values import START
+from eab.branching.presets import START
 from eab.engine.job import run_job
 from eab.engine.probe import PROBED
 from eab.models.packaged import SMOLLM2

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from eab.api.notebook import explore, show, show_lesson
     from eab.api.run import Run, load, save, save_html
     from eab.api.settings import Settings
+    from eab.branching.presets import starting_config
     from eab.config import BranchingConfig
     from eab.engine.request import Request
-    from eab.errors import EabError
+    from eab.errors import EabError, PromptWarning
     from eab.events import Event, Message
     from eab.labs.tuning.grid import Grid
     from eab.labs.tuning.prompt_sets import read_prompts
@@ -29,6 +30,7 @@ __all__ = [
     "Event",
     "Grid",
     "Message",
+    "PromptWarning",
     "Request",
     "Run",
     "Sample",
@@ -42,6 +44,7 @@ __all__ = [
     "serve",
     "show",
     "show_lesson",
+    "starting_config",
     "sweep",
 ]
 __version__ = "0.1.0"
@@ -53,6 +56,7 @@ _HOME: Final = {
     "Event": "eab.events",
     "Grid": "eab.labs.tuning.grid",
     "Message": "eab.events",
+    "PromptWarning": "eab.errors",
     "Request": "eab.engine.request",
     "Run": "eab.api.run",
     "Sample": "eab.run",
@@ -66,6 +70,7 @@ _HOME: Final = {
     "serve": "eab.api.many_runs",
     "show": "eab.api.notebook",
     "show_lesson": "eab.api.notebook",
+    "starting_config": "eab.branching.presets",
     "sweep": "eab.api.many_runs",
 }
 

@@ -88,10 +88,11 @@ class BranchingConfig:
         BRANCHING,
         "Threshold unit",
         "nats: the entropy itself. normalised: its share of the largest possible entropy. "
-        "quantile: its rank among the entropies along a greedy continuation of the prompt.",
+        "rank: the entropy of this rank along a greedy continuation of the prompt.",
         more="The largest possible entropy is ln V for a vocabulary of V tokens; the first "
-        "implementation of EAB used this unit. With quantile, the threshold is this quantile "
-        "of the entropies of one greedy probe of the prompt, but at least 0.3 nats.",
+        "implementation of EAB used this unit. With rank, 3 is the third-highest entropy of one "
+        "greedy probe of the prompt; the threshold is at least 0.3 nats, and at most the first "
+        "entropy of the probe that reaches 0.3 nats.",
         widget=Menu(get_args(ThresholdUnit)),
         option="unit",
     )
@@ -100,7 +101,7 @@ class BranchingConfig:
         Whole(2, 16),
         BRANCHING,
         "Branch factor",
-        "Children per fork (k): the k - 1 most likely tokens and one drawn from the rest.",
+        "Children per fork, at most (k): the k - 1 most likely tokens and one drawn from the rest.",
         widget=Slider(2, 8),
         advanced=False,
     )
@@ -125,10 +126,21 @@ class BranchingConfig:
         more="Only with 0 is the tree at a higher threshold a subtree of the tree at a lower "
         "threshold.",
         widget=Steps(
-            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
+            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
             {0.0: "any weight"},
             number="{:.1%}",
         ),
+    )
+    branch_min_p: float = setting(
+        0.0,
+        Real(0.0, 1.0, hint="0 takes the k - 1 most likely tokens"),
+        BRANCHING,
+        "Min-p of children",
+        "At a fork, a token becomes a child by itself only if it has at least this share of the "
+        "largest probability; all other tokens share one child, drawn from them (policy fair).",
+        more="The weights stay unbiased: a rest with less than this share is kept at random, and "
+        "then weighs as much. 0 takes the k - 1 most likely tokens and always one of the rest.",
+        widget=Slider(0.0, 0.5, 0.01),
     )
     policy: str = setting(
         "fair",
@@ -287,7 +299,8 @@ class BranchingConfig:
         "Cache",
         "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
         "step. deep-copy: a full copy for each path. recompute: no KV cache.",
-        more="A row is the K and V of one token in all layers. The cache never changes the tokens.",
+        more="A row is the K and V of one token in all layers. The cache changes no tokens, except "
+        "by rounding, and only [where caches round differently](kv-caches.md#the-same-tokens).",
         widget=Menu(get_args(CacheName)),
     )
     r: AllocationStep = setting(
@@ -311,8 +324,9 @@ class BranchingConfig:
         "Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, "
         "with the spare rows masked, which fixed shapes require.",
         more="With sliced, spare rows cost only memory. With padded, they also cost time, and r "
-        "balances copies and spare rows. On CUDA, padded passes whose shapes recur are captured as "
-        "CUDA graphs (see eab.models.cuda_graphs).",
+        "balances copies and spare rows. The two round differently, so texts can differ. On CUDA, "
+        "padded passes whose shapes recur are captured as CUDA graphs (see "
+        "eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )
     kv_limit_mib: int = setting(
@@ -335,8 +349,9 @@ class BranchingConfig:
         "draft model. prompt-lookup: the tokens that followed the same tokens earlier in this "
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
-        more="Drafting changes the time, never the tokens. run-ahead requires a model on a server "
-        "(see [Models on a server](remote.md)).",
+        more="Drafting changes no tokens, except by rounding, and only [where passes of other "
+        "sizes round differently](kv-caches.md#the-same-tokens). run-ahead requires a model on a "
+        "server (see [Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(
@@ -345,7 +360,7 @@ class BranchingConfig:
         SPECULATIVE,
         "Draft length",
         "Maximum number of draft tokens per path and forward pass; 0 adapts it to save the most "
-        "time in this run. It changes the time, never the tokens.",
+        "time in this run.",
         widget=Slider(0, MAX_DRAFT),
     )
 

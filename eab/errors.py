@@ -17,7 +17,8 @@
       ExtraError        packages of an extra are not installed (also an ImportError)
         NotebookError     packages for notebooks are not installed
 
-Each message says what was given, what is allowed and what to do.
+Each message says what was given, what is allowed and what to do. `ApproximateWarning` warns of a
+result that the model might contradict.
 """
 
 from collections.abc import Collection
@@ -49,6 +50,12 @@ class PromptError(EabError, ValueError):
     """The prompt is empty or does not fit the model."""
 
 
+class PromptWarning(UserWarning):
+    """The prompt ends in a space, or is a chat that a template has already rendered. The run goes
+    on, but may not be what was meant.
+    """
+
+
 class ModelError(EabError):
     """The model cannot be found, loaded, or driven by this engine."""
 
@@ -67,6 +74,10 @@ class ServerError(ModelError):
 
 class MemoryLimitError(EabError):
     """The KV cache would outgrow the run's limit; what was generated so far stays valid."""
+
+
+class ApproximateWarning(UserWarning):
+    """A run was computed without the model, which might give another one."""
 
 
 class RunsError(EabError):

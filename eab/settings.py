@@ -308,10 +308,22 @@ def naming_the_nearest(config: type[T]) -> type[T]:
     return config
 
 
+# What other libraries call a setting
+_ELSEWHERE: Final = {
+    "max_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "n_predict": "max_new_tokens",
+    "num_return_sequences": "max_paths",
+    "repeat_penalty": "repetition_penalty",
+    "stop_strings": "stop",
+}
+
+
 def _known_settings(settings: Mapping[str, Setting], name: str) -> str:
     """The names of all settings, after a question that suggests the one closest to `name`."""
     names = {known: known for known in settings}
     names |= {declared.option: known for known, declared in settings.items() if declared.option}
+    names |= {other: known for other, known in _ELSEWHERE.items() if known in settings}
     nearest = get_close_matches(name[:60], names, n=1)
     question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
     return f"{question} settings are: {', '.join(settings)}"

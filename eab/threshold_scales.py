@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from eab.settings import Real, Slider
 
-ThresholdUnit = Literal["nats", "normalised", "quantile"]
+ThresholdUnit = Literal["nats", "normalised", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,10 @@ THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
         Slider(0.0, 1.0, 0.01),
         "Share of the largest possible entropy, ln V, where V is the size of the vocabulary.",
     ),
-    "quantile": ThresholdScale(
-        Real(0.0, 1.0, hint="as threshold_unit=quantile"),
-        Slider(0.0, 1.0, 0.01),
-        "Quantile of the entropies along a greedy continuation of your prompt.",
+    "rank": ThresholdScale(
+        Real(1.0, 24.0, hint="as threshold_unit=rank; 3 is the third-highest entropy"),
+        Slider(1.0, 24.0, 1.0),
+        "The rank of the threshold among the entropies along a greedy continuation of your prompt: "
+        "1 is the highest. A higher rank gives more forks.",
     ),
 }

@@ -47,7 +47,7 @@ With `auto` (the default) the tensors grow by a quarter of the rows in use, and 
 of 4 steps: what is copied stays proportional to the length, however long a run becomes.
 
 After a fork both need a mask, because the rows of one path are scattered among those of other
-paths. Both produce the same tokens.
+paths. Both produce the same tokens, up to rounding.
 """
 # KaTeX renders a block only if its `$$` stand alone on their lines.
 THE_MODEL = r"""

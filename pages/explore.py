@@ -23,6 +23,7 @@ from app.widgets import (
 )
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.merged_messages import graft_message
+from eab.board.messages import greedy_message
 from eab.config import BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
@@ -49,10 +50,18 @@ def run() -> None:
     own_prompt()
     config = BranchingConfig.from_settings(controls.settings())
     chat = controls.messages()
-    probe.stop()
+    asked = (model_choice.name(), controls.prompt(), chat, config)
+    probe.leave_to_run(probe.asked(*asked))
     tab.start(controls.prompt(), config, model_choice.name(), chat)
     open_menu.clear_choices()
     conversation.keep(chat)
+
+
+def ask(question: str) -> None:
+    """Run one of the example questions, as if the visitor had typed it."""
+    controls.set_prompt(question)
+    run()
+    st.session_state[NOTIFIED] = bool(messages.message())
 
 
 def grow(address: tab.TokenAddress) -> None:
@@ -85,7 +94,7 @@ def apply_suggestion(widgets: dict[str, Any]) -> None:
 
 
 def draw_status() -> None:
-    status_line.draw(apply_suggestion, open_menu.open_again)
+    status_line.draw(apply_suggestion, open_menu.open_again, ask)
 
 
 def draw_board() -> None:
@@ -117,6 +126,13 @@ def draw_board() -> None:
 
 def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
     """Send the board its message; return the run that it shows (in a what-if, a recomputed one)."""
+    current = tab.current()
+    if active and current.live is not None and current.run is None and not current.details.source:
+        with current.locked:
+            request, probed = current.live.request, list(current.state.probed)
+        steps = request.config.max_new_tokens
+        board.mount(greedy_message(current.key, request.prompt, probed, steps))
+        return displayed
     with displayed.locked:
         view = None if active else what_if.view_of(displayed)
         drawn = displayed if view is None else view.run

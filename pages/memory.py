@@ -40,11 +40,11 @@ A recurrent layer (Mamba, linear attention) or a convolution over the last token
 recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
 all. On Explore, the bar of separate caches leaves out the rows that no layer reads any longer.
 
-All four produce the same tokens for the same seed. They differ in time and memory. Each computes
-its own prompt. The last column, **prompt reused**, is the tree once more, after its first run has
-left its rows in the prefix cache: a run that begins with the same tokens does not compute them
-again, and a long prompt is stored once for both. On Explore, all runs that begin alike do so (see
-Batching, Now).
+All four produce the same tokens for the same seed, up to rounding: the comparison says whether they
+did. They differ in time and memory. Each computes its own prompt. The last column, **prompt
+reused**, is the tree once more, after its first run has left its rows in the prefix cache: a run
+that begins with the same tokens does not compute them again, and a long prompt is stored once for
+both. On Explore, all runs that begin alike do so (see Batching, Now).
 """
 
 

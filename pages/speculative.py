@@ -112,8 +112,7 @@ def text(compared: VariantRuns, key: str) -> None:
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True
     )
     shown = pairs[length or names[0]]
-    leaf = max(shown.leaves(), key=lambda leaf: leaf.weight)
-    tokens = speculation.chips(shown, leaf.id)
+    tokens = speculation.chips(shown, shown.samples[0].lineage[-1])
     st.text(speculation.chips_sentence(tokens))
     chips(tokens, f"chips-{key}-{length}")
 

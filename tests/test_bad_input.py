@@ -114,5 +114,5 @@ def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_model_with_nan_or_infinite_logits_fails_with_an_explanation(monkeypatch, value):
     monkeypatch.setattr(MODEL, "_logits", torch.full((4, 4), value, dtype=torch.float64))
-    with pytest.raises(ModelError, match="NaN logits at step 0; its weights may"):
+    with pytest.raises(ModelError, match="NaN or infinite logits at step 0; its weights may"):
         events_of(MODEL, "0")

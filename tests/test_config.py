@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from eab.branching.presets import PRESETS, with_preset
+from eab.branching.presets import PRESETS, START, THRESHOLDS, starting_config, starting_values
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
 
@@ -77,11 +77,13 @@ def test_a_fraction_is_refused_where_a_whole_number_is_needed(name):
         BranchingConfig(**{name: 2.5})
 
 
-@pytest.mark.parametrize("unit", ["normalised", "quantile"])
-def test_a_relative_threshold_is_at_most_one(unit):
+@pytest.mark.parametrize(
+    ("unit", "value", "allowed"), [("normalised", 1.5, "0 to 1"), ("rank", 0.65, "1 to 24")]
+)
+def test_each_unit_of_the_threshold_has_a_range(unit, value, allowed):
     assert BranchingConfig(entropy_threshold=1.0, threshold_unit=unit).entropy_threshold == 1.0
-    with pytest.raises(ConfigError, match=rf"entropy_threshold is 1.5; .* 0 to 1 .*{unit}"):
-        BranchingConfig(entropy_threshold=1.5, threshold_unit=unit)
+    with pytest.raises(ConfigError, match=rf"entropy_threshold is {value}; .* {allowed} .*{unit}"):
+        BranchingConfig(entropy_threshold=value, threshold_unit=unit)
 
 
 POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
@@ -93,7 +95,7 @@ POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
         ("policy", "best", POLICIES),
         ("policy", None, POLICIES),
         ("policy", ["fair"], POLICIES),
-        ("threshold_unit", "bits", "nats, normalised, quantile"),
+        ("threshold_unit", "bits", "nats, normalised, rank"),
         ("cache", "paged", "tree, concat-cow, deep-copy, recompute"),
     ],
 )
@@ -193,6 +195,8 @@ def test_every_argument_of_apply_chat_template_is_reserved():
         ("temprature", "temperature"),
         ("top_kk", "top_k"),
         ("branching_factor", "branch_factor"),
+        ("max_length", "max_new_tokens"),
+        ("num_return_sequences", "max_paths"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(typed, meant):
@@ -255,17 +259,23 @@ def test_any_unknown_setting_is_refused_with_a_short_message(name):
 
 
 def test_explicit_settings_override_a_preset() -> None:
-    made = with_preset({"preset": "wide", "max_paths": 4, "seed": 7})
-    assert made == {**PRESETS["wide"].settings, "max_paths": 4, "seed": 7}
-    assert with_preset({"seed": 7}) == {"seed": 7}
-    in_nats = with_preset({"preset": "wide", "entropy_threshold": 2.5})
-    assert BranchingConfig.from_settings(in_nats).threshold_unit == "nats"
+    given = {"max_paths": 4, "seed": 7}
+    made = starting_config(preset="wide", **given)
+    assert made == BranchingConfig(**{**starting_values("wide"), **given})
+    assert starting_config(seed=7) == dataclasses.replace(START, seed=7)
+    assert starting_config(preset="balanced") == START
+    in_nats = starting_config(preset="wide", entropy_threshold=2.5)
+    assert in_nats == dataclasses.replace(
+        starting_config(preset="wide"), entropy_threshold=2.5, threshold_unit="nats"
+    )
+    for unit, value in THRESHOLDS.items():
+        assert starting_config(threshold_unit=unit).entropy_threshold == value
     for name, preset in PRESETS.items():
-        config = BranchingConfig.from_settings(with_preset({"preset": name}))
+        config = starting_config(preset=name)
         for setting, value in preset.settings.items():
             assert getattr(config, setting) == value
             widget = SETTINGS[setting].widget
             assert widget is None or widget.nearest(value) == value  # the page offers this value
     for wrong in ("Balanced", "", 3, ["wide"]):
         with pytest.raises(ConfigError, match="it must be one of: focused, balanced, wide"):
-            with_preset({"preset": wrong})
+            starting_config(preset=wrong)

@@ -83,7 +83,7 @@ def test_every_unit_of_the_threshold_has_a_scale() -> None:
         ("r", "auto", "auto"),
         ("r", 100, 128),
         ("r", 4096, 256),
-        ("min_fork_weight", 0.5, 0.2),
+        ("min_fork_weight", 0.9, 0.5),
         ("policy", "greedy", "fair"),
         ("policy", "original", "original"),
     ],

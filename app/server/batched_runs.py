@@ -212,6 +212,7 @@ class BatchedRuns:
     def _deliver(self, handle: "Handle") -> Sequence[Event]:
         """Apply and return a run's new events; an error ends only this run."""
         live, events = self._lives[handle], handle.new_events()
+        live.reading = handle.reading
         if not live.advance_to("running"):
             handle.stop()
             return events

@@ -1,10 +1,10 @@
 """The questions that a lecturer asks a class, and the numbers of anonymous answers."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import pandas as pd
 
 from eab.errors import ClassError
 from eab.formatting import counted, quoted
@@ -12,10 +12,9 @@ from eab.formatting import counted, quoted
 FEWEST_OPTIONS: Final = 2
 MOST_OPTIONS: Final = 6
 LONGEST: Final = 200  # characters of a question or an option
-_COLUMNS: Final = (
+_COLUMNS: Final = [
     "question", "text", "passage", "option", "answers", "model probability", "came true", "revealed"
-)  # fmt: skip
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +70,20 @@ class AskedQuestion:
         return sum(self.counts)
 
 
-def as_csv(asked: Sequence[AskedQuestion]) -> str:
-    """A CSV table with a line per option of each question. It cannot say who answered."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(_COLUMNS)
-    for each in asked:
-        question = each.question
-        for number, option in enumerate(question.options):
-            given = question.probabilities
-            probability = "" if given is None else f"{given[number]:.6f}"
-            right = question.right
-            came_true = "" if right is None else str(number == right).lower()
-            rows.writerow(
-                [
-                    each.number,
-                    _cell(question.text),
-                    _cell(question.passage),
-                    _cell(option),
-                    each.counts[number],
-                    probability,
-                    came_true,
-                    str(each.revealed).lower(),
-                ]
-            )
-    return text.getvalue()
-
-
-def _cell(text: str) -> str:
-    """The text, changed so that no spreadsheet takes it for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def answers_table(asked: Sequence[AskedQuestion]) -> pd.DataFrame:
+    """A row per option of each question. It cannot say who answered."""
+    rows = [
+        (
+            each.number,
+            each.question.text,
+            each.question.passage,
+            option,
+            each.counts[number],
+            "" if (given := each.question.probabilities) is None else f"{given[number]:.6f}",
+            "" if (right := each.question.right) is None else str(number == right).lower(),
+            str(each.revealed).lower(),
+        )
+        for each in asked
+        for number, option in enumerate(each.question.options)
+    ]
+    return pd.DataFrame(rows, columns=_COLUMNS)

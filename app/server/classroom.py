@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.server.class_questions import AskedQuestion, ClassQuestion, as_csv
+from app.server.class_questions import AskedQuestion, ClassQuestion, answers_table
 from app.server.kept_classes import KeptClass
 from eab.errors import ClassError
+from eab.figures.tables import as_csv
 
 ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
 ENDS_EMPTY_AFTER: Final = 600.0  # seconds with nobody connected
@@ -178,10 +179,10 @@ class Classroom:
                 self._keep_it()
 
     def csv(self, key: str) -> str:
-        """All questions so far with their number of answers; see `class_questions.as_csv`."""
+        """All questions so far with their number of answers; see `answers_table`."""
         with self._lock:
             self._must_have_key(key)
-            return as_csv(self._asked)
+            return as_csv(answers_table(self._asked))
 
     def end(self, key: str) -> None:
         """End the class for everybody."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from eab.branching.presets import starting_config
 from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
 from eab.errors import ConfigError, LinkError, PromptError
 from eab.events import Message
@@ -82,7 +83,7 @@ def from_query(values: Mapping[str, str]) -> Link:
             )
     settings = {name: _parsed(name, values[name]) for name in _SETTINGS if name in values}
     try:
-        config = BranchingConfig.from_settings(settings) if settings else None
+        config = starting_config(**settings) if settings else None
     except ConfigError as error:
         raise LinkError(str(error)) from error
     cursor = _parsed("cursor", values["cursor"]) if "cursor" in values else None

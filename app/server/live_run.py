@@ -40,6 +40,8 @@ class LiveTask(Generic[State]):
         self.events: list[Any] = []
         self.status: LiveStatus = "loading"
         self.message = ""  # why it failed
+        # of its prompt, the tokens that were read, and all, while a run reads it
+        self.reading: tuple[int, int] | None = None
         # From the start to the end of the last turn, including the turns of other tasks in between.
         self.turns, self.seconds = 0, 0.0
         self._asked_at, self._started_at = time.perf_counter(), 0.0

@@ -99,7 +99,7 @@ class Rules:
         MAX_PATHS, Whole(2, MAX_PATHS), LIMITS, "Paths", "Maximum number of paths of a run."
     )
     kv_limit_mib: int = setting(
-        UNLIMITED,
+        1024,
         Whole(1, UNLIMITED),
         LIMITS,
         "KV memory",

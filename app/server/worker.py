@@ -128,6 +128,8 @@ class Worker:
         """Load the model and check the prompts, so that errors are reported before the wait."""
         try:
             model, job = self._models.get(live.model_name), live.job
+            if live.should_stop:  # it has been stopped while the model was loaded
+                return live.end_if_not_started()
             from eab.engine.build import check_request, encode
             from eab.engine.loop import stop_when
 

@@ -1,4 +1,4 @@
-"""The greedy probe of what Run would run, made before Run is pressed: the value of a quantile
+"""The greedy probe of what Run would run, made before Run is pressed: the value of a rank
 threshold, and the entropies around a threshold in nats.
 
 Only loaded models on this machine make probes: a probe must not load a model or cost money.
@@ -41,7 +41,7 @@ def asked(
     model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig
 ) -> ProbeInputs:
     """The inputs of the probe for a run with these settings."""
-    probed = replace(probe_config(config), threshold_unit="quantile")
+    probed = replace(probe_config(config), threshold_unit="rank", entropy_threshold=1.0)
     return ProbeInputs(model, prompt, messages, probed)
 
 
@@ -71,11 +71,14 @@ def entropies(of: ProbeInputs, shown: OpenRun) -> Sequence[float] | None:
     return None
 
 
-def stop() -> None:
-    """Stop the probe if it is active, because a run makes its own."""
+def leave_to_run(of: ProbeInputs) -> None:
+    """Make no probe with these inputs, because a run makes it, and stop the one in progress. If the
+    run is stopped before it has its probe, none follows.
+    """
     _, live = _held()
     if live is not None:
         live.stop()
+    st.session_state[_HELD] = (of, None)
 
 
 def _is_loaded_here(model: str) -> bool:
@@ -109,8 +112,7 @@ def _wait_for(of: ProbeInputs) -> None:
 
 
 def _begin(of: ProbeInputs) -> None:
-    stop()
-    st.session_state[_HELD] = (of, None)
+    leave_to_run(of)
     with suppress(LimitError):  # pressing Run explains the limit
         probe = run_job(of.prompt, of.config, of.model, of.messages, probe_only=True)
         live = worker().start(probe, owner())

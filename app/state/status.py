@@ -19,6 +19,9 @@ def progress(live: LiveTask[Any]) -> tuple[float, str]:
             made = live.state.made
             when = "before the first result" if made.startswith("0 ") else f"after {made}"
             return 1.0, f"{ended} {when}"
+        if live.reading is not None:
+            read, of = live.reading
+            return read / of, f"Reading the prompt: {read:,} of {of:,} tokens"
         now = live.state.progress
         return min(1.0, now.share), now.words
 

@@ -153,7 +153,9 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
         run = source.run
         if run is None or address.run != source.key:
             raise PromptError("another run is on the screen now; choose the token again")
-        continued = run.continuation(address.path, address.token, address.candidate)
+        continued = run.continuation(
+            address.path, run.tokens_before(address.path) + address.token, address.candidate
+        )
         # Its present state, because it may still grow.
         before = fold_prefix(source.details.events).started_run()
     _start(continued_run_job(run.started, continued, config, model_name))

@@ -11,6 +11,7 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from app.widgets.markdown import plain
 from eab.events import RunStarted
+from eab.figures.tables import as_csv
 from eab.formatting import excerpt
 from eab.record.report import Began
 from eab.token_text import visible
@@ -98,7 +99,7 @@ File: TypeAlias = tuple[str, str, Callable[[], str | bytes]]
 
 def csv_file(label: str, name: str, table: Callable[..., Any], *arguments: Any) -> File:
     """A download of the table that this function returns for these arguments."""
-    return f"{label} (CSV)", name, lambda: table(*arguments).to_csv(index=False)
+    return f"{label} (CSV)", name, lambda: as_csv(table(*arguments))
 
 
 def downloads(files: Sequence[File]) -> None:

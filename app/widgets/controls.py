@@ -27,6 +27,8 @@ from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
+from eab.events.chat import title_of
+from eab.events.rendered_chat import messages_of_rendered, notices
 from eab.formatting import counted, human_seconds, listed
 from eab.threshold_scales import THRESHOLD_SCALES
 
@@ -50,7 +52,7 @@ def fill_from(
     messages: tuple[Message, ...] = (),
 ) -> None:
     """Set the widgets to a run's prompt, model and settings, or the nearest; keep its messages."""
-    late_messages.set_widgets({"prompt": prompt})
+    set_prompt(prompt)
     st.session_state[_FILLED] = prompt
     conversation.keep(messages)
     model_choice.choose(model)
@@ -79,6 +81,21 @@ def run_bar(
         )
         with st.container(key="run_or_stop"):
             _run_or_stop(on_run, on_stop, active, model_missing(here))
+    _notices()
+
+
+def _notices() -> None:
+    """Say below the prompt what may not be meant, and offer to read a rendered chat as messages."""
+    written = messages() or prompt()
+    for notice in notices(written):
+        st.caption(plain(notice))
+    if isinstance(written, str) and (chat := messages_of_rendered(written)):
+        st.button("Read as messages", on_click=_read_as, args=(chat,), key="read_as_messages")
+
+
+def _read_as(chat: tuple[Message, ...]) -> None:
+    st.session_state.prompt = title_of(chat)
+    conversation.keep(chat)
 
 
 def _run_or_stop(
@@ -125,7 +142,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
                 if SETTINGS[name].group == group:
                     setting_widgets.draw(name, defaults)
             if group == SETTINGS["threshold_unit"].group:
-                threshold.draw_quantile(defaults)
+                threshold.draw_rank(defaults)
     _reset_button()
 
 
@@ -147,7 +164,7 @@ def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
     asked = probe.asked(model_choice.name(), prompt(), messages(), config)
     shown = on_screen if probe.is_of(asked, on_screen) else None
     unit = config.threshold_unit
-    needed = unit == "quantile" or (unit == "nats" and shown is None)
+    needed = unit == "rank" or (unit == "nats" and shown is None)
     threshold.draw(defaults, shown, probe.entropies(asked, on_screen) if needed else None)
 
 
@@ -205,6 +222,11 @@ def prompt() -> str:
     return str(st.session_state.prompt)
 
 
+def set_prompt(words: str) -> None:
+    """Set the prompt; for callbacks."""
+    late_messages.set_widgets({"prompt": words})
+
+
 def messages() -> tuple[Message, ...]:
     """The messages that replace the prompt; see `conversation.messages_with`."""
     return conversation.messages_with(prompt())
@@ -221,7 +243,6 @@ def settings() -> dict[str, Any]:
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
     # A page need not draw all of them.
     chosen = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
-    chosen["kv_limit_mib"] = starting_values.START.kv_limit_mib
     chosen["entropy_threshold"] = values[f"set_threshold_{chosen['threshold_unit']}"]
     return chosen | {"seed": int(chosen["seed"])}
 

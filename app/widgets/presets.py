@@ -7,8 +7,7 @@ import streamlit as st
 from app.server import model_cache
 from app.state.process import models
 from app.widgets import late_messages, model_choice, setting_widgets
-from app.widgets.starting_values import START
-from eab.branching.presets import PRESETS
+from eab.branching.presets import PRESETS, START
 from eab.config import OF_DISTRIBUTION
 from eab.formatting import listed
 
@@ -56,7 +55,7 @@ def _settings(name: str) -> dict[str, Any]:
     held = {
         f"set_{setting}": setting_widgets.nearest(setting, values[setting]) for setting in values
     }
-    held["set_threshold_quantile"] = held.pop("set_entropy_threshold")
+    held["set_threshold_rank"] = held.pop("set_entropy_threshold")
     return held
 
 

@@ -15,7 +15,8 @@ from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.errors import ConfigError
 from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
-from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.run_names import file_stem
+from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
 from eab.share.python_code import as_python
 
@@ -91,21 +92,23 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     except ConfigError as error:  # from the visitor's own pattern
         st.error(plain(str(error)))
         return
-    sentence = answers_sentence(answers, run.started.config.policy)
+    sentence = answers_sentence(answers)
     if not answers.ranked:
         st.text(sentence)
         return
-    draw("", sentence, answers_figure(answers), "answers", opened.key)
+    stem = file_stem(run.started)
+    draw("", sentence, answers_figure(answers), f"{stem}-answers", opened.key)
     most = f"The chart shows the {DRAWN} most probable answers. "
     st.caption(
         f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
-        "true probability of an answer. The estimate is computed from the weights and may by "
-        "chance lie outside the bar. Texts count as one answer if they differ only in case, "
-        "spaces, closing punctuation, quotes and articles."
+        "true probability of an answer. The estimate is computed from the weights; a large one "
+        "can stand for answers that were not seen, so answers are in the order of what is "
+        "certain. Texts count as one answer if they differ only in case, spaces, closing "
+        "punctuation, quotes and articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
-    downloads([csv_file("Answers", "answers.csv", answers_table, answers)])
+    downloads([csv_file("Answers", f"{stem}-answers.csv", answers_table, answers)])
     _uncertainty(run, answers)
 
 
@@ -143,17 +146,18 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
     from eab.figures.tables import forks_table, uncertainty_table
 
     st.subheader("Uncertainty and the forks that cause it")
+    stem = file_stem(run.started)
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
-    st.text(f"{uncertainty_sentence(scores, answers)} {forks_sentence(run, answers, forks)}")
+    st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, forks)}")
     table, shares = uncertainty_table(scores), forks_table(run, forks)
     if forks and run.started.config.policy != "independent":
         _data(shares)
     with st.expander("All estimators"):
-        _data(table)
+        _data(table.assign(nats=table["nats"].map(nats)))
     downloads(
         [
-            csv_file("Forks", "forks.csv", forks_table, run, forks),
-            csv_file("Uncertainty", "uncertainty.csv", uncertainty_table, scores),
+            csv_file("Forks", f"{stem}-forks.csv", forks_table, run, forks),
+            csv_file("Uncertainty", f"{stem}-uncertainty.csv", uncertainty_table, scores),
         ]
     )
 
@@ -161,7 +165,7 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
 def _probability(opened: OpenRun, run: RunState) -> None:
     from eab.figures.icicle import icicle_figure
 
-    draw("", weight_sentence(run), icicle_figure(run), "mass", opened.key)
+    draw("", weight_sentence(run), icicle_figure(run), f"{file_stem(run.started)}-mass", opened.key)
 
 
 def _tokens(_: OpenRun, run: RunState) -> None:
@@ -207,9 +211,16 @@ def _format(heading: str) -> str:
 
 def _export(opened: OpenRun, run: RunState) -> None:
     columns = st.columns(4) * 2
+    stem = file_stem(run.started)
     for column, ((label, name, make), use) in zip(columns, _files(opened, run), strict=True):
         column.download_button(
-            label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
+            label,
+            make,
+            f"{stem}{name}",
+            key=f"download-{name}",
+            on_click="ignore",
+            help=use,
+            width="stretch",
         )
     st.caption(
         "The buttons on the board download its charts as SVG and PNG. The same run in Python:"
@@ -224,15 +235,15 @@ def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
 
     return [
         (
-            ("Run file", "run.eab", lambda: record.dumps(opened.details.events)),
+            ("Run file", ".eab", lambda: record.dumps(opened.details.events)),
             "Opens here and with `eab replay`.",
         ),
         (
-            ("Replay (HTML)", "run.html", lambda: to_html(run)),
+            ("Replay (HTML)", ".html", lambda: to_html(run)),
             "The board as an HTML page that works without network and Python.",
         ),
-        (("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
-        (csv_file("Texts", "texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
+        (("Tree (GraphML)", ".graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
+        (csv_file("Texts", "-texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
         *_table_files("Tokens", tokens_table, run, "One row per token"),
         *_table_files("Steps", steps_table, run, "One row per decode step"),
     ]
@@ -244,10 +255,10 @@ def _table_files(
     file = name.lower()
     parquet: File = (
         f"{name} (Parquet)",
-        f"{file}.parquet",
+        f"-{file}.parquet",
         lambda: table(run).to_parquet(index=False),
     )
     return [
-        (csv_file(name, f"{file}.csv", table, run), f"{rows}. {_AS_TEXT}"),
+        (csv_file(name, f"-{file}.csv", table, run), f"{rows}. {_AS_TEXT}"),
         (parquet, f"{rows}, with column types."),
     ]

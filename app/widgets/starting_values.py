@@ -9,25 +9,16 @@ import streamlit as st
 
 from app.widgets import late_messages, setting_widgets
 from app.widgets.setting_widgets import FIELDS
-from eab.branching.presets import CHAT_PRESET, CHAT_SAMPLING, PRESETS
+from eab.branching.presets import START, THRESHOLDS
 from eab.config import BranchingConfig
-from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
+from eab.threshold_scales import THRESHOLD_SCALES
 
-# Values that differ from the library's were chosen by looking at trees (docs/models.md).
-START: Final = BranchingConfig(
-    **PRESETS[CHAT_PRESET].settings, **CHAT_SAMPLING, max_new_tokens=48, kv_limit_mib=1024
-)
-_THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
-    "nats": 0.65,
-    "normalised": 0.08,
-    "quantile": START.entropy_threshold,
-}
 _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 
 
 def defaults() -> dict[str, Any]:
     """The starting value of each widget, by its session key."""
-    thresholds = {f"set_threshold_{unit}": value for unit, value in _THRESHOLDS.items()}
+    thresholds = {f"set_threshold_{unit}": value for unit, value in THRESHOLDS.items()}
     return _fields(START) | thresholds
 
 

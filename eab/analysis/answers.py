@@ -1,7 +1,8 @@
 """The answers that the leaves of a run give, their estimated probabilities, and certain bounds.
 
 Leaves whose texts, or chosen parts of them (`eab.analysis.answer_parts`), are the same by a rule
-(`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability.
+(`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability,
+moved into the certain bounds where it is outside.
 
 There are also certain bounds. The probabilities of the texts seen are known; their sum is
 `explored`. An answer has at least the probability of its own texts, and at most 1 - explored more.
@@ -16,7 +17,7 @@ import codecs
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from eab import token_text
@@ -31,7 +32,7 @@ from eab.analysis.answer_parts import (
 )
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.analysis.sentences import first_sentence
-from eab.run import Path, RunState, Token
+from eab.run import Path, RunState, Token, largest_first
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
 NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing
@@ -59,7 +60,8 @@ class Answer:
     """Leaves with the same answer."""
 
     text: str  # the wording of the leaf with the most weight
-    weight: float  # estimated probability; under `original` the share of the leaves
+    # Estimated probability, within the bounds; a drawn token stands for all that were not followed
+    weight: float
     low: float  # certain lower bound of the probability
     high: float  # certain upper bound of the probability
     leaves: tuple[int, ...]  # ids of the paths
@@ -70,24 +72,24 @@ class Answer:
 class Answers:
     """All answers of a run."""
 
-    ranked: tuple[Answer, ...]  # by weight, highest first
+    # The most probable first, by what is certain: by `low`, then by weight. For independent texts,
+    # by low + weight * (1 - explored), because their shares say where unseen texts are.
+    ranked: tuple[Answer, ...]
     undecided: tuple[int, ...]  # leaves of a stopped run whose answer is not complete
     explored: float  # probability (0 to 1) of all texts seen
     decided: tuple[LeafAnswer, ...] = ()  # the answers of the other leaves, in order of birth
-
-    @property
-    def entropy(self) -> float:
-        """Semantic entropy (nats); too low on average, because unseen answers are missing."""
-        return entropy([answer.weight for answer in self.ranked])
+    unfinished: float = 0.0  # weight of the undecided leaves
+    log_texts: float = 0.0  # ln of the number of texts that are possible
 
     @property
     def entropy_bounds(self) -> tuple[float, float]:
-        """Certain bounds of the entropy (nats), counting all unseen answers as one answer."""
-        known = [*(answer.low for answer in self.ranked), 0.0]
+        """Certain bounds of the entropy (nats) over all answers: for unseen texts that all give the
+        most likely answer, and for all possible texts, each with an answer of its own.
+        """
         unexplored = 1.0 - self.explored
-        top = max(range(len(known)), key=known.__getitem__)
-        lowest = [low + unexplored * (index == top) for index, low in enumerate(known)]
-        return entropy(lowest), entropy(_filled(known, unexplored))
+        known = sorted(answer.low for answer in self.ranked) or [0.0]
+        lowest = entropy([*known[:-1], known[-1] + unexplored])
+        return lowest, entropy([*known, unexplored]) + unexplored * self.log_texts
 
     @property
     def winner(self) -> Answer | None:
@@ -120,8 +122,14 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
     decided, undecided = leaf_answers(run, part)
     seen = {leaf.tokens: leaf.probability for leaf in decided}
     explored = min(1.0, math.fsum(seen.values()))
-    ranked = _ranked(run.started.prompt, decided, 1.0 - explored, same)
-    return Answers(ranked, undecided, explored, decided)
+    return Answers(
+        _ranked(run, decided, 1.0 - explored, same),
+        undecided,
+        explored,
+        decided,
+        math.fsum(run.paths[leaf].weight for leaf in undecided),
+        run.started.config.max_new_tokens * math.log(run.started.model.vocab_size),
+    )
 
 
 def leaf_answers(
@@ -206,15 +214,28 @@ def _tokens_that_decide(
 
 
 def _ranked(
-    question: str, decided: Sequence[LeafAnswer], unexplored: float, same: SameAnswer
+    run: RunState, decided: Sequence[LeafAnswer], unexplored: float, same: SameAnswer
 ) -> tuple[Answer, ...]:
-    heaviest_first = sorted(decided, key=lambda leaf: -leaf.weight)
+    heaviest_first = [decided[at] for at in largest_first([leaf.weight for leaf in decided])]
     groups: defaultdict[int, list[LeafAnswer]] = defaultdict(list)
-    numbers = answer_numbers(question, heaviest_first, same)
+    numbers = answer_numbers(run.started.prompt, heaviest_first, same)
     for number, leaf in zip(numbers, heaviest_first, strict=True):
         groups[number].append(leaf)
     answers = [_answer(members, unexplored) for members in groups.values()]
-    return tuple(sorted(answers, key=lambda answer: (-answer.weight, -answer.low)))
+    answers = [answers[at] for at in largest_first([answer.weight for answer in answers])]
+    unseen = unexplored if run.started.config.policy == "independent" else 0.0
+    known = [answer.low + unseen * answer.weight for answer in answers]
+    return _within_bounds([answers[at] for at in largest_first(known)], unexplored)
+
+
+def _within_bounds(answers: Sequence[Answer], unexplored: float) -> tuple[Answer, ...]:
+    """The answers with weights in their bounds that leave no more than all unseen probability."""
+    unseen = [min(max(0.0, answer.weight - answer.low), unexplored) for answer in answers]
+    scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
+    return tuple(
+        replace(answer, weight=answer.low + part * scale)
+        for answer, part in zip(answers, unseen, strict=True)
+    )
 
 
 def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
@@ -245,12 +266,3 @@ def entropy(probabilities: Sequence[float]) -> float:
     total = math.fsum(probabilities)
     shares = [value / total for value in probabilities if value > 0] if total > 0 else []
     return abs(math.fsum(-share * math.log(share) for share in shares))
-
-
-def _filled(known: Sequence[float], unexplored: float) -> list[float]:
-    """The probabilities, with the unexplored rest added to the smallest so that they even out."""
-    levels = sorted(known)
-    level = min(
-        (math.fsum(levels[:count]) + unexplored) / count for count in range(1, len(levels) + 1)
-    )
-    return [max(low, level) for low in known]

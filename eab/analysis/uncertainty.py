@@ -4,72 +4,121 @@ Semantic entropy is the entropy over answers instead of texts (Kuhn et al., 2023
 Farquhar et al., Nature 630, 2024). Three estimators differ in how they define the probability of an
 answer:
 
-- weighted: the sum of the weights of its texts. The weights are unbiased, but the estimated entropy
-  is too low on average, because unseen answers are missing.
+- weighted: the sum of the weights of its texts. Unseen answers are missing, which makes the entropy
+  too low on average, but not where a fork decides the answer: the probabilities of all its tokens
+  are known (`eab.analysis.fork_attribution`).
 - discrete: the share of its texts, each counted equally. Valid for independent texts only; the
   texts of a tree differ by construction.
 - Rao-Blackwellised: the probability of its distinct texts, as a share of all probability seen.
 
-Entropies are in nats. All scores are about the tokens that decide the answer.
+Entropies are in nats. All scores are about the tokens that decide the answer. An entropy that was
+not measured is None: a single text says nothing about how texts differ.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
+from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.run import RunState
+from eab.run import Path, RunState, largest_first
 
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """The scores of one run; entropies in nats."""
+    """The scores of one run; entropies in nats, None if they were not measured."""
 
-    semantic: float
+    semantic: float | None
     standard_error: float | None  # jackknife over independent texts; None for a tree
-    # Certain bounds if all unseen answers count as one; otherwise only the lower one is certain
-    semantic_bounds: tuple[float, float]
-    discrete: float
-    rao_blackwellised: float
-    predictive: float  # entropy over texts: the weighted mean of -ln p
-    length_normalised: float  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
+    semantic_bounds: tuple[float, float]  # certain
+    discrete: float | None
+    rao_blackwellised: float | None
+    predictive: float | None  # entropy over texts: the weighted mean of -ln p
+    length_normalised: float | None  # per token (Malinin and Gales, 2021, arXiv 2002.07650)
     explored: float  # probability (0 to 1) of all texts seen
-    # Whether the path limit dropped paths. If so, it also limits the number of answers: an entropy
+    texts: int  # number of texts seen; equal ones count once, unless they are independent
+    # Settings that kept branches out of the tree, and so limit the number of answers: an entropy
     # near ln(max_paths) says more about the limit than about the model.
-    limited: bool
+    limited_by: tuple[str, ...]
+    reason: str  # why the semantic entropy was not measured; empty if it was
+
+    @property
+    def limited(self) -> bool:
+        """Whether a setting kept branches out of the tree."""
+        return bool(self.limited_by)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A value with its standard error, which is None if there are too few samples."""
 
-    value: float
+    value: float | None  # None if fewer than two texts have an answer
     standard_error: float | None
 
 
+_KNOWN: Final = 0.005  # nats; bounds this near to each other are one value when rounded
+_NOTICEABLE: Final = 0.01  # probability (0 to 1)
+
+
 def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
-    """The scores of a run over its decided leaves; all are 0 if there are none."""
+    """The scores of a run over its decided leaves."""
     independent = run.started.config.policy == "independent"
     answer_of = {
         leaf: number for number, answer in enumerate(answers.ranked) for leaf in answer.leaves
     }
     units = [{answer_of[leaf.leaf]: 1.0} for leaf in answers.decided]
+    texts = len(units) if independent else len({leaf.tokens for leaf in answers.decided})
+    low, high = answers.entropy_bounds
+    reason = f"{'only one' if texts else 'no'} text has an answer"
+    if texts > 1 or (texts and high - low < _KNOWN):
+        reason = ""
+    estimate = entropy([answer.weight for answer in answers.ranked])
+    if not independent:
+        estimate = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
     return Uncertainty(
-        semantic=answers.entropy,
+        semantic=None if reason else min(max(low, estimate), high),
         standard_error=jackknife(units).standard_error if independent else None,
-        semantic_bounds=answers.entropy_bounds,
-        discrete=entropy([len(answer.leaves) for answer in answers.ranked]),
-        rao_blackwellised=entropy([answer.low for answer in answers.ranked]),
+        semantic_bounds=(low, high),
+        discrete=None if reason else entropy([len(answer.leaves) for answer in answers.ranked]),
+        rao_blackwellised=None if reason else entropy([answer.low for answer in answers.ranked]),
         predictive=_weighted_mean((leaf.weight, -leaf.log_prob) for leaf in answers.decided),
         length_normalised=_weighted_mean(
             (leaf.weight, -leaf.log_prob / max(1, len(leaf.tokens))) for leaf in answers.decided
         ),
         explored=answers.explored,
-        limited=any(path.limited_steps for path in run.paths),
+        texts=texts,
+        limited_by=_limits(run),
+        reason=reason,
     )
+
+
+def _limits(run: RunState) -> tuple[str, ...]:
+    """The settings that kept a branch out of the tree."""
+    config, threshold = run.started.config, max(run.started.threshold_nats, _KNOWN)
+    acted = {"max_paths": any(path.limited_steps for path in run.paths)}
+    if config.policy in ("fair", "original"):
+        acted["min_fork_weight"] = config.min_fork_weight > 0 and any(
+            token.entropy >= threshold
+            for path in run.paths
+            for token in path.tokens[path.parent >= 0 :]  # a fork chose the first token of a child
+        )
+        acted["branch_factor"] = any(
+            len(path.children) >= config.branch_factor and _left_out(run, path) >= _NOTICEABLE
+            for path in run.paths
+        )
+    return tuple(name for name, has_acted in acted.items() if has_acted)
+
+
+def _left_out(run: RunState, path: Path) -> float:
+    """The probability of the tokens that did not become branches where this path forks."""
+    seen = (
+        math.exp(one.log_prob) for child in path.children for one in run.paths[child].tokens[:1]
+    )
+    return path.weight * (1.0 - math.fsum(seen))
 
 
 def semantic_entropy_of_runs(
@@ -78,13 +127,15 @@ def semantic_entropy_of_runs(
     """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
 
     Runs that differ only in their seed are independent, so the jackknife over them is valid even
-    for trees. Runs in which no leaf is decided are left out.
+    for trees. Runs in which no leaf is decided are left out. What is known at forks is not used.
     """
     decided = [
         (number, leaf) for number, run in enumerate(runs) for leaf in leaf_answers(run, part)[0]
     ]
-    decided.sort(key=lambda each: -each[1].weight)
-    question = runs[0].started.prompt if runs else ""
+    if len({(number, leaf.tokens) for number, leaf in decided}) < 2:
+        return Estimate(None, None)
+    decided = [decided[at] for at in largest_first([leaf.weight for _, leaf in decided])]
+    question = runs[0].started.prompt
     answers = answer_numbers(question, [leaf for _, leaf in decided], same)
     units: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for (number, leaf), answer in zip(decided, answers, strict=True):
@@ -121,7 +172,7 @@ def _shares(unit: Mapping[int, float]) -> dict[int, float]:
     return {answer: probability / total for answer, probability in unit.items() if total > 0}
 
 
-def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float:
+def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     weighted = [(weight, value) for weight, value in pairs if weight > 0]
     total = math.fsum(weight for weight, _ in weighted)
-    return math.fsum(weight * value for weight, value in weighted) / total if weighted else 0.0
+    return math.fsum(weight * value for weight, value in weighted) / total if weighted else None

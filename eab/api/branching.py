@@ -14,7 +14,8 @@ from eab.api.given_prompt import Prompt, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings
-from eab.branching.presets import overridden, with_chat_defaults, with_preset
+from eab.branching.presets import completed, overridden
+from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine.loop import event_stream, serve
@@ -22,6 +23,7 @@ from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
+from eab.models.transformers_model import TransformersModel
 from eab.run import Sample
 from eab.settings import Real
 from eab.weight_formats import AS_LOADED, AUTO
@@ -46,9 +48,8 @@ class EntropyAdaptiveBranching:
 
     Every setting given here can be overridden per call. A prompt is text, a chat (`[{"role":
     "user", "content": "Hello"}]`, in the format of OpenAI and transformers; a final assistant
-    message is continued), or token ids. For a model with a chat template, `preset="balanced"`,
-    temperature 0.5 and top-p 0.9 are the defaults, as on the page, unless one of these settings or
-    a `policy` is given.
+    message is continued), or token ids. Settings that are not given have their starting values, as
+    on the page and on the command line: `preset="balanced"`, temperature 0.5 and top-p 0.9.
 
     Args:
         model: A name (see `load_model`), a loaded transformers pair `(model, tokenizer)`, where the
@@ -62,9 +63,10 @@ class EntropyAdaptiveBranching:
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
         prefix_cache_mib: MiB of K and V to keep, so that calls do not recompute a prefix that they
-            share with an earlier call; 0 keeps nothing. The model's weights and adapters must not
-            change. By default, only the runs of one `generate_batch` share prefixes, so a call does
-            not depend on earlier ones.
+            share with an earlier call; 0 keeps nothing. A change of the model's weights, adapters
+            or hooks is noticed; after a change through `.data`, which is not, call `forget`. By
+            default, only the runs of one `generate_batch` share prefixes, so a call does not depend
+            on earlier ones.
         settings: Other settings (see `eab.Settings`), or a `preset`. `policy` is a name, or a rule
             or a policy of your own; `logits_processor` takes those of transformers.
 
@@ -93,16 +95,15 @@ class EntropyAdaptiveBranching:
         first = {**shape, "max_paths": max_paths}
         given = {name: value for name, value in first.items() if value is not None}
         self._settings = given | settings
-        self._is_chat = False
         self._asked({})  # refuse bad settings before a model is loaded
         loading = {"device": device, "dtype": dtype, "weights": weights, "layout": layout}
         self.model = language_model(model, tokenizer, **loading)
-        self._is_chat = getattr(self.model, "has_chat_template", False)
         self._prefix_mib = PREFIX_CACHE_MIB if prefix_cache_mib is None else prefix_cache_mib
         Real(0, 2**40).check("prefix_cache_mib", self._prefix_mib)
         # By default, a call does not depend on earlier ones, not even in the last digits.
         keeps = prefix_cache_mib is not None
         self._prefixes = prefix_cache(self.model.kv_shape, self._prefix_mib) if keeps else None
+        self._made_by = ""  # the fingerprint of the model that computed them
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
 
@@ -170,9 +171,23 @@ class EntropyAdaptiveBranching:
         events = self._events(request_of(prompt, self._asked(settings), continued))
         return _and_then(next(events), events)
 
+    def forget(self) -> None:
+        """Drop what `prefix_cache_mib` has kept of earlier calls."""
+        if self._prefixes is not None:
+            self._prefixes = prefix_cache(self.model.kv_shape, self._prefix_mib)
+
+    def _kept(self) -> PrefixCache | None:
+        """What earlier calls have computed with the model as it is now."""
+        model, before = self.model, self._made_by
+        if self._prefixes is not None and isinstance(model, TransformersModel) and model.is_given:
+            self._made_by = model.fingerprint(exact=False)
+            if self._made_by != before:
+                self.forget()
+        return self._prefixes
+
     def _events(self, request: Request) -> Iterator[Event]:
         draft = self._draft_for([request])
-        return event_stream(self.model, request, draft, prefixes=self._prefixes)
+        return event_stream(self.model, request, draft, prefixes=self._kept())
 
     def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
         """Generate a run for each prompt, several in each forward pass (continuous batching).
@@ -181,7 +196,7 @@ class EntropyAdaptiveBranching:
         """
         requests = requests_of(prompts, self._asked(settings))
         draft = self._draft_for(requests)
-        prefixes = self._prefixes or prefix_cache(self.model.kv_shape, self._prefix_mib)
+        prefixes = self._kept() or prefix_cache(self.model.kv_shape, self._prefix_mib)
         handles = serve(self.model, requests, draft, prefixes=prefixes)
         runs = [Run(handle) for handle in handles]
         for run in runs:
@@ -195,12 +210,11 @@ class EntropyAdaptiveBranching:
     def _asked(self, settings: Mapping[str, Any]) -> Request:
         """The request for these settings and those of the object; ConfigError if one is wrong."""
         given = overridden(self._settings, settings)
-        known = with_preset(with_chat_defaults(given) if self._is_chat else given)
-        for name in known.keys() & _ELSEWHERE:
+        for name in given.keys() & _ELSEWHERE:
             raise ConfigError(f"there is no setting {name!r}; {_ELSEWHERE[name]}")
-        asked = without_prompt(known)
+        asked = without_prompt(completed(given))
         threshold = asked.config.entropy_threshold
-        if "threshold_unit" not in known and 0 < threshold < _LOW_THRESHOLD:
+        if "threshold_unit" not in given and 0 < threshold < _LOW_THRESHOLD:
             _warn_of_low_threshold(threshold)
         return asked
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from eab.branching.own import own_name
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import PromptError
-from eab.events import Message
+from eab.errors import ConfigError, PromptError
+from eab.events import Message, rendered_chat
 from eab.events.chat import read_messages
 from eab.formatting import quoted
 
@@ -24,12 +24,17 @@ def without_prompt(settings: Mapping[str, Any]) -> Request:
     """
     plain = dict(settings)
     processors, policy = plain.pop("logits_processor", None), plain.get("policy")
+    parse_special = plain.pop("parse_special", False)
+    if not isinstance(parse_special, bool):
+        raise ConfigError(f"parse_special is {quoted(parse_special)}; it must be True or False")
     if policy is None or isinstance(policy, str):
         policy = None
     else:
         plain["policy"] = own_name(policy)
     config = BranchingConfig.from_settings(plain)
-    return Request("", config, policy=policy, logits_processors=processors)
+    return Request(
+        "", config, policy=policy, logits_processors=processors, parse_special=parse_special
+    )
 
 
 def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Request:
@@ -42,11 +47,14 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
     if more is None:
         raise PromptError(f"continued is {quoted(continued)}; give token ids")
     if isinstance(prompt, str):
+        rendered_chat.warn(prompt)
         return replace(asked, prompt=prompt, continued=more)
     if (tokens := _ids(prompt)) is not None:
         return replace(asked, token_ids=tokens, continued=more)
     if isinstance(prompt, Sequence) and all(isinstance(each, Mapping | Message) for each in prompt):
-        return replace(asked, messages=read_messages(prompt), continued=more)
+        messages = read_messages(prompt)
+        rendered_chat.warn(messages)
+        return replace(asked, messages=messages, continued=more)
     raise PromptError(
         f"the prompt is {quoted(prompt)}; give text, messages such as "
         '[{"role": "user", "content": "Hello"}], or token ids'

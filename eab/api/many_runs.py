@@ -8,12 +8,13 @@ from eab.api.given_model import Model, language_model
 from eab.api.given_prompt import Prompt, request_of
 from eab.api.iterables import is_iterable
 from eab.caches.prefixed_tree import prefix_cache
-from eab.config import PREFIX_CACHE_MIB, BranchingConfig
+from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING
 from eab.errors import ConfigError, PromptError
+from eab.formatting import quoted
 from eab.labs.tuning import sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, read_prompts
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    requests: Iterable[Request],
+    requests: Iterable[Request | Prompt],
     draft: Model | None = None,
     *,
     max_running: int = MAX_RUNNING,
@@ -36,11 +37,12 @@ def serve(
 ) -> list[Handle]:
     """Run many requests together, several in each forward pass (continuous batching).
 
-        for handle in eab.serve("embedded", [Request("Once upon a time", config)]):
+        for handle in eab.serve("smollm2", ["Why is the sky blue?", Request("Hello", config)]):
             print(Run(handle).samples[0].text)
 
     Args:
-        requests: The requests to run, in this order, each with its own settings.
+        requests: The requests to run, in this order, each with its own settings. A prompt instead
+            of a request has the starting values.
         max_running: The maximum number of runs served at the same time.
         kv_limit_mib: KV memory for all runs; when it is full, newer runs wait or are preempted.
         prefix_cache_mib: How much of it may keep prefixes for later runs that share them; 0: none.
@@ -51,20 +53,20 @@ def serve(
 
     Raises:
         ModelError: The model cannot be used.
-        PromptError: `requests` contains something other than requests.
+        PromptError: `requests` contains something other than requests and prompts.
         ConfigError: A limit is out of range.
     """
     Whole(1, 10_000).check("max_running", max_running)
     Real(0, 2**40).check("kv_limit_mib", kv_limit_mib)
     Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
     several = is_iterable(requests) and not isinstance(requests, str | bytes | Mapping)
-    asked: list[Request] = [*requests] if several else [requests]  # type: ignore[list-item]
-    for request in asked:
-        if not isinstance(request, Request):
-            raise PromptError(
-                f"a request is a {type(request).__name__}; give eab.Request(prompt, config), or "
-                "use EntropyAdaptiveBranching.generate_batch, which takes prompts"
-            )
+    if not several:
+        raise PromptError(
+            f"the requests are {quoted(requests)}; give a list of eab.Request(prompt, config), or "
+            "of prompts"
+        )
+    start = Request("")
+    asked = [each if isinstance(each, Request) else request_of(each, start) for each in requests]
     drafting = None if draft is None else language_model(draft)
     served = language_model(model)
     return loop.serve(
@@ -131,7 +133,7 @@ def _prompt(number: int, given: object) -> TuningPrompt:
     if isinstance(given, TuningPrompt):
         return given
     try:
-        asked = request_of(given, Request("", BranchingConfig()))
+        asked = request_of(given, Request(""))
     except PromptError as error:
         raise ConfigError(f"prompt {number} cannot be used: {error}") from error
     title = asked.prompt or f"token ids {' '.join(map(str, asked.token_ids))}"

@@ -1,5 +1,6 @@
 """A run as a value: its events, its tree, and all that can be derived without the model."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -13,7 +14,7 @@ from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.api.iterables import is_iterable
 from eab.branching.own import takes
 from eab.config import SETTINGS, AllocationStep
-from eab.errors import ConfigError, RecordError
+from eab.errors import ApproximateWarning, ConfigError, RecordError
 from eab.events import Event
 from eab.formatting import quoted
 from eab.run import RunFold, RunState
@@ -78,7 +79,8 @@ class Run(RunState):
         record.save(self.events, _path(path))
 
     def what_if(self, threshold: float | None = None, *, r: AllocationStep | None = None) -> "Run":
-        """The run at other settings, computed without the model (see `eab.what_if`).
+        """The run at other settings, computed without the model (see `eab.what_if`). Where the
+        model might give another run, it is `is_approximate`, and an ApproximateWarning says why.
 
         Args:
             threshold: The new entropy threshold, in nats.
@@ -87,6 +89,7 @@ class Run(RunState):
         Raises:
             ConfigError: A value is out of range, or the policy allows no other threshold.
         """
+        from eab.figures.what_if import exactness_sentence
         from eab.what_if.resimulate import resimulate  # it needs torch
 
         threshold, r = as_plain_number(threshold), as_plain_number(r)
@@ -94,7 +97,12 @@ class Run(RunState):
             THRESHOLD_SCALES["nats"].values.check("threshold", threshold)
         if r is not None:
             SETTINGS["r"].values.check("r", r)
-        return Run(resimulate(self.events, threshold, r).events)
+        found = resimulate(self.events, threshold, r)
+        run = Run(found.events)
+        if run.is_approximate:
+            words = exactness_sentence(run, found.unknowns, "run the model")
+            warnings.warn(words, ApproximateWarning, stacklevel=2)
+        return run
 
     def answers(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
         """The texts, grouped by their answer (see `eab.analysis.answers`).

@@ -28,15 +28,24 @@ class OtherSettings(TypedDict, total=False):
     """A LogitsProcessor of transformers, or several, for every path before its entropy is measured.
     Allowed: none with a drafter or a model on a server. Default: none.
     """
+    parse_special: bool
+    """Whether the text of a control token in the prompt or a message, such as <|im_end|>, becomes
+    that token. Otherwise it is ordinary text. Default: False.
+    """
     threshold_unit: ThresholdUnit
-    """nats: the entropy itself. normalised: its share of the largest possible entropy. quantile:
-    its rank among the entropies along a greedy continuation of the prompt. Allowed: nats,
-    normalised, quantile. Default: nats.
+    """nats: the entropy itself. normalised: its share of the largest possible entropy. rank: the
+    entropy of this rank along a greedy continuation of the prompt. Allowed: nats, normalised,
+    rank. Default: rank.
     """
     min_fork_weight: float
     """A path forks only if its weight is at least this, so that unlikely texts do not fill the
     tree (policy fair). The weights stay unbiased; 0 lets every path fork. Allowed: 0 to 1.
-    Default: 0.
+    Default: 0.3.
+    """
+    branch_min_p: float
+    """At a fork, a token becomes a child by itself only if it has at least this share of the
+    largest probability; all other tokens share one child, drawn from them (policy fair).
+    Allowed: 0 to 1. Default: 0.15.
     """
     policy: PolicyName | GivenPolicy
     """fair: weights are unbiased and sum to 1. original: the published rule; all texts have equal
@@ -48,7 +57,7 @@ class OtherSettings(TypedDict, total=False):
     """
     temperature: float
     """Divides the logits before sampling. Values below 1 favour likely tokens, values above 1
-    unlikely ones. The entropy is measured afterwards. Allowed: 0.01 to 10. Default: 1.
+    unlikely ones. The entropy is measured afterwards. Allowed: 0.01 to 10. Default: 0.5.
     """
     top_k: int | None
     """Sample only from the k most likely tokens; 0 keeps all tokens. The entropy is measured
@@ -56,7 +65,7 @@ class OtherSettings(TypedDict, total=False):
     """
     top_p: float | None
     """Sample only from the most likely tokens that together have this probability; 1 keeps all
-    tokens. The entropy is measured afterwards. Allowed: 0.01 to 1. Default: 1.
+    tokens. The entropy is measured afterwards. Allowed: 0.01 to 1. Default: 0.9.
     """
     min_p: float | None
     """Sample only from tokens with at least this share of the largest probability, after top-p; 0
@@ -82,7 +91,7 @@ class OtherSettings(TypedDict, total=False):
     off. Allowed: 0 to 100. Default: 0.
     """
     max_new_tokens: int
-    """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 64."""
+    """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 48."""
     stop: str | Sequence[str] | None
     """A path ends when its text contains one of these strings. The text is cut before the string.
     Allowed: at most 4 texts of at most 100 characters. Default: empty.
@@ -130,7 +139,7 @@ class OtherSettings(TypedDict, total=False):
     """
     draft_length: int
     """Maximum number of draft tokens per path and forward pass; 0 adapts it to save the most time
-    in this run. It changes the time, never the tokens. Allowed: 0 to 16. Default: 0.
+    in this run. Allowed: 0 to 16. Default: 0.
     """
 
 
@@ -139,14 +148,14 @@ class Settings(OtherSettings, total=False):
 
     entropy_threshold: float
     """A path forks where the entropy of the next-token distribution reaches this value. A lower
-    threshold gives more forks. In nats, unless threshold_unit says otherwise. Default: 0.65.
+    threshold gives more forks. In nats, unless threshold_unit says otherwise. Default: 3.
     """
     branch_factor: int
-    """Children per fork (k): the k - 1 most likely tokens and one drawn from the rest. Allowed: 2
-    to 16. Default: 3.
+    """Children per fork, at most (k): the k - 1 most likely tokens and one drawn from the rest.
+    Allowed: 2 to 16. Default: 4.
     """
     max_paths: int
     """Maximum number of paths. fair and stochastic-beam: live and finished paths together.
     original: live paths only, as published. arithmetic: the number of codes. independent: the
-    number of texts. Allowed: 1 to 256. Default: 20.
+    number of texts. Allowed: 1 to 256. Default: 12.
     """

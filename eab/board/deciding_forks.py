@@ -26,12 +26,12 @@ def deciding_forks(run: RunState) -> dict[str, Any] | None:
     forks = attribute_to_forks(run, answers)
     if not forks:
         return None
-    total = answers.entropy or 1.0
+    total = sum(fork.contribution for fork in forks) or 1.0
     shared = [answer for answer in answers.ranked if len(answer.leaves) > 1]
     return {
-        "sentence": forks_sentence(run, answers, forks, "the first sentence"),
+        "sentence": forks_sentence(run, forks, "the first sentence"),
         "forks": [
-            [fork.path, round(fork.contribution / total, 4), effect_words(fork, answers)]
+            [fork.path, round(fork.contribution / total, 4), effect_words(fork, forks)]
             for fork in forks
         ],
         "answers": [[token_text.visible(answer.text), list(answer.leaves)] for answer in shared],

@@ -11,6 +11,7 @@ two.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -19,8 +20,10 @@ from eab.analysis.separate_caches import separate_bytes
 from eab.board.deciding_forks import deciding_forks
 from eab.board.layout import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
+from eab.events import Probed
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
+from eab.figures.run_names import file_stem, origin_words
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
@@ -67,13 +70,44 @@ class Feed:
         self.begin = since_step
 
 
+def greedy_message(key: str, prompt: str, probed: Sequence[Probed], steps: int) -> dict[str, Any]:
+    """A message for a run that has not started: its prompt, and the greedy text from which its
+    threshold follows, as far as it is written.
+
+    Args:
+        steps: The most steps that the run can have.
+    """
+    texts: dict[str, int] = {}
+    tokens = [
+        [text, round(each.entropy, 4), [], [_place(text, texts), 0]]
+        for each in probed
+        for text in [token_text.visible(each.text)]
+    ]
+    last = len(tokens) - 1
+    path = {"id": 0, "parent": -1, "status": "live", "finish_reason": None, "weights": [[0, 1.0]]}
+    path |= {"share": 1.0, "born": 0, "touched": last, "limited_steps": [], "first_token": 0}
+    memory = dict.fromkeys(("shared", "private", "spare", "reused", "independent"), 0)
+    return _NOT_STARTED | {
+        "version": len(tokens),
+        "prompt": _ends_of(prompt),
+        "max_steps": steps,
+        "texts": list(texts),
+        "paths": [path | {"tokens": tokens}] if tokens else [],
+        "steps": [{"step": step, "paths": []} | memory for step in range(len(tokens))],
+        "sentences": {"tree": _GREEDY if tokens else "", "entropy": "", "memory": ""},
+        **{"run": f"{key} greedy", "mode": "live", "autoplay": False, "cursor": None},
+    }
+
+
+_GREEDY: Final = "The most likely text first: where its entropies are highest, the tree will fork."
 _NOT_STARTED: Final[dict[str, Any]] = {
     "version": 0,
     "since_step": 0,
     "prompt": "",
+    "file": "run",
+    "about": "",
     "threshold": None,
     "policy": "",
-    "branch_factor": 0,
     "min_fork_weight": 0.0,
     "cache": "",
     "row_bytes": 0,
@@ -101,9 +135,10 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "version": len(run.events),
         "since_step": since_step,
         "prompt": _ends_of(prompt),
+        "file": file_stem(started),
+        "about": origin_words(started),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
-        "branch_factor": started.config.branch_factor,
         "min_fork_weight": started.config.min_fork_weight,
         "cache": started.config.cache if started.model.shares_rows else "own",
         "row_bytes": started.model.row_bytes,

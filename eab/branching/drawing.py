@@ -28,7 +28,8 @@ class Distributions:
     scores: Tensor  # (P, V)
     probs: Tensor  # (P, V)
     blocks: Tensor  # (P, B): the probability of each block of tokens
-    log_total: Tensor  # (P,): ln of the sum of the exponentials of the scores
+    best: Tensor  # (P,): the score of the most likely token
+    log_total: Tensor  # (P,): ln of the sum of the exponentials of the scores minus `best`
 
 
 def block_sums(probs: Tensor) -> Tensor:
@@ -36,6 +37,22 @@ def block_sums(probs: Tensor) -> Tensor:
     whole = probs.shape[1] // BLOCK * BLOCK
     blocks = probs[:, :whole].view(len(probs), -1, BLOCK).sum(dim=-1)
     return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
+
+
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest numbers of each row, descending, and their columns, (P, count) each: as `topk`,
+    which is slow over a vocabulary, but only among the blocks with the largest maxima.
+    """
+    whole = rows.shape[1] // BLOCK
+    if whole < 2 * count:
+        return tuple(rows.topk(count, dim=-1))  # type: ignore[return-value]
+    maxima = rows[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).amax(dim=-1)
+    blocks = maxima.topk(count, dim=-1, sorted=False).indices
+    columns = blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=rows.device)
+    after = torch.arange(whole * BLOCK, rows.shape[1], device=rows.device)
+    columns = torch.cat([columns.flatten(1), after.expand(len(rows), -1)], dim=1)
+    found = rows.gather(1, columns).topk(count, dim=-1)
+    return found.values, columns.gather(1, found.indices)
 
 
 def draws(
@@ -64,7 +81,8 @@ def draws_on_host(
     hidden: Sequence[tuple[int, int]],
 ) -> Sequence[Sequence[float]]:
     """See `draws`."""
-    scores, probs, log_total = _array(of.scores), _array(of.probs), _array(of.log_total)
+    scores, probs = _array(of.scores), _array(of.probs)
+    best, log_total = _array(of.best), _array(of.log_total)
     rows, blocks = np.array(indices), _array(of.blocks)[indices]
     draw, token = np.array(hidden, dtype=np.int64).reshape(-1, 2).T
     if hidden:
@@ -79,9 +97,9 @@ def draws_on_host(
     at, rest = _search_on_host(inside, rest)
     with np.errstate(invalid="ignore", divide="ignore"):
         place = np.minimum(rest / inside[np.arange(len(at)), at], 1 - 2.0**-53)
-    tokens = block * BLOCK + at
-    columns = np.minimum(tokens, scores.shape[1] - 1)
-    log_probs = scores[rows, columns] - log_total[rows]
+        tokens = block * BLOCK + at
+        columns = np.minimum(tokens, scores.shape[1] - 1)
+        log_probs = scores[rows, columns] - best[rows] - log_total[rows]
     return list(zip(*(part.tolist() for part in (tokens, place, totals, log_probs)), strict=True))
 
 
@@ -143,7 +161,7 @@ def draws_on_device(
 
 def log_probs_of(of: Distributions, rows: Tensor, tokens: Tensor) -> Tensor:
     """ln p of one token at each of these rows, (N,) float64."""
-    return (of.scores[rows, tokens] - of.log_total[rows]).double()
+    return (of.scores[rows, tokens] - of.best[rows] - of.log_total[rows]).double()
 
 
 def _sums_on_device(probs: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:

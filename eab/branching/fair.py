@@ -12,8 +12,10 @@ from eab.branching.sampling import Predictions, RestDraw
 class FairPolicy(Thresholded):
     """Unbiased branching.
 
-    At a fork, a path of weight W gets the k-1 most likely tokens as children, with weight W x p
-    each, and one token drawn from the rest, with weight W x (1 - their probabilities).
+    At a fork, a path of weight W gets as children the most likely tokens: at most k - 1, and only
+    those with at least `branch_min_p` of the largest probability. Each weighs W x p. One more
+    token, drawn from the rest, weighs W x (1 - their probabilities). A rest below that limit is
+    kept at random, like a path at the path limit, and the others share what it leaves.
     """
 
     def branch(
@@ -23,7 +25,7 @@ class FairPolicy(Thresholded):
         choices: list[list[tuple[int, float]]] = [[(drawn_token(heir), 1.0)] for heir in heirs]
         for index, leaf in enumerate(leaves):
             if self._may_fork(leaf, predictions, index, step):
-                choices[index] = self._shares(predictions, index, drawn_token(heirs[index]))
+                choices[index] = self._shares(predictions, index, leaf, step)
         return children_of(leaves, predictions, choices, heirs)
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
@@ -43,27 +45,45 @@ class FairPolicy(Thresholded):
         is_unsure = predictions.entropies[index] >= self._threshold
         return is_unsure and leaf.weight >= self._config.min_fork_weight
 
+    def _least(self, predictions: Predictions, index: int) -> float:
+        """The smallest probability with which a token is an alternative of its own."""
+        return self._config.branch_min_p * predictions.top_probabilities[index][0]
+
     def _head(self, predictions: Predictions, index: int) -> list[int]:
-        """The k-1 most likely tokens, without those of probability zero."""
-        count = min(self._config.branch_factor - 1, len(predictions.top_tokens[index]))
+        """The most likely tokens that become children, without those of probability zero."""
         probabilities = predictions.top_probabilities[index]
-        while count and probabilities[count - 1] == 0:
+        least = self._least(predictions, index)
+        count = min(self._config.branch_factor - 1, len(probabilities))
+        while count and (probabilities[count - 1] == 0 or probabilities[count - 1] < least):
             count -= 1
         return predictions.top_tokens[index][:count]
 
-    def _shares(self, predictions: Predictions, index: int, heir: int) -> list[tuple[int, float]]:
+    def _shares(
+        self, predictions: Predictions, index: int, leaf: Leaf, step: int
+    ) -> list[tuple[int, float]]:
         """Tokens with their shares of the parent's weight; the shares sum to 1.
 
-        If the heir is not in the head, it is the token drawn from the rest.
+        The rest is one child: the heir, if it is not in the head, else a token drawn from the rest.
         """
-        head, rest = self._head(predictions, index), predictions.rests[index]
-        probabilities = predictions.top_probabilities[index][: len(head)]
-        shares = list(zip(head, probabilities, strict=True))
-        rest_share = 1.0 - math.fsum(probabilities)
+        heir, head = drawn_token(predictions.drawn[index]), self._head(predictions, index)
+        shares = predictions.top_probabilities[index][: len(head)]
+        least, rest_share = self._least(predictions, index), 1.0 - math.fsum(shares)
+        rest = predictions.rests[index] if heir in head else heir
         if rest is not None and rest_share > 0:
-            shares.append((rest if heir in head else heir, rest_share))
-        total = math.fsum(share for _, share in shares)
-        return [(token, share / total) for token, share in shares]
+            if rest_share < least and (rest == heir or self._keeps(rest_share, least, leaf, step)):
+                scale = (1.0 - least) / (1.0 - rest_share)
+                shares, rest_share = [scale * share for share in shares], least
+            if rest_share >= least:
+                shares, head = [*shares, rest_share], [*head, rest]
+        total = math.fsum(shares)
+        return [(token, share / total) for token, share in zip(head, shares, strict=True)]
+
+    def _keeps(self, rest_share: float, least: float, leaf: Leaf, step: int) -> bool:
+        """Whether a rest below `least`, without the heir, becomes a child. Together with the cases
+        in which the heir is in it, that happens with probability rest_share / least.
+        """
+        number = uniform(self._config.seed, leaf.stream_key, step, Purpose.TOKEN, 2)
+        return number < (rest_share / least - rest_share) / (1.0 - rest_share)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """Keep at most max_paths live and finished paths."""

@@ -5,8 +5,10 @@ against repetition, then custom ones. Each sees only one path with its prompt, s
 unbiased for the distribution that results.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -14,6 +16,12 @@ from torch import Tensor
 from eab.branching.own import Processor, plain_name
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
+
+# Processors that are settings, by the names of their functions
+_SETTING_OF: Final = {
+    "_penalize_repetition": "repetition_penalty",
+    "_forbid_repeated": "no_repeat_ngram_size",
+}
 
 
 def penalties(config: BranchingConfig) -> tuple[Processor, ...]:
@@ -33,7 +41,7 @@ def processed(
     for a path does not depend on the others.
 
     Raises:
-        ConfigError: A processor did not return scores of the right shape.
+        ConfigError: A processor did not return scores of the right shape, or none that is finite.
     """
     exact = logits.dtype == torch.float64
     scores = logits.clone() if exact else logits.to(torch.float32, copy=True)
@@ -43,7 +51,25 @@ def processed(
             made = _checked(processor, processor(ids, made), row)
         if made is not row:
             row.copy_(made)
+    largest = logits.amax(dim=-1).isfinite() & ~scores.amax(dim=-1).isfinite()
+    if largest.any():
+        at = int(largest.int().argmax())
+        _blame(processors, logits[at : at + 1].to(scores.dtype, copy=True), texts[at])
     return scores
+
+
+def _blame(processors: Sequence[Processor], row: Tensor, text: Sequence[int]) -> None:
+    """Raise ConfigError for the processor that leaves no token of this row, (1, V), to draw."""
+    ids = torch.tensor([text], device=row.device)
+    for processor in processors:
+        row = processor(ids, row).to(row.dtype)
+        if not (largest := row.amax()).isfinite():
+            what = {-math.inf: "all scores to -inf", math.inf: "a score to +inf"}
+            name = _SETTING_OF.get(name := plain_name(processor), name)
+            raise ConfigError(
+                f"the logits processor {name} sets {what.get(float(largest), 'a score to NaN')} "
+                f"after {len(text):,} tokens, so no token can be drawn; let it leave a finite score"
+            )
 
 
 def _checked(processor: Processor, given: Tensor, scores: Tensor) -> Tensor:

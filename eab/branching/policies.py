@@ -7,7 +7,7 @@ paths the path limit drops.
 - `original` is the published rule of entropy-adaptive branching, to reproduce it.
 - `arithmetic` follows evenly spaced codes over the tree; it is also unbiased.
 - `stochastic-beam` draws different texts without replacement and weighs them by importance.
-- `greedy` takes the most likely token and never forks; it probes a prompt for the quantile
+- `greedy` takes the most likely token and never forks; it probes a prompt for the rank
   threshold.
 - `independent` is ordinary sampling, for comparison: max_paths texts that depend on the prompt
   only, not on each other.

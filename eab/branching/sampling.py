@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from eab.branching.drawing import Distributions, block_sums, draws, log_probs_of, on_host
+from eab.branching.drawing import Distributions, block_sums, draws, largest, log_probs_of, on_host
 from eab.branching.filters import filtered
 from eab.config import WARPERS, BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
 # What a Predictions holds for each row.
-_TENSORS: Final = ("_scores", "_probs", "_blocks", "_log_total")
+_TENSORS: Final = ("_scores", "_probs", "_blocks", "_best", "_log_total", "_best_logit")
 _LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "drawn", "rests")
 
 
@@ -60,7 +60,7 @@ class Predictions:
         """
         runs = [(config, len(logits))] if isinstance(config, BranchingConfig) else config
         scores = logits if logits.dtype == torch.float64 else logits.float()
-        self._scores = _by_settings(scores, runs, _filter_settings, filtered)  # (P, V)
+        self._scores = _by_settings(scores, runs, _filter_settings, _processed)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
         self._blocks = block_sums(self._probs)
         width = min(max(listed(config) for config, _ in runs), self._probs.shape[1])
@@ -69,9 +69,11 @@ class Predictions:
         )
         probs, tokens = tops.split(width, dim=1)
         best = self._scores.gather(1, tokens.long())
-        log_total = best[:, :1] - probs[:, :1].to(best.dtype).log()  # ln Z
+        self._best, self._best_logit = best[:, 0], scores.gather(1, tokens[:, :1].long())
+        best = best - best[:, :1]  # so that a common offset, however large, rounds nothing away
+        log_total = -probs[:, :1].to(best.dtype).log()  # ln Z
         self._log_total = log_total[:, 0]
-        entropies = self._entropies(best[:, :1], log_total)
+        entropies = self._entropies(log_total)
         # In one transfer; float64 holds all of them exactly.
         numbers = on_host(torch.cat([entropies, best - log_total, tops], dim=1)).numpy()
         self.entropies = numbers[:, 0].tolist()
@@ -108,12 +110,11 @@ class Predictions:
                 setattr(part, name, getattr(self, name)[end - count : end])
         return parts
 
-    def _entropies(self, best: Tensor, log_total: Tensor) -> Tensor:
+    def _entropies(self, log_total: Tensor) -> Tensor:
         """H = ln Z - sum p x score, with scores relative to the best one; (P, 1) each."""
         # An impossible token gives 0 x -inf, which must count as 0.
-        mean = (self._probs * self._scores).nansum(dim=-1, keepdim=True)
-        sums = self._blocks.sum(dim=-1, keepdim=True)
-        return (log_total - best + (best * sums - mean)).clamp(min=0.0)
+        mean = (self._scores - self._best[:, None]).mul_(self._probs).nansum(dim=-1, keepdim=True)
+        return (log_total - mean).clamp(min=0.0)
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
         """Fill `drawn` and `rests`: draw a token at every batch index, each with a random number,
@@ -164,7 +165,9 @@ class Predictions:
 
     @property
     def _of(self) -> Distributions:
-        return Distributions(self._scores, self._probs, self._blocks, self._log_total)
+        return Distributions(
+            *(self._scores, self._probs, self._blocks, self._best, self._log_total)
+        )
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""
@@ -172,11 +175,12 @@ class Predictions:
         self._look_up(pairs)
         return [self._known[index][token] for index, token in pairs]
 
-    def best_scores(self, count: int) -> Tensor:
-        """The scores of the most likely tokens, (P, count): logits divided by the temperature, or
-        minus infinity for tokens that the filters remove.
+    def best_logits(self, count: int, temperature: float) -> Tensor:
+        """The logits of the most likely tokens, (P, count), or minus infinity for tokens that the
+        filters remove.
         """
-        return self._scores.topk(min(count, self._scores.shape[1])).values
+        best = largest(self._scores, min(count, self._scores.shape[1]))[0]
+        return (best - best[:, :1]) * temperature + self._best_logit
 
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Compute ln p of these pairs of batch index and token, unless already known."""
@@ -217,6 +221,13 @@ def _by_settings(
     return done[0] if len(done) == 1 else torch.cat(done)
 
 
+def _processed(rows: Tensor, config: BranchingConfig) -> Tensor:
+    """Temperature and filters; a low temperature rounds differences less than the logits."""
+    if config.temperature != 1.0:
+        rows = rows - rows.amax(dim=-1, keepdim=True)
+    return filtered(rows, config)
+
+
 def _filter_settings(config: BranchingConfig) -> Hashable:
     return tuple(getattr(config, name) for name in WARPERS)
 
@@ -230,7 +241,7 @@ def _top(probs: Tensor, count: int, width: int) -> Tensor:
     """The most likely tokens of each row, (P, 2 * width) in float64: probabilities, then tokens.
     Beyond `count`, they are padded with probability zero.
     """
-    probabilities, tokens = probs.topk(min(count, width), dim=-1)
+    probabilities, tokens = largest(probs, min(count, width))
     parts = [probabilities.double(), tokens.double()]
     if missing := width - probabilities.shape[1]:
         parts = [functional.pad(part, (0, missing)) for part in parts]

@@ -7,7 +7,7 @@ size, V vocabulary, K logits to keep.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,10 +18,6 @@ from eab.events import Growth, KVUsage
 if TYPE_CHECKING:
     from eab.caches.shared_prefix import ReadPrefix
     from eab.caches.static_buffers import StaticBuffers
-
-
-def _never() -> bool:
-    return False
 
 
 class Attends(Protocol):
@@ -64,8 +60,6 @@ class ForwardBatch:
     # The buffers that hold these tensors, if their addresses are fixed. The next batch of this size
     # overwrites them.
     static_buffers: "StaticBuffers | None" = None
-    # Whether nobody is waiting for this batch; slow models check it
-    is_abandoned: Callable[[], bool] = _never
     long: bool = False  # whether RoPE is as for texts beyond `KVShape.rope_switch`
     prefix: "ReadPrefix | None" = None  # rows of the prefix cache, read before its own
 

@@ -11,11 +11,19 @@ from eab.caches.layers import LayerAttention
 class ListedRows:
     """The rows that each token sees, in a list for compiled code."""
 
-    def __init__(self, seen: NDArray[np.bool_]) -> None:
-        """List the rows that each token sees, (T, C); on the CPU, and at least one each."""
+    def __init__(self, seen: NDArray[np.bool_], positions: NDArray[np.int64] | None = None) -> None:
+        """List the rows that each token sees, (T, C); on the CPU, and at least one each.
+
+        They are listed by their positions, (C,), so the sums of a token do not depend on which rows
+        its path has been given; None if the rows lie in this order.
+        """
         tokens, rows = seen.shape
+        order = np.arange(rows)
+        if positions is not None and (positions[1:] < positions[:-1]).any():
+            order = np.argsort(positions, kind="stable")
+            seen = seen[:, order]
         flat = np.flatnonzero(seen)
-        self._rows = torch.from_numpy(flat % rows)
+        self._rows = torch.from_numpy(order[flat % rows])
         self._starts = torch.from_numpy(np.searchsorted(flat, np.arange(tokens + 1) * rows))
 
     def attend(

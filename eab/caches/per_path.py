@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from eab.caches.attention import attention_mask, masked_attention
 from eab.caches.base import ForwardBatch, KVCache, logits_indices
-from eab.caches.layers import ORDINARY, LayerAttention
+from eab.caches.layers import ORDINARY, LayerAttention, Reach
 from eab.caches.ledger import Ledger
+from eab.caches.listed_rows import ListedRows
 from eab.caches.shape import KVShape, to_device
 from eab.events import Growth
 
@@ -42,6 +44,9 @@ class PerPathCache(KVCache):
         self.shape, self.byte_limit = shape, byte_limit
         self._ledger = Ledger()
         self._slots = shape.slots
+        # The same compiled attention as in the tree, in the same order: the texts are the same
+        self._is_compiled = [shape.mask_kind(layer).is_compiled for layer in range(shape.layers)]
+        self._listed: dict[tuple[int, int, Reach], ListedRows] = {}  # of the prepared batch
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
         self._ends: list[int] = []  # how many tokens each of its paths has after it
@@ -89,8 +94,21 @@ class PerPathCache(KVCache):
         for path, q, k, v in parts:
             if kind.source < 0:
                 self._store(path, slot, k, v)
-            outs.append(causal_attention(q, *self._seen(path, slot, k, v), scale, kind))
+            keys, values = self._seen(path, slot, k, v)
+            if self._is_compiled[layer]:
+                rows = self._rows_of(keys.shape[1], q.shape[2], kind.reach)
+                own = rows.attend(q[0], keys.contiguous(), values.contiguous(), scale, kind)
+                outs.append(own[None])
+            else:
+                outs.append(causal_attention(q, keys, values, scale, kind))
         return torch.cat(outs, dim=1)
+
+    def _rows_of(self, length: int, new: int, reach: Reach) -> ListedRows:
+        """The rows that the last `new` of `length` tokens see."""
+        key = (length, new, reach)
+        if key not in self._listed:
+            self._listed[key] = ListedRows(_causal(length, new, reach))
+        return self._listed[key]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The rows are in the order of the paths."""
@@ -121,6 +139,7 @@ class PerPathCache(KVCache):
         logits_to_keep: Sequence[int] | None,
     ) -> ForwardBatch:
         """A batch of the texts of these paths, each from position `starts[i]` on."""
+        self._listed = {}
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
         self._ends = [start + len(text) for text, start in zip(texts, starts, strict=True)]
         positions = [
@@ -132,6 +151,13 @@ class PerPathCache(KVCache):
         ids = [token for text in texts for token in text]
         batch_ids, at, kept = to_device(self.shape.device, ids, positions, indices)
         return ForwardBatch(self, batch_ids, at, kept, growths=())
+
+
+def _causal(length: int, new: int, reach: Reach) -> NDArray[np.bool_]:
+    """Which of `length` rows the last `new` tokens see, (new, length)."""
+    rows = np.arange(length)
+    positions = rows[length - new :]
+    return (rows <= positions[:, None]) & reach.sees(positions, rows)
 
 
 def causal_attention(
@@ -149,12 +175,10 @@ def causal_attention(
             query, keys[None], values[None], is_causal=True, scale=scale, enable_gqa=gqa
         )
         return out.transpose(1, 2)
-    positions = np.arange(length - new, length)
-    first = int(layer.reach.first(positions[:1])[0]) if limited else 0
+    first = int(layer.reach.first(np.array([length - new]))[0]) if limited else 0
     mask = None  # a single new token sees everything from `first` on
     if new > 1:
-        rows = np.arange(first, length)
-        seen = (rows <= positions[:, None]) & layer.reach.sees(positions, rows)
+        seen = _causal(length, new, layer.reach)[:, first:]
         shown = torch.from_numpy(seen).to(query.device)
         mask = attention_mask(shown, heads // groups, query.dtype)
     # Query heads of a group become query rows; otherwise K and V would be expanded per query head.

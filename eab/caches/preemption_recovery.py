@@ -82,7 +82,9 @@ class PreemptionRecovery:
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
         self._seen = visible
         seen = seen_by_kind(self._kinds, visible, positions, self._positions)
-        self._readings = plan_readings(self._shape, self._kinds, seen, visible, (), padded=False)
+        self._readings = plan_readings(
+            self._shape, self._kinds, seen, visible, self._positions, (), padded=False
+        )
         self._rows, ids, at, last = to_device(
             device, now, self._tokens[now], positions, [len(now) - 1]
         )

@@ -125,11 +125,12 @@ def plan_readings(
     kinds: Sequence[MaskKind],
     seen: Sequence[NDArray[np.bool_]],
     visible: NDArray[np.bool_],
+    row_positions: NDArray[np.int64],
     chain: Sequence[SuffixQueries],
     padded: bool,
 ) -> list[Reading]:
-    """What the layers of each of these kinds read, from `seen_by_kind`; `chain` is what may be read
-    as suffixes.
+    """What the layers of each of these kinds read, from `seen_by_kind` and its arguments; `chain`
+    is what may be read as suffixes.
     """
     masked = padded or not all(kind.is_compiled for kind in kinds)
     suffixes = [SuffixIndex(part, shape.device) for part in chain] if masked else []
@@ -141,7 +142,7 @@ def plan_readings(
         if key not in made:
             own = suffixes if kind.cascades else ()
             made[key] = (
-                ListedRows(rows)
+                ListedRows(rows, row_positions)
                 if listed
                 else _masked_rows(shape, kind.group, rows, visible, own, padded)
             )

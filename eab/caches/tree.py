@@ -132,14 +132,15 @@ class TreeCache:
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         self._buffers = buffers
         self._batch_visible = visible
-        seen = seen_by_kind(self._kinds, visible, positions, self._positions[: self._attended])
+        row_positions = self._positions[: self._attended]
+        seen = seen_by_kind(self._kinds, visible, positions, row_positions)
         if buffers is not None:
             buffers.fill(ids, positions, rows, indices, seen)
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, tuple(growths), buffers)
         self._choose_suffixes(visible, rows)
         self._readings = plan_readings(
-            self.shape, self._kinds, seen, visible, self._suffixes, self.padded
+            self.shape, self._kinds, seen, visible, row_positions, self._suffixes, self.padded
         )
         self._rows, batch_ids, at, kept = to_device(
             self.shape.device, rows, ids, positions, indices

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eab.cli import options, progress
 from eab.cli.batch_folder import TABLE, BatchFolder
 from eab.cli.batch_lines import BatchLine, read_lines
-from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.formatting import counted
 from eab.record.prompt_lines import raise_if_wrong
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 
-@options.with_settings()
+@options.with_settings(make=options.given_settings)
 @options.with_model
 def batch(
     prompts: Annotated[
@@ -34,7 +33,7 @@ def batch(
     out: Annotated[
         Path, typer.Option(help="Folder for one run file per prompt and a table of all samples.")
     ],
-    config: BranchingConfig,
+    config: dict[str, Any],
     source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
     prefix_cache: options.PrefixCache = True,
@@ -53,6 +52,7 @@ def batch(
     raise_if_wrong(prompts, _request_problems(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
+    progress.note(line.request for line in left)
     made = _BatchProgress(len(lines) - len(left), len(left))
     with closing(folder):
         prefixes = progress.prefixes_of(language_model, prefix_cache)

@@ -4,13 +4,13 @@ Each JSON object has `prompt` or `messages` and optionally `id`, a `preset`, and
 their Python names.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eab.branching.presets import with_preset
-from eab.config import BranchingConfig
+from eab.branching.presets import overridden, starting_config
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events.chat import prompt_or_messages
@@ -31,17 +31,19 @@ class BatchLine:
         return f"line {self.number} ({self.id})"
 
 
-def read_lines(name: str, defaults: BranchingConfig) -> list[BatchLine]:
-    """Read the runs from a file or `-`; ConfigError has the reason for each wrong line."""
+def read_lines(name: str, defaults: Mapping[str, Any]) -> list[BatchLine]:
+    """Read the runs from a file or `-`; ConfigError has the reason for each wrong line. `defaults`
+    are the settings, and a preset, of the lines that do not set them.
+    """
     return items_of(name, lines_of(name), partial(_line, defaults))
 
 
-def _line(defaults: BranchingConfig, number: int, given: dict[str, Any]) -> BatchLine:
+def _line(defaults: Mapping[str, Any], number: int, given: dict[str, Any]) -> BatchLine:
     own_id, prompt = given.pop("id", default_id(number)), given.pop("prompt", None)
     prompt, messages = prompt_or_messages(prompt, given.pop("messages", None))
     if not isinstance(prompt, str):
         raise ConfigError(f"prompt is {prompt!r:.40}; every line needs a prompt, as text")
-    config = BranchingConfig.from_settings(asdict(defaults) | with_preset(given))
+    config = starting_config(**overridden(defaults, given))
     return BatchLine(number, _run_id(own_id), Request(prompt, config, messages=messages))
 
 

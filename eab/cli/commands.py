@@ -87,10 +87,11 @@ def run(
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     progress.advise(language_model, config)
+    progress.note([request])
     with files.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
-        # Only the probe for a quantile threshold computes the prompt a second time.
-        twice = prefix_cache and config.threshold_unit == "quantile"
+        # Only the probe for a rank threshold computes the prompt a second time.
+        twice = prefix_cache and config.threshold_unit == "rank"
         prefixes = progress.prefixes_of(language_model, twice)
         state = progress.generate_run(language_model, request, drafting, note, prefixes)
         if json_file != files.STANDARD_STREAM:
@@ -112,8 +113,9 @@ def compare_caches(
 ) -> None:
     """Generate with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
+    progress.note([Request(text := _text(prompt), config)])
     language_model = progress.load(source)
-    compared = progress.compare_caches(language_model, _text(prompt), config, repeats)
+    compared = progress.compare_caches(language_model, text, config, repeats)
     if json_file != files.STANDARD_STREAM:
         Console().print(terminal.variants_summary(compared))
     if json_file:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from eab.branching.presets import OF_PRESETS, PRESETS, with_preset
-from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
+from eab.branching.presets import PRESETS, START, starting_config, starting_values
+from eab.config import BRANCHING, SETTINGS, SPECULATIVE
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.labs.tuning.grid import MAX_SEEDS, Grid
@@ -66,7 +66,7 @@ PrefixCache = Annotated[
     typer.Option(
         "--prefix-cache/--no-prefix-cache",
         help="Compute what prompts have in common once, not for every run, nor for the probe of a "
-        "quantile threshold. Turn it off to measure runs as they are alone.",
+        "rank threshold. Turn it off to measure runs as they are alone.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, ...")]
@@ -130,6 +130,7 @@ PresetName = Annotated[
     ),
 ]
 MAX_VALUES: Final = 10_000  # per setting
+_NOT_GIVEN: Final = frozenset(starting_values())  # None if omitted, because a preset may set them
 
 Command = Callable[..., None]
 
@@ -154,12 +155,23 @@ def with_model(command: Command) -> Command:
     return _replacing("source", parameters, lambda given: ModelOptions(**given))(command)
 
 
-def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+def given_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings for the options of `with_settings`, and the preset, if they are given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    starting_config(**given)  # refuses bad values
+    return given
+
+
+def with_settings(
+    *, without: tuple[str, ...] = (), make: Callable[[dict[str, Any]], Any] | None = None
+) -> Callable[[Command], Command]:
     """Replace `config` by one option per setting, except for those in `without`."""
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_option(name, declared) for name, declared in offered.items()]
-    return _replacing("config", parameters, config_of)
+    return _replacing(
+        "config", parameters, make or (lambda given: starting_config(**given_settings(given)))
+    )
 
 
 def with_grid(command: Command) -> Command:
@@ -203,7 +215,7 @@ def _flag(name: str, declared: Setting) -> str:
 def _option(name: str, declared: Setting) -> Parameter:
     kind: Any = str
     flag = _flag(name, declared)
-    details = _shown_default(name, declared)
+    details = _shown_default(name)
     match declared.values:
         case Whole(or_word=word) if word:
             kind = Any
@@ -222,22 +234,15 @@ def _option(name: str, declared: Setting) -> Parameter:
     default = declared.default
     if isinstance(declared.values, Switch) and not isinstance(default, bool):
         default = None
-    if name in OF_PRESETS:
+    if name in _NOT_GIVEN:
         return _parameter(name, Annotated[kind | None, option], None)
     return _parameter(
         name, Annotated[kind, option], [*default] if isinstance(default, tuple) else default
     )
 
 
-def _shown_default(name: str, declared: Setting) -> dict[str, Any]:
-    return {"show_default": f"{declared.default}"} if name in OF_PRESETS else {}
-
-
-def config_of(given: dict[str, Any]) -> BranchingConfig:
-    """The config for the options of `with_settings`; omitted ones come from preset or default."""
-    return BranchingConfig.from_settings(
-        with_preset({name: value for name, value in given.items() if value is not None})
-    )
+def _shown_default(name: str) -> dict[str, Any]:
+    return {"show_default": f"{getattr(START, name)}"} if name in _NOT_GIVEN else {}
 
 
 def _number_or_word(given: Any) -> Any:
@@ -253,9 +258,9 @@ def _grid_option(name: str, declared: Setting) -> Parameter:
         help=declared.help,
         rich_help_panel=declared.group,
         metavar="a,b,...|from:to:step" if ranges else "a,b,...",
-        **_shown_default(name, declared),
+        **_shown_default(name),
     )
-    default = None if name in OF_PRESETS else str(declared.default)
+    default = None if name in _NOT_GIVEN else str(declared.default)
     return _parameter(name, Annotated[str | None, option], default)
 
 
@@ -271,7 +276,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
     first, count = base["seed"], given["seeds"]
     if not 1 <= count <= MAX_SEEDS:
         raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")
-    return Grid(varied, config_of(base), range(first, first + count), given["sample"])
+    return Grid(varied, starting_config(**base), range(first, first + count), given["sample"])
 
 
 def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:

@@ -1,9 +1,11 @@
 """Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,7 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed, RunStarted, StepTimed
+from eab.events.rendered_chat import notices
 from eab.formatting import counted
 from eab.labs.variants.results import VariantRuns, cache_variants
 from eab.run import RunFold
@@ -41,6 +44,16 @@ def advise(model: "LanguageModel", config: BranchingConfig) -> None:
 
     if words := advice(model, config):
         Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
+
+
+def note(requests: Iterable[Request]) -> None:
+    """Print what the prompts of these requests may not be meant to have."""
+    each = (notices(request.messages or request.prompt) for request in requests)
+    for words, count in Counter(chain.from_iterable(each)).items():
+        many = f" ({count} prompts)" if count > 1 else ""
+        Console(stderr=True).print(
+            words + many, style="dim", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":

@@ -82,6 +82,7 @@ def sweep(
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are run.
     """
     asked = read_prompts(prompts)[::every]
+    progress.note(prompt.request(grid.base) for prompt in asked)
     measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
     drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
     if ray and drafts:

@@ -70,14 +70,15 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 def answers_as_json(run: RunState, answers: Answers) -> dict[str, Any]:
     """Answers with bounds, uncertainty scores and forks as JSON values; entropies in nats."""
-    forks = attribute_to_forks(run, answers)
+    forks, scores = attribute_to_forks(run, answers), uncertainty(run, answers)
     return {
         "ranked": [asdict(answer) | {"leaves": list(answer.leaves)} for answer in answers.ranked],
         "explored": answers.explored,
         "undecided": list(answers.undecided),
-        "entropy": answers.entropy,
+        "unfinished": answers.unfinished,
+        "entropy": scores.semantic,
         "entropy_bounds": list(answers.entropy_bounds),
-        "uncertainty": asdict(uncertainty(run, answers)),
+        "uncertainty": asdict(scores) | {"limited": scores.limited},
         "forks": [asdict(fork) | {"contribution": fork.contribution} for fork in forks],
     }
 
@@ -168,10 +169,10 @@ def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) ->
     ]
     table = _table(names, rows, leave_out=("texts",) if narrow else ())
     return Group(
-        Text(answers_sentence(answers, run.started.config.policy)),
+        Text(answers_sentence(answers)),
         table,
-        Text(uncertainty_sentence(uncertainty(run, answers), answers)),
-        Text(forks_sentence(run, answers, attribute_to_forks(run, answers))),
+        Text(uncertainty_sentence(uncertainty(run, answers))),
+        Text(forks_sentence(run, attribute_to_forks(run, answers))),
     )
 
 

@@ -10,10 +10,16 @@ before and after (`row_functions.py`); `float32.py`, `int4.py` and `vnni.py` are
 import ctypes
 import logging
 import mmap
+import os
 import sys
 from functools import cache
+from typing import Final
 
 import torch
+
+# "off": compile nothing; "avx2": use no instructions beyond AVX2. Read when first needed.
+VARIABLE: Final = "EAB_COMPILED"
+_BEYOND_AVX2: Final = ("avx512", "amx")
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +31,8 @@ def can_compile() -> bool:
     It needs llvmlite, a processor with AVX2 or AVX-512, and GNU's OpenMP, whose threads PyTorch
     uses in its wheels for Linux.
     """
+    if os.environ.get(VARIABLE) == "off":
+        return False
     has_vectors = has_instructions("avx2", "fma3")
     if not (sys.platform == "linux" and has_vectors and may_run_new_code()):
         return False
@@ -39,7 +47,11 @@ def can_compile() -> bool:
 
 
 def has_instructions(*names: str) -> bool:
-    """Whether this processor has all of these sets of instructions, by PyTorch's names."""
+    """Whether this processor has all of these sets of instructions, by PyTorch's names, and may
+    use them.
+    """
+    if os.environ.get(VARIABLE) == "avx2" and any(one.startswith(_BEYOND_AVX2) for one in names):
+        return False
     capabilities = torch.cpu.get_capabilities()
     return all(capabilities.get(name, False) for name in names)
 

@@ -125,7 +125,7 @@ def _encoded_prompt(model: LanguageModel, request: Request) -> tuple[int, ...]:
         _check_messages(request)
     else:
         _check_prompt(request.prompt)
-    return model.encode(request.messages or request.prompt, request.config)
+    return model.encode(request.messages or request.prompt, request.config, request.parse_special)
 
 
 def _check_prompt(prompt: str) -> None:

@@ -1,12 +1,17 @@
 """Continue a run from one of its tokens, as a new run."""
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
+
+# The settings that decide the token ids of a prompt
+_of_prompt: Final = attrgetter("chat", "system", "chat_template_kwargs")
 
 
 def continue_from(
@@ -33,4 +38,6 @@ def continue_from(
             f"{model.card.name} ({model.card.vocab_size} tokens) is different. Choose the model "
             "that made the run"
         )
-    return Request(started.prompt, config, tuple(continued), started.messages)
+    own = started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
+    ids = own if _of_prompt(config) == _of_prompt(started.config) else ()
+    return Request(started.prompt, config, tuple(continued), started.messages, ids)

@@ -1,4 +1,4 @@
-"""One run as a coroutine: first the probe's passes, if the threshold is a quantile, then its own.
+"""One run as a coroutine: first the probe's passes, if the threshold is a rank, then its own.
 
 It yields the state whose pending tokens the next pass must compute, and receives the events of that
 pass. This lets its caller serve other runs in the same pass.
@@ -14,8 +14,9 @@ from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
 from eab.events import Event, RunEnded
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
 from eab.models.machine import is_out_of_memory
+from eab.models.stopping import Stopped
 from eab.run.threshold import threshold_in_nats
 
 Decoding: TypeAlias = Generator[Generation, list[Event], None]
@@ -74,7 +75,8 @@ def _failed(steps: int, error: Exception, message: str) -> RunEnded:
 def _threshold_in_nats(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
 ) -> Generator[Generation, list[Event], float]:
-    """The threshold in nats; a quantile requires a probe of this prompt."""
-    is_quantile = request.config.threshold_unit == "quantile"
-    entropies = (yield from probe(model, request, events, prefixes)) if is_quantile else []
+    """The threshold in nats; a rank requires a probe of this prompt, if the policy uses it."""
+    is_used = request.policy is not None or request.config.policy in ("fair", "original")
+    needed = is_used and request.config.threshold_unit == "rank"
+    entropies = (yield from probe(model, request, events, prefixes)) if needed else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)

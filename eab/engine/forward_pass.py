@@ -8,7 +8,7 @@ own. The prepared batches stay valid, because a pass only writes rows allocated 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
 from eab.errors import ServerError
 from eab.events import Event, StepTimed
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped, stopping_when
 
 
 @dataclass(slots=True)
@@ -40,9 +41,8 @@ class Part:
 
     def prepare(self) -> None:
         """Reserve rows and build the batch."""
-        with self._noting_errors():
-            batch, self.events = self.generation.prepare(self.prefill_limit)
-            self.batch = replace(batch, is_abandoned=self.is_abandoned)
+        with self._noting_errors(), stopping_when(self.is_abandoned):  # drafts take passes, too
+            self.batch, self.events = self.generation.prepare(self.prefill_limit)
 
     def decide(self, start: float, forward_seconds: float) -> None:
         """Let the run decide; the pass started at `start`."""
@@ -59,7 +59,15 @@ class Part:
         try:
             yield
         except Exception as error:
-            self.error = error
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """End the run. Raises Stopped if not the run was stopped, but what it is part of."""
+        if isinstance(error, Stopped):
+            if not self.is_abandoned():
+                raise error
+            self.generation.undo_pass()
+        self.error = error
 
 
 @torch.inference_mode()
@@ -94,12 +102,13 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     if not batches:
         return []
     try:
-        return [(parts, model.forward(batches))]
+        with stopping_when(lambda: all(part.is_abandoned() for part in parts)):
+            return [(parts, model.forward(batches))]
     except Exception as error:
         # If a server fails, or nobody waits, retrying run by run does not help.
         if len(parts) == 1 or isinstance(error, ServerError | Stopped):
             for part in parts:
-                part.error = error
+                part.fail(error)
             return []
     # Outside the handler, which would keep the memory of the failed pass alive.
     return [alone for part in parts for alone in _forward(model, [part])]

@@ -12,7 +12,8 @@ from eab.engine.generation import Generation
 from eab.engine.kv_memory import KVNeed, kv_need
 from eab.engine.request import Request
 from eab.events import Event, RunEnded, TokensAppended
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped
 
 if TYPE_CHECKING:
     from eab.engine.scheduler import Scheduler
@@ -73,8 +74,9 @@ class Handle:
         self._stop = True
 
     def is_stopping(self) -> bool:
-        """Whether the run will end before its next pass."""
-        return (self._stop or self._should_stop()) and not self.ended
+        """Whether the run will end before its next pass; from then on it does."""
+        self._stop = self._stop or self._should_stop()
+        return self._stop and not self.ended
 
     @property
     def generation(self) -> Generation:
@@ -86,6 +88,14 @@ class Handle:
     def kv_need(self) -> KVNeed:
         """The KV memory that the run needs, from its settings."""
         return kv_need(self._scheduler.model, self.draft, self.request)
+
+    @property
+    def reading(self) -> tuple[int, int] | None:
+        """How many tokens of its prompt it has read, and of how many, while it reads the prompt."""
+        if self._generation is None or not (self.starting and self._generation.prefilling):
+            return None
+        count = len(self._generation.started.prompt_tokens)
+        return count - self._generation.pending_tokens, count
 
     @property
     def slices(self) -> int:

@@ -84,7 +84,7 @@ def run_job(
     messages: tuple[Message, ...] = (),
     probe_only: bool = False,
 ) -> Job[RunFold]:
-    """A job that runs a prompt; `probe_only` ends it after the probe of a quantile threshold."""
+    """A job that runs a prompt; `probe_only` ends it after the probe of a rank threshold."""
     asked = Request(prompt, config, messages=messages)
     job = _run(asked, model_name, lambda context: context.requests[0])
     return replace(job, kind="probe", stops_after=RunStarted) if probe_only else job

@@ -15,6 +15,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Scheduler
 from eab.events import Event, Pause, Predicted, RunEnded, RunStarted
 from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped, stopping_when
 
 AnyEvent = TypeVar("AnyEvent")
 
@@ -72,11 +73,20 @@ def serve(
 def stop_when(
     events: Iterable[AnyEvent], requested: Callable[[], bool]
 ) -> Iterator[AnyEvent | RunEnded]:
-    """The same events, up to the first Pause at which `requested()` is true; then
+    """The same events, up to the first Pause, or forward pass, in which `requested()` is true; then
     RunEnded("stopped").
     """
     steps = 0  # steps that chose tokens; chunks of a long prompt choose none
-    for event in events:
+    left = iter(events)
+    while True:
+        try:
+            with stopping_when(requested):
+                event = next(left)
+        except StopIteration:
+            return
+        except Stopped:
+            yield RunEnded(steps, "stopped")
+            return
         yield event
         if isinstance(event, Predicted | RunStarted):
             steps = event.step + 1 if isinstance(event, Predicted) else 0

@@ -48,6 +48,6 @@ def _bounds(
     model: LanguageModel, config: BranchingConfig, predictions: Predictions
 ) -> list[EntropyBounds | None]:
     """Bounds for the model's own distribution; the logits of a model on a server are ln p."""
-    log_probs = predictions.best_scores(config.top_k) * config.temperature
+    log_probs = predictions.best_logits(config.top_k, config.temperature)
     bounds = entropy_bounds(log_probs, model.card.vocab_size)
     return [EntropyBounds(*row) for row in bounds.tolist()]

@@ -1,4 +1,4 @@
-"""The greedy probe of a prompt: the entropies from which a quantile threshold is taken."""
+"""The greedy probe of a prompt: the entropies from which a rank threshold is taken."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -9,8 +9,9 @@ from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
-from eab.events import Event, Predicted, Probed
+from eab.events import Event, Predicted, Probed, TokensAppended
 from eab.models.base import LanguageModel
+from eab.models.stopping import Stopped
 from eab.run.threshold import probe_config
 
 _REMEMBERED: Final = 64  # probes per model
@@ -23,10 +24,11 @@ def probe(
     model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None = None
 ) -> Generator[Generation, list[Event], list[float]]:
     """The entropies (nats) of a few greedy steps, computed once per model, prompt and settings.
-    Logits processors may change between two runs, so with them every run has its own probe.
+    Logits processors, and a model that was given loaded, may change between two runs, so with them
+    every run has its own probe.
     """
     greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
-    if greedy.logits_processors:
+    if greedy.logits_processors or getattr(model, "is_given", False):
         return [event.entropy for event in (yield from _continue(model, greedy, events, prefixes))]
     known = PROBED.setdefault(model, {})
     if greedy in known:
@@ -46,10 +48,18 @@ def _continue(
     generation = build(model, request, threshold_nats=0.0, prefixes=prefixes)
     try:
         while generation.live:
+            entropy = 0.0
             for event in (yield generation):
                 if isinstance(event, Predicted):
-                    probed.append(Probed(event.step, event.predictions[0].entropy))
+                    entropy = event.predictions[0].entropy
+                elif isinstance(event, TokensAppended):
+                    [token] = event.tokens
+                    text = "" if token.special else token.text
+                    probed.append(Probed(event.step, entropy, text))
                     events.append(probed[-1])
+    except Stopped:
+        generation.keep_texts()
+        raise
     finally:
         generation.end()
     return probed

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from eab.branching.own import GivenPolicy, Processor, own_name, takes
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, PromptError
 from eab.events import Message
@@ -21,7 +22,7 @@ LogitsReader: TypeAlias = Callable[[int, int, Any], None]
 class Request:
     """The prompt, or a chat, and the settings of one run.
 
-        Request("Once upon a time", BranchingConfig(max_new_tokens=12))
+        Request("Once upon a time", eab.starting_config(max_new_tokens=12))
 
     Attributes:
         prompt: The text to continue. For a chat it is the title, even if given as ""; for token
@@ -34,6 +35,8 @@ class Request:
         logits_processors: They change the scores of every path before its entropy is measured, in
             this order.
         logits_reader: Receives the logits of every path and step before anything changes them.
+        parse_special: Whether the text of a control token in the prompt or a message, such as
+            <|im_end|>, becomes that token. Otherwise it is ordinary text.
 
     Raises:
         PromptError: There are messages and also a different prompt.
@@ -41,13 +44,14 @@ class Request:
     """
 
     prompt: str
-    config: BranchingConfig
+    config: BranchingConfig = START
     continued: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()
     policy: GivenPolicy | None = None
     logits_processors: tuple[Processor, ...] = ()
     logits_reader: LogitsReader | None = None
+    parse_special: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, BranchingConfig):

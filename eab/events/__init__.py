@@ -89,10 +89,11 @@ class Progressed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class Probed(Pause):
-    """A step of the greedy probe, which precedes RunStarted if the threshold is a quantile."""
+    """A step of the greedy probe, which precedes RunStarted if the threshold is a rank."""
 
     step: fields.StepIndex
     entropy: fields.Nats  # in nats
+    text: fields.TokenText = ""  # the token's, to be shown meanwhile; not kept with the run
 
 
 @dataclass(frozen=True, slots=True)

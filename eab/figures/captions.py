@@ -221,27 +221,25 @@ def _drafted(run: RunState) -> str:
     )
 
 
-def answers_sentence(answers: Answers, policy: str) -> str:
-    """How many answers there are, and the probability and bounds of the most likely one."""
+def answers_sentence(answers: Answers) -> str:
+    """How many answers there are, and the probability and bounds of the most likely one seen."""
     undecided = (
-        f" ({counted(len(answers.undecided), 'path')} without an answer yet)"
+        f" ({counted(len(answers.undecided), 'path')} without an answer yet, with "
+        f"{answers.unfinished:.1%} of the weight)"
         if answers.undecided
         else ""
     )
     if not answers.ranked:
         return f"No answer yet{undecided}."
     first, winner = answers.ranked[0], answers.winner
-    first_is, share = "most likely", "estimated"
-    if policy == "original":
-        first_is, share = "most frequent", "of the paths"
     certain = (
         f" No other answer can be more likely than “{_quoted(winner.text)}”."
         if winner is not None
         else ""
     )
     return (
-        f"{counted(len(answers.ranked), 'answer')}{undecided}: the {first_is}, "
-        f"“{_quoted(first.text)}”, has {first.weight:.1%} ({share}); its true probability is "
+        f"{counted(len(answers.ranked), 'answer')}{undecided}: the most likely one seen, "
+        f"“{_quoted(first.text)}”, has {first.weight:.1%} (estimated); its true probability is "
         f"certainly between {first.low:.1%} and {first.high:.1%}.{certain}"
     )
 

@@ -1,6 +1,7 @@
 """Runs, comparisons and measurements as tables, for reading and for download."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -24,6 +25,7 @@ _HEADINGS: Final = {
     "log_prob": "log-probability (nats)",
     "mean_entropy": "mean entropy (nats)",
     "end": "ended by",
+    "explored": "probability seen",
     "at_least": "at least",
     "at_most": "at most",
     "contribution": "semantic entropy (nats)",
@@ -42,6 +44,19 @@ _HEADINGS: Final = {
     "rows_copied": "rows copied",
     "milliseconds": "time (ms)",
 }
+# What a spreadsheet takes for a formula, also after spaces
+_FORMULA: Final = re.compile(r"\s*[=+\-@\t\r|]")
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """The table as CSV for download. A text that a spreadsheet would run as a formula begins with
+    an apostrophe.
+    """
+    return table.map(_plain_cell).to_csv(index=False, lineterminator="\n")
+
+
+def _plain_cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +106,7 @@ def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:
-    """One row per answer, most likely first: weight, certain bounds, number of texts, paths."""
+    """One row per answer, in their order: weight, certain bounds, number of texts, paths."""
     rows = [
         {
             "answer": answer.text,
@@ -107,9 +122,9 @@ def answers_table(answers: Answers) -> pd.DataFrame:
 
 
 def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
-    """One row per score: its name, its value in nats, and what it means."""
+    """One row per score: its value in nats (NaN: not measured), what it means and rests on."""
     rows = [
-        ("semantic entropy, weighted", scores.semantic, "over answers, by the weights"),
+        ("semantic entropy", scores.semantic, "over answers, by the weights and the forks"),
         (
             "semantic entropy, discrete",
             scores.discrete,
@@ -127,7 +142,8 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
             "weighted mean of -ln p per token",
         ),
     ]
-    return pd.DataFrame(rows, columns=["score", "nats", "meaning"])
+    table = pd.DataFrame(rows, columns=["score", "nats", "meaning"]).astype({"nats": float})
+    return table.assign(texts=scores.texts, explored=scores.explored)
 
 
 def forks_table(run: RunState, forks: Sequence[ForkShare]) -> pd.DataFrame:

@@ -1,13 +1,13 @@
 """Sentences about how uncertain the answers of a run are, and which forks cause it."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from eab import token_text
-from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
 from eab.analysis.uncertainty import Uncertainty
-from eab.formatting import counted, ending
+from eab.formatting import counted, ending, listed
 from eab.run import RunState
 
 _MAX_TEXT: Final = 48  # characters before a fork
@@ -15,20 +15,26 @@ _NOTHING: Final = 0.0005  # nats; less than this rounds to 0.000
 _CLEARLY: Final = 0.95  # share of the largest possible information
 
 
-def uncertainty_sentence(scores: Uncertainty, answers: Answers) -> str:
-    """Semantic entropy with its standard error and certain bounds, and the predictive entropy."""
+def uncertainty_sentence(scores: Uncertainty) -> str:
+    """Semantic entropy with its certain bounds and all that it rests on; predictive entropy."""
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
-    low, high = answers.entropy_bounds
+    low, high = scores.semantic_bounds
+    unit = f", not measured, because {scores.reason}" if scores.reason else f"{error} nats"
+    cut = f" Branches were cut by {listed(scores.limited_by)}." if scores.limited else ""
     return (
-        f"Semantic entropy {scores.semantic:.2f}{error} nats (certain bounds: {low:.2f} to "
-        f"{high:.2f}, if all unseen answers count as one); predictive entropy, the mean of -ln p "
-        f"of the texts, {scores.predictive:.2f} nats."
+        f"Semantic entropy {nats(scores.semantic)}{unit}; "
+        f"certainly between {low:.2f} and {high:.2f} nats. Seen: "
+        f"{counted(scores.texts, 'text')} with {scores.explored:.1%} of all probability.{cut} "
+        f"Predictive entropy, the mean of -ln p of the texts: {nats(scores.predictive)} nats."
     )
 
 
-def forks_sentence(
-    run: RunState, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
-) -> str:
+def nats(value: float | None) -> str:
+    """The value with two decimals, or a dash for one that was not measured."""
+    return "–" if value is None or math.isnan(value) else f"{value:.2f}"
+
+
+def forks_sentence(run: RunState, forks: Sequence[ForkShare], answer: str = "the answer") -> str:
     """The fork that causes most of the semantic entropy, and how many change no answer."""
     if run.started.config.policy == "independent":
         return (
@@ -44,23 +50,24 @@ def forks_sentence(
     decides = "decides" if first.decisiveness >= _CLEARLY else "partly decides"
     rest = f"; {_undeciding(len(wording))}" if wording else ""
     return (
-        f"The fork after “{text_before(run, first)}” causes {_part_words(first, answers)} and "
+        f"The fork after “{text_before(run, first)}” causes {_part_words(first, forks)} and "
         f"{decides} {answer}{rest}."
     )
 
 
-def effect_words(fork: ForkShare, answers: Answers) -> str:
+def effect_words(fork: ForkShare, forks: Sequence[ForkShare]) -> str:
     """What a fork decides, and its part of the semantic entropy; continues "The fork ..."."""
     if fork.contribution < _NOTHING:
         return "does not decide the first sentence: it changes only its wording, or what follows"
     decides = "decides" if fork.decisiveness >= _CLEARLY else "partly decides"
-    return f"{decides} the first sentence: it causes {_part_words(fork, answers)}"
+    return f"{decides} the first sentence: it causes {_part_words(fork, forks)}"
 
 
-def _part_words(fork: ForkShare, answers: Answers) -> str:
+def _part_words(fork: ForkShare, forks: Sequence[ForkShare]) -> str:
+    total = sum(fork.contribution for fork in forks)
     return (
-        f"{fork.contribution / answers.entropy:.0%} of the semantic entropy "
-        f"({fork.contribution:.2f} of {answers.entropy:.2f} nats)"
+        f"{fork.contribution / total:.0%} of the semantic entropy "
+        f"({fork.contribution:.2f} of {total:.2f} nats)"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import Scheme, kv_allocation
 from eab.analysis.schedule import Schedule
+from eab.analysis.uncertainty import uncertainty
 from eab.board.guide import first_fork
 from eab.errors import ConfigError, LessonError, RecordError, check_one_of
 from eab.formatting import human_bytes, quoted, times
@@ -187,7 +188,9 @@ MEASURES: Final[dict[str, Measure]] = {
     ),
     "answers": Measure(RunState, "", lambda run: len(group_answers(run).ranked)),
     "explored": Measure(RunState, "share", lambda run: group_answers(run).explored),
-    "semantic entropy": Measure(RunState, "nats", lambda run: group_answers(run).entropy),
+    "semantic entropy": Measure(
+        RunState, "nats", lambda run: uncertainty(run, group_answers(run)).semantic
+    ),
     "passes to serve all": Measure(Schedule, "", lambda schedule: len(schedule.passes)),
     "idle slots": Measure(Schedule, "share", lambda schedule: schedule.idle_share),
     "weight bytes": Measure(FormatMeasured, "bytes", lambda measured: measured.total_bytes),

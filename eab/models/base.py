@@ -26,10 +26,6 @@ def refuse_own_memory(model: "LanguageModel") -> None:
         )
 
 
-class Stopped(Exception):
-    """Ends a run, or a forward pass whose result nobody waits for."""
-
-
 class LanguageModel(Protocol):
     """A decoder-only model, shared read-only between runs."""
 
@@ -43,13 +39,16 @@ class LanguageModel(Protocol):
         the tokens that `logits_indices` selects, batch after batch.
 
         Raises:
-            Stopped: Nobody waits for any of these batches (see `ForwardBatch.is_abandoned`).
+            Stopped: Nobody waits for the result (see `eab.models.stopping`).
         """
         ...
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """Token ids of a prompt or of chat messages. Messages need a chat template; a prompt uses
-        it if the config asks for it.
+        it if the config asks for it. The text of a control token, such as <|im_end|>, becomes one
+        only with `parse_special`.
         """
         ...
 

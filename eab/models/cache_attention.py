@@ -16,6 +16,7 @@ from eab.models.attention_calls import current_record
 from eab.models.masks import cache_mask
 from eab.models.plain_attention import plain_attention
 from eab.models.running_pass import running_batches, segment_readers
+from eab.models.stopping import stop_if_requested
 
 ATTENTION: Final = "eab_cache"
 
@@ -47,6 +48,8 @@ def cache_attention(
             record.add(module, query, key, value, attention_mask, kwargs)
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
+    if batches[0].static_buffers is None:  # what CUDA graphs capture must not stop
+        stop_if_requested()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     if readers := segment_readers():

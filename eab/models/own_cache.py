@@ -28,7 +28,7 @@ from eab.models.memory_words import reach_words
 from eab.models.own_check import checked_reader, measured_memory
 from eab.models.own_reader import OwnReader
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
-from eab.models.running_pass import follow_layers, use_attention
+from eab.models.running_pass import follow_layers, stop_between_layers, use_attention
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, max_error, tokens_to_check
 
@@ -92,6 +92,7 @@ class OwnCacheModel(TransformersModel):
         )
         if method := quantized_by(model):
             refuse_dependent_rows(model, method)
+        stop_between_layers(model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """Process the batches run by run, because their texts have different lengths."""
@@ -146,6 +147,7 @@ class HybridModel(OwnCacheModel):
             f"{reach_words(shape)}"
         )
         self.card = replace(self.card, own_memory=words, state_bytes=state.state_bytes)
+        stop_between_layers(model)
 
 
 def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from eab.branching.presets import START
 from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import listed
@@ -25,10 +26,10 @@ def recommended_settings(name: str, generation_config: Any) -> Mapping[str, floa
 def advice(model: Any, config: BranchingConfig) -> str:
     """A sentence with the model's recommendation, while the settings are at their defaults."""
     known: Mapping[str, float] = getattr(model, "recommended", {})
-    if not known or any(getattr(config, name) != SETTINGS[name].default for name in known):
+    if not known or any(getattr(config, name) != getattr(START, name) for name in known):
         return ""
     words = listed([f"{name} {value:g}" for name, value in known.items()])
-    defaults = listed([f"{SETTINGS[name].default:g}" for name in known])
+    defaults = listed([f"{getattr(START, name):g}" for name in known])
     return f"{model.card.name} recommends {words}; the defaults are {defaults}."
 
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch, ShowsRows
 from eab.caches.layers import RowShape
+from eab.models.stopping import stop_if_requested
 
 # Methods that build a distance bias from the length of the text alone (ALiBi)
 _BIAS_METHODS: Final = ("build_alibi_tensor", "build_mpt_alibi_tensor")
@@ -38,6 +39,7 @@ class RowsAsPast:
         self, key: Tensor, value: Tensor, layer_idx: int, *_: object
     ) -> tuple[Tensor, Tensor]:
         """Store K and V of the new tokens; return those of all rows."""
+        stop_if_requested()
         keys, values = self._cache.update(layer_idx, key, value)
         return keys[None], values[None]
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch
 from eab.caches.shared_prefix import SegmentReaders, readers_of_segments
+from eab.models.stopping import stop_if_requested
 
 _running: ContextVar[Sequence[ForwardBatch] | None] = ContextVar("running", default=None)
 _readers: ContextVar[Sequence[SegmentReaders]] = ContextVar("readers", default=())
@@ -59,6 +60,18 @@ def follow_layers(model: PreTrainedModel) -> None:
         told = "layer_idx" in inspect.signature(module.forward).parameters
         if told and hasattr(module, "layer_idx"):
             module.register_forward_pre_hook(note, with_kwargs=True)
+
+
+def stop_between_layers(model: PreTrainedModel) -> None:
+    """Let passes stop before each layer (see eab.models.stopping)."""
+    for layers in model.modules():
+        for layer in layers if isinstance(layers, nn.ModuleList) else ():
+            if _stop_before not in layer._forward_pre_hooks.values():
+                layer.register_forward_pre_hook(_stop_before)
+
+
+def _stop_before(module: nn.Module, args: object) -> None:
+    stop_if_requested()
 
 
 class PositionsAsPast:

@@ -16,7 +16,7 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        self._special = frozenset(tokenizer.all_special_ids)
+        self._special = frozenset(control_tokens(tokenizer))
         by_byte = bytes_to_unicode() if "ByteLevel" in _decoder_kinds(tokenizer) else {}
         self._byte_of = {character: byte for byte, character in by_byte.items()}
         self._cached: dict[int, str] = {}
@@ -41,6 +41,15 @@ class TokenTexts:
             return piece
         byte = _BYTE_TOKEN.fullmatch(piece)
         return token_text.from_bytes(bytes([int(byte[1], 16)])) if byte else piece.replace("▁", " ")
+
+
+def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    """The ids and texts of the tokens that `skip_special_tokens` of transformers leaves out: also
+    those without a named role, such as the turns of a chat template.
+    """
+    added = tokenizer.added_tokens_decoder.items()
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    return dict(named) | {id: token.content for id, token in added if token.special}
 
 
 def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:

@@ -13,8 +13,9 @@ from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
 from eab.events.chat import Prompt
+from eab.models.fingerprint import fingerprint
 from eab.models.memory_words import rows_words
-from eab.models.prompts import encode_prompt
+from eab.models.prompts import PromptEncoder
 from eab.models.quantized_checkpoint import quantized_by
 from eab.models.recommended import recommended_settings
 from eab.models.stored_weights import StoredWeights, bytes_by_kind
@@ -41,7 +42,7 @@ class TransformersModel:
         """
         self._model = model.eval()
         self._tokenizer = tokenizer
-        self._texts = TokenTexts(tokenizer)
+        self._texts, self._encode = TokenTexts(tokenizer), PromptEncoder(tokenizer)
         self._name, self.stored, self.context = name, stored, context
         text_config = model.config.get_text_config()
         self.recommended = recommended_settings(name, model.generation_config)
@@ -56,6 +57,7 @@ class TransformersModel:
         """
         config = self._model.config.get_text_config()
         self.kv_shape = shape
+        self.is_given = not sha256  # whether others may hold the model, and change it
         self.card = ModelCard(
             name=self._name,
             family=str(config.model_type),
@@ -78,6 +80,10 @@ class TransformersModel:
         """See `eab.models.base.LanguageModel`."""
         raise NotImplementedError
 
+    def fingerprint(self, exact: bool = True) -> str:
+        """See `eab.models.fingerprint`."""
+        return fingerprint(self._model, exact)
+
     @property
     def weight_bytes(self) -> Mapping[str, int]:
         """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
@@ -88,9 +94,11 @@ class TransformersModel:
         """The modules that hold the weight matrices (see eab.models.weight_matrices)."""
         return matrix_modules(self._model)
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """See `eab.models.base.LanguageModel`."""
-        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
+        return self._encode(self.card.name, prompt, config, parse_special)
 
     @property
     def has_chat_template(self) -> bool:

@@ -7,7 +7,6 @@ from transformers import PreTrainedTokenizerBase
 
 from eab.errors import ModelError, ServerError
 from eab.models.token_bytes import TokenTexts
-from eab.remote.connection import always_wanted
 from eab.remote.dialect import Continuation, Dialect, ServerModel
 
 TOPS: Final = (100, 20)  # most likely tokens to request: from a server of your own; vLLM's default
@@ -78,7 +77,7 @@ def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) 
 def _continue(
     server: Dialect, texts: list[list[int]], top: int, temperature: float = 0.0
 ) -> list[Continuation]:
-    return server.continue_texts(texts, top, 1, always_wanted, temperature)
+    return server.continue_texts(texts, top, 1, temperature)
 
 
 def _difference(continuation: Continuation, other: Continuation) -> float:

@@ -8,15 +8,16 @@ import asyncio
 import json
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillWaiting
+from contextvars import Context
 from typing import Any, Final
 
 import httpx2
 
 from eab.errors import ServerError
-from eab.models.base import Stopped
+from eab.models.stopping import stop_if_requested
 from eab.remote.operator import Address
 
 SECONDS: Final = 60.0  # for a whole answer
@@ -26,11 +27,6 @@ MAX_ANSWER: Final = 2**26  # bytes
 MAX_PAUSE: Final = 5.0  # longest wait that a server may ask for, in seconds
 PAUSE: Final = 0.2  # seconds before the retry
 _BUSY: Final = (429, 502, 503, 504)
-
-
-def always_wanted() -> bool:
-    """The `is_abandoned` of requests that nobody gives up."""
-    return False
 
 
 class Connection:
@@ -58,36 +54,35 @@ class Connection:
 
     def get(self, path: str) -> Any:
         """The JSON value at this path. See `post` for errors."""
-        return self._wait(_send(self._client, "GET", path, None), always_wanted)
+        return self._wait(_send(self._client, "GET", path, None))
 
     def text(self, path: str) -> str:
         """The text at this path. See `post` for errors."""
-        content: bytes = self._wait(_read(self._client, "GET", path, None), always_wanted)
+        content: bytes = self._wait(_read(self._client, "GET", path, None))
         return content.decode("utf-8", "replace")
 
-    def post(
-        self, path: str, body: dict[str, Any], is_abandoned: Callable[[], bool] = always_wanted
-    ) -> Any:
+    def post(self, path: str, body: dict[str, Any]) -> Any:
         """Send a JSON value and return the JSON value of the answer.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `is_abandoned`, which is polled, returned True; the connection is closed.
+            Stopped: Nobody waits for the answer (see `eab.models.stopping`); the connection is
+                closed.
         """
-        return self._wait(_send(self._client, "POST", path, body), is_abandoned)
+        return self._wait(_send(self._client, "POST", path, body))
 
-    def pause(self, seconds: float, is_abandoned: Callable[[], bool]) -> None:
+    def pause(self, seconds: float) -> None:
         """Wait before a retry."""
-        self._wait(asyncio.sleep(seconds), is_abandoned)
+        self._wait(asyncio.sleep(seconds))
 
-    def _wait(self, work: Coroutine[Any, Any, Any], is_abandoned: Callable[[], bool]) -> Any:
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(
-            asyncio.wait_for(work, self._seconds), self._loop
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        # In an empty context, because connections would keep what the caller's refers to.
+        future: Future[Any] = Context().run(
+            asyncio.run_coroutine_threadsafe, asyncio.wait_for(work, self._seconds), self._loop
         )
         try:
             while True:
-                if is_abandoned():
-                    raise Stopped
+                stop_if_requested()
                 try:
                     return future.result(timeout=POLL_SECONDS)
                 except StillWaiting:

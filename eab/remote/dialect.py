@@ -1,7 +1,7 @@
 """The interface of both kinds of server, and checks for each value in an answer."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -49,7 +49,6 @@ class Dialect(Protocol):
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
         """Continue several texts of token ids by `length` tokens each, in one request.
@@ -59,7 +58,7 @@ class Dialect(Protocol):
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: `is_abandoned` returned True.
+            Stopped: Nobody waits for the answer.
         """
         ...
 

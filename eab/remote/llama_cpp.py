@@ -1,6 +1,6 @@
 """The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server), through `/completion`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -24,6 +24,24 @@ _FIELDS: Final = [
     "completion_probabilities",
 ]
 CERTAIN: Final = 1e6  # added to a logit, so that this token is always chosen
+# Sent with every request: the server would take what is left out from its own start options.
+NEUTRAL: Final = {
+    "samplers": ["temperature"],
+    "mirostat": 0,  # it would replace the samplers
+    "dynatemp_range": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "top_n_sigma": -1.0,
+    "xtc_probability": 0.0,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "grammar": "",
+    "post_sampling_probs": False,
+}
 
 
 class LlamaCpp:
@@ -63,23 +81,21 @@ class LlamaCpp:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        body: dict[str, Any] = {
+        body: dict[str, Any] = NEUTRAL | {
             "prompt": [list(text) for text in texts],
             "n_predict": length,
             "n_probs": top,
             "cache_prompt": True,
             "return_tokens": True,
-            "samplers": ["temperature"],
             "temperature": temperature,
             "ignore_eos": True,
             "response_fields": _FIELDS,
         }
         if length == 1:
             body["logit_bias"] = [[self._harmless, CERTAIN]]
-        answer = self._connection.post("/completion", body, is_abandoned)
+        answer = self._connection.post("/completion", body)
         entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
         answers = answers_in_order(entries, len(texts))
         return [self._read(entry, text, top) for entry, text in zip(answers, texts, strict=True)]

@@ -5,7 +5,7 @@ distribution consists of just these tokens. So entropies, draws, weights and bou
 those of the same settings on this machine, up to the rounding of the server's numbers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from operator import itemgetter
@@ -22,9 +22,9 @@ from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
-from eab.models.base import Stopped
 from eab.models.families import refuse_uneven_layers
-from eab.models.prompts import encode_prompt
+from eab.models.prompts import PromptEncoder
+from eab.models.stopping import stop_if_requested
 from eab.models.token_bytes import TokenTexts
 from eab.models.transformers_model import stop_ids_of
 from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_tops
@@ -48,7 +48,7 @@ class RemoteModel:
     ) -> None:
         """Check what the server can do; ModelError if the engine needs more."""
         self._server, self._connection, self._tokenizer = server, connection, tokenizer
-        self._texts = TokenTexts(tokenizer)
+        self._texts, self._encode = TokenTexts(tokenizer), PromptEncoder(tokenizer)
         text_config = config.get_text_config()
         vocab_size = int(text_config.vocab_size)
         served = server.served()
@@ -77,7 +77,9 @@ class RemoteModel:
         """Close the connections."""
         self._connection.close()
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """The tokens of a prompt; ConfigError if the settings need more than the server returns."""
         if not 0 < config.top_k <= self.top:
             raise ConfigError(
@@ -97,7 +99,7 @@ class RemoteModel:
                     f"{name} is {given}, but {self.card.name} has its own KV cache; leave {name} "
                     f"at {SETTINGS[name].default}"
                 )
-        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
+        return self._encode(self.card.name, prompt, config, parse_special)
 
     @property
     def has_chat_template(self) -> bool:
@@ -124,7 +126,7 @@ class RemoteModel:
             [question for question in cache.questions if question.answer is None]
             for cache in caches
         ]
-        received = iter(self._ask(caches, asked, batches) if any(asked) else ())
+        received = iter(self._ask(caches, asked) if any(asked) else ())
         rows: list[Mapping[int, float]] = []
         for cache, questions in zip(caches, asked, strict=True):
             earlier: dict[int, list[Continuation]] = {}  # for all known tokens except the last
@@ -153,31 +155,23 @@ class RemoteModel:
         self,
         caches: Sequence[ServerCache],
         asked: Sequence[Sequence[ServerQuestion]],
-        batches: Sequence[ForwardBatch],
     ) -> list[Continuation]:
         """Ask the server these questions of each cache; retry once if that may help."""
         questions = [question for own in asked for question in own]
         texts = [text for question in questions for text in _texts_of(question)]
         top = max(cache.top_k for cache, own in zip(caches, asked, strict=True) if own)
         length = self._length(questions)
-
-        def is_abandoned() -> bool:
-            return all(batch.is_abandoned() for batch in batches)
-
         try:
-            return self._ask_once(texts, top, length, is_abandoned)
+            return self._ask_once(texts, top, length)
         except ServerError as error:
             if error.retry_after is None:
                 raise
-            self._connection.pause(error.retry_after, is_abandoned)
-        return self._ask_once(texts, top, length, is_abandoned)
+            self._connection.pause(error.retry_after)
+        return self._ask_once(texts, top, length)
 
-    def _ask_once(
-        self, texts: list[list[int]], top: int, length: int, is_abandoned: Callable[[], bool]
-    ) -> list[Continuation]:
-        if is_abandoned():
-            raise Stopped
-        continuations = self._server.continue_texts(texts, top, length, is_abandoned)
+    def _ask_once(self, texts: list[list[int]], top: int, length: int) -> list[Continuation]:
+        stop_if_requested()
+        continuations = self._server.continue_texts(texts, top, length)
         if any(
             max(top) >= self.card.vocab_size
             for continuation in continuations

@@ -1,7 +1,7 @@
 """vLLM (docs.vllm.ai): `/v1/completions` with token ids as prompts."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from eab.caches.blocks import BLOCK_SIZE
@@ -20,6 +20,17 @@ from eab.remote.dialect import (
 
 _TOKEN: Final = re.compile(r"token_id:(\d{1,12})")
 _BLOCK_SIZE: Final = re.compile(r'vllm:cache_config_info\{[^}]*\bblock_size="(\d{1,6})"')
+# Sent with every request: the server would take what is left out from its generation config.
+NEUTRAL: Final = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "min_tokens": 0,
+    "logit_bias": {},
+}
 
 
 class Vllm:
@@ -62,10 +73,9 @@ class Vllm:
         texts: Sequence[Sequence[int]],
         top: int,
         length: int,
-        is_abandoned: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        body: dict[str, Any] = {
+        body: dict[str, Any] = NEUTRAL | {
             "model": self._model,
             "prompt": [list(text) for text in texts],
             "max_tokens": length,
@@ -74,7 +84,7 @@ class Vllm:
             "ignore_eos": True,
             "return_tokens_as_token_ids": True,  # two tokens may have equal texts
         }
-        answer = self._connection.post("/v1/completions", body, is_abandoned)
+        answer = self._connection.post("/v1/completions", body)
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         choices = answers_in_order(answer.get("choices"), len(texts))

@@ -5,7 +5,7 @@ Every prefix of an event list folds, so a run that is live, was stopped or faile
 
 from eab.run.folding import RunFold, fold, fold_prefix
 from eab.run.state import RunState
-from eab.run.tree import Path, PathStatus, Sample, Step, Token
+from eab.run.tree import Path, PathStatus, Sample, Step, Token, largest_first
 
 __all__ = [
     "Path",
@@ -17,4 +17,5 @@ __all__ = [
     "Token",
     "fold",
     "fold_prefix",
+    "largest_first",
 ]

@@ -12,7 +12,7 @@ class RunFold:
     """The state of a run that may still be probing its prompt."""
 
     def __init__(self) -> None:
-        self.probe: list[float] = []  # entropies (nats) of the greedy probe so far
+        self.probed: list[Probed] = []  # the steps of the greedy probe so far
         self.run: RunState | None = None  # None until it has started
         self._ended: RunEnded | None = None  # set if the run ended while probing
 
@@ -25,7 +25,9 @@ class RunFold:
     def progress(self) -> Progressed:
         """Progress towards the limit on steps."""
         if self.run is None:
-            return Progressed(0.0, f"Probing the prompt: step {len(self.probe)}")
+            if not self.probed:
+                return Progressed(0.0, "Reading the prompt")
+            return Progressed(0.0, f"The most likely text first: token {len(self.probed)}")
         steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
         return Progressed(min(1.0, steps / last), f"Step {steps} of {last}")
 
@@ -41,9 +43,9 @@ class RunFold:
         elif self._ended is not None:
             raise RecordError(f"the run continues with {type(event).__name__} after its end")
         elif isinstance(event, RunStarted):
-            self.run = RunState(event, self.probe)
+            self.run = RunState(event, [probed.entropy for probed in self.probed])
         elif isinstance(event, Probed):
-            self.probe.append(event.entropy)
+            self.probed.append(event)
         elif isinstance(event, RunEnded):
             self._ended = event
         else:

@@ -28,7 +28,7 @@ from eab.events import (
 )
 from eab.formatting import counted, quoted, shortened
 from eab.run.stop_strings import StopStrings
-from eab.run.tree import Path, Sample, Step, Token
+from eab.run.tree import Path, Sample, Step, Token, largest_first
 
 _MAX_PROMPT: Final = 40  # characters of the prompt in a repr
 
@@ -40,7 +40,7 @@ class RunState:
 
     Attributes:
         started: The header: prompt, model, settings.
-        probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
+        probe: Entropies (nats) of the greedy probe before it, for a rank threshold.
         ended: The final event; None while the run continues.
         events: All events so far.
         peaks: The tokens whose entropy was higher than that of all tokens before them.
@@ -64,7 +64,8 @@ class RunState:
         steps, paths = counted(len(self.steps), "step"), counted(len(self.paths), "path")
         texts = counted(len(self.leaves()), "text")
         ending = self.ended.reason if self.ended is not None else "unfinished"
-        return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}>"
+        exactness = ", approximate" if self.is_approximate else ""
+        return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}{exactness}>"
 
     def apply(self, event: Event) -> None:
         """Fold one more event.
@@ -246,23 +247,35 @@ class RunState:
         """Live and finished paths, in order of birth; their weights sum to 1."""
         return [path for path in self.paths if path.status in ("live", "finished")]
 
+    def entropies(self) -> list[float]:
+        """The entropies (nats) of all decisions; the children of a fork share the first one."""
+        decided: dict[tuple[int, int], float] = {}
+        for path in self.paths:
+            for index, token in enumerate(path.tokens):
+                decided[(path.id, index) if index else (path.parent, -1)] = token.entropy
+        return [*decided.values()]
+
     def tokens(self, path: int) -> Iterator[Token]:
         """All generated tokens from the root to the end of this path."""
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
 
+    def tokens_before(self, path: int) -> int:
+        """How many of `tokens(path)` come from the ancestors of this path."""
+        return sum(len(self.paths[each].tokens) for each in self.lineage(path)[:-1])
+
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """Token ids that continue the prompt up to a token of the tree, or to another candidate in
-        its place, for `generate(..., continued=...)`.
+        """Token ids that continue the prompt up to a token of a path, or another candidate in its
+        place, for `generate(..., continued=...)`. `index` counts in `tokens(path)`, from the root.
 
         Raises:
             PromptError: The run has no such token.
         """
-        lineage = self.lineage(path)
-        if not isinstance(index, int) or not 0 <= index < len(self.paths[path].tokens):
-            raise PromptError(f"path {path} has no token {index}; choose one of the tree")
-        before = [token.token for ancestor in lineage[:-1] for token in self.paths[ancestor].tokens]
-        before += [token.token for token in self.paths[path].tokens[:index]]
-        chosen = self.paths[path].tokens[index]
+        tokens = [*self.tokens(path)]
+        if not isinstance(index, int) or not 0 <= index < len(tokens):
+            raise PromptError(
+                f"the text of path {path} has {len(tokens)} tokens; there is no token {index}"
+            )
+        before, chosen = [token.token for token in tokens[:index]], tokens[index]
         if not isinstance(candidate, int) or candidate >= len(chosen.candidates):
             raise PromptError(
                 f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
@@ -291,9 +304,9 @@ class RunState:
 
     @property
     def samples(self) -> list[Sample]:
-        """All leaves as samples, heaviest first."""
+        """All leaves as samples, heaviest first; equal weights in order of birth."""
         samples = [self.sample(leaf.id) for leaf in self.leaves()]
-        return sorted(samples, key=lambda sample: -sample.weight)
+        return [samples[at] for at in largest_first([sample.weight for sample in samples])]
 
     def peak_kv(self) -> KVUsage | None:
         """The measurement with the most distinct rows in use."""
@@ -322,6 +335,11 @@ class RunState:
     def is_what_if(self) -> bool:
         """Whether it was recomputed from another run; it has computed bytes and no times."""
         return self.started.what_if != ""
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether it was recomputed and the model might give another run at these settings."""
+        return self.started.what_if == "approximate"
 
     def seconds(self) -> float | None:
         """Wall time of all steps (measured); None for a what-if run."""

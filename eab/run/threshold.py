@@ -7,7 +7,8 @@ from typing import Final
 from eab.config import OF_DISTRIBUTION, BranchingConfig
 
 PROBE_STEPS: Final = 24  # they delay the first token of the run, so they are few
-PROBE_FLOOR: Final = 0.3  # nats; else a confident prompt would fork at its own low quantile
+PROBE_FLOOR: Final = 0.3  # nats; else a confident prompt would fork where it is sure
+_ROUNDING: Final = 1e-3  # relative; passes of other sizes round entropies otherwise
 # The settings that can change the probe's entropies, and those of its cache
 _OF_THE_PROBE: Final = (
     *OF_DISTRIBUTION,
@@ -29,20 +30,25 @@ def probe_config(config: BranchingConfig) -> BranchingConfig:
 def threshold_in_nats(
     config: BranchingConfig, vocab_size: int, entropies: Sequence[float] = ()
 ) -> float:
-    """The threshold in nats; `entropies` are those of the greedy probe, for a quantile."""
+    """The threshold in nats; `entropies` are those of the greedy probe, for a rank."""
     match config.threshold_unit:
         case "nats":
             return config.entropy_threshold
         case "normalised":
             return config.entropy_threshold * math.log(vocab_size)
-        case "quantile":
-            return quantile_in_nats(entropies, config.entropy_threshold)
+        case "rank":
+            return rank_in_nats(entropies, config.entropy_threshold)
 
 
-def quantile_in_nats(entropies: Sequence[float], share: float) -> float:
-    """A quantile of the probe's entropies (nats), linearly interpolated, at least the floor."""
-    if not entropies:
+def rank_in_nats(entropies: Sequence[float], rank: float) -> float:
+    """The probe's entropy (nats) of this rank, from 1 for the highest; ranks between two entropies
+    are interpolated linearly. Not below the floor, and not above the first entropy that reaches the
+    floor: what a text is about often depends on its first uncertain word.
+    """
+    unsure = [entropy for entropy in entropies if entropy >= PROBE_FLOOR]
+    if not unsure:
         return PROBE_FLOOR
-    ordered, place = sorted(entropies), share * (len(entropies) - 1)
-    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return max(PROBE_FLOOR, below + (above - below) * (place - math.floor(place)))
+    ordered, place = sorted(unsure, reverse=True), min(rank, len(unsure)) - 1
+    above, below = ordered[math.floor(place)], ordered[math.ceil(place)]
+    ranked = above + (below - above) * (place - math.floor(place))
+    return max(PROBE_FLOOR, (1 - _ROUNDING) * min(ranked, unsure[0]))

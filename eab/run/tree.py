@@ -1,12 +1,15 @@
 """The parts of a run: tokens, paths, steps, and the samples that are read from the tree."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import pairwise
+from typing import Final, Literal
 
 from eab.events import Candidate, EntropyBounds, FinishReason, Growth, KVUsage, StepTimed
 
 PathStatus = Literal["live", "forked", "finished", "pruned"]
+_ROUNDING: Final = 1e-6  # relative; weights that differ by less differ in no way that matters
 
 
 @dataclass(slots=True)
@@ -128,3 +131,12 @@ class Sample:
     def log_prob(self) -> float:
         """ln of the probability of the text, the sum of `log_probs`."""
         return math.fsum(self.log_probs)
+
+
+def largest_first(values: Sequence[float]) -> list[int]:
+    """The indices of the values, largest first; values that differ by rounding keep their order."""
+    order = sorted(range(len(values)), key=lambda index: -values[index])
+    levels = [0] * len(values)
+    for before, after in pairwise(order):
+        levels[after] = levels[before] + (values[after] < values[before] * (1 - _ROUNDING))
+    return sorted(range(len(values)), key=levels.__getitem__)

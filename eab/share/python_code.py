@@ -3,22 +3,22 @@
 from dataclasses import fields
 from typing import Final
 
-from eab.branching.presets import CHAT_SAMPLING, OF_PRESETS
+from eab.branching.presets import START, starting_values
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.events.chat import as_json
 from eab.weight_formats import AS_LOADED, PLAIN
 
-_ALWAYS: Final = {*OF_PRESETS, *CHAT_SAMPLING}
+_ALWAYS: Final = frozenset(starting_values())
 
 
 def as_python(started: RunStarted) -> str:
-    """The program, with model, device, dtype, weights and every setting that differs from its
-    default, or whose default differs for a chat model.
+    """The program, with model, device, dtype, weights, every setting that differs from its default,
+    and those that presets and sampling set.
 
     On the same kind of machine it gives the same events, except for the timings.
     """
-    card, default = started.model, BranchingConfig()
+    card = started.model
     given: dict[str, object] = {"device": card.device, "dtype": card.dtype}
     given |= {"weights": card.weights} if card.weights != AS_LOADED else {}
     given |= {"layout": card.layout} if card.layout != PLAIN else {}
@@ -27,7 +27,7 @@ def as_python(started: RunStarted) -> str:
         field.name: getattr(started.config, field.name)
         for field in fields(BranchingConfig)
         if field.name in _ALWAYS
-        or getattr(started.config, field.name) != getattr(default, field.name)
+        or getattr(started.config, field.name) != getattr(START, field.name)
     }
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     tokens = started.continued_tokens

@@ -215,10 +215,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self.message, self.status = message, status
 
     def _progress(self) -> str:
-        run = self.run
-        if run is None:
-            return f"Probing the prompt: step {len(self._fold.probe)}"
-        return f"Step {len(run.steps)} of {run.started.config.max_new_tokens}"
+        return self._fold.progress.words
 
     def _ending(self) -> str:
         if self._error is not None:

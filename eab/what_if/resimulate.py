@@ -124,7 +124,9 @@ class RecordedModel:
         """Not possible: a recorded run has no model."""
         raise NotImplementedError("a recorded run has no model")
 
-    def encode(self, prompt: Prompt, config: BranchingConfig) -> NoReturn:
+    def encode(
+        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+    ) -> NoReturn:
         """Not possible: a recorded run has the tokens of its prompt but no tokenizer."""
         raise NotImplementedError("a recorded run has no tokenizer")
 

@@ -17,7 +17,7 @@ from saying_model import exact_answers, flat_run, saying_model
 from table_model import TableModel, random_table
 
 from eab.analysis.answer_parts import check_part, reader
-from eab.analysis.answers import Answers, group_answers
+from eab.analysis.answers import Answers, entropy, group_answers
 from eab.analysis.same_answer import RULES, normalised
 from eab.analysis.sentences import first_sentence
 from eab.config import BranchingConfig
@@ -37,6 +37,7 @@ def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> N
     answers = group_answers(flat_run(texts))
     first, second = answers.ranked
     assert (first.text, second.text) == ("paris.", "Rome")  # the heaviest leaf names its group
+    assert answers.unfinished == pytest.approx(0.1)
     assert first.leaves == (3, 2)
     assert (first.weight, first.low, first.high) == pytest.approx((0.7, 0.7, 0.9))
     assert (second.weight, second.low, second.high) == pytest.approx((0.2, 0.1, 0.3))
@@ -64,22 +65,48 @@ def test_a_winner_must_beat_the_unseen_probability_too(
     assert (group_answers(flat_run(texts)).winner is not None) == wins
 
 
-def test_the_entropy_and_its_bounds_are_in_nats() -> None:
+def test_the_bounds_of_the_entropy_are_in_nats() -> None:
     answers = group_answers(flat_run([("x", 0.5, 0.5, True), ("y", 0.5, 0.25, True)]))
-    assert answers.entropy == pytest.approx(math.log(2))
     low, high = answers.entropy_bounds
     assert low == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
-    assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
+    unseen = 0.25 * 64 * math.log(CARD.vocab_size)  # spread over all texts of up to 64 tokens
+    assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4) + unseen)
+
+
+@pytest.mark.parametrize(
+    ("policy", "texts", "ranked"),
+    [
+        # the drawn child carries the weight of all unseen tokens
+        ("fair", [("three", 0.6, 0.15), ("four", 0.25, 0.25), ("two", 0.15, 0.15)], "four"),
+        # equal but for rounding: by weight, then by birth
+        ("fair", [("b", 0.3, 0.3), ("a", 0.3, 0.3 * (1 + 1e-12)), ("c", 0.3, 0.2)], "b"),
+        # long texts: how often an answer came says more than the probability of one wording
+        ("independent", [("x", 0.2, 1e-6)] * 2 + [("y", 0.4, 1e-5)], "y"),
+        ("independent", [("x", 0.3, 1e-6), ("x!", 0.3, 1e-6), ("y", 0.4, 1e-5)], "x"),
+        ("independent", [("x", 0.6, 0.3), ("y", 0.4, 0.5)], "y"),
+    ],
+)
+def test_the_answer_is_the_most_probable_one_by_what_is_known(
+    policy: str, texts: list[tuple[str, float, float]], ranked: str
+) -> None:
+    answers = group_answers(flat_run([(*one, True) for one in texts], policy))
+    assert answers.ranked[0].text == ranked
+    assert all(one.low <= one.weight <= one.high for one in answers.ranked)
+
+
+def test_an_estimate_outside_its_certain_interval_is_moved_into_it() -> None:
+    texts = [("a", 0.2, 0.3, True), ("b", 0.8, 0.6, True)]
+    answers = group_answers(flat_run(texts, "independent"))
+    assert {one.text: one.weight for one in answers.ranked} == pytest.approx({"a": 0.3, "b": 0.7})
 
 
 def test_a_run_without_leaves_has_no_answer() -> None:
     run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
     run.paths.clear()
     answers = group_answers(run)
-    assert answers == Answers((), (), 0.0)
+    assert answers == Answers((), (), 0.0, log_texts=answers.log_texts)
     assert answers.winner is None
-    assert answers.entropy == 0.0
-    assert answers.entropy_bounds == (0.0, 0.0)
+    assert answers.entropy_bounds == (0.0, 64 * math.log(CARD.vocab_size))
 
 
 def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
@@ -139,7 +166,12 @@ def test_groups_partition_the_leaves(
     assert sorted([*grouped, *answers.undecided]) == sorted(leaf.id for leaf in run.leaves())
     assert len({normalised(answer.text) for answer in answers.ranked}) == len(answers.ranked)
     assert math.fsum(answer.weight for answer in answers.ranked) <= 1 + 1e-9
-    assert all(0 <= answer.low <= answer.high <= 1 for answer in answers.ranked)
+    for one in answers.ranked:
+        assert 0 <= one.low <= one.weight + 1e-12
+        assert one.weight <= one.high + 1e-12 <= 1 + 1e-12
+    assert answers.ranked[:1] == tuple(
+        one for one in answers.ranked[:1] if one.low >= max(x.low for x in answers.ranked) * 0.999
+    )
     low, high = answers.entropy_bounds
     assert 0 <= low <= high + 1e-12
 
@@ -168,14 +200,11 @@ def test_the_exact_values_lie_within_the_bounds_for_every_policy(
     if answers.winner is not None:
         assert exact[normalised(answers.winner.text)] >= max(exact.values()) - SLACK
     low, high = answers.entropy_bounds
-    # The exact entropy over the answers that were seen, with all others combined into one.
-    seen = [exact[normalised(answer.text)] for answer in answers.ranked]
-    masses = [mass for mass in (*seen, 1.0 - math.fsum(seen)) if mass > 0]
-    assert low - 1e-6 <= -math.fsum(mass * math.log(mass) for mass in masses) <= high + 1e-6
+    assert low - 1e-6 <= entropy(list(exact.values())) <= high + 1e-6
 
 
 @pytest.mark.parametrize("max_paths", [3, 20])
-def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
+def test_weights_of_texts_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
     """Means over seeds are within NOISE standard errors, each < 0.02, of the enumerated values."""
     model, length = saying_model(11, 0.8), 3
     exact = exact_answers(model, length)
@@ -183,9 +212,10 @@ def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -
     estimates = []
     config = BranchingConfig(entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length)
     for seed in range(TREES):
-        ranked = group_answers(run_of(model, "0", config, seed=seed)).ranked
-        weights = {normalised(answer.text): answer.weight for answer in ranked}
-        estimates.append([weights.get(answer, 0.0) for answer in wanted])
+        weights: defaultdict[str, float] = defaultdict(float)
+        for leaf in group_answers(run_of(model, "0", config, seed=seed)).decided:
+            weights[normalised(leaf.text)] += leaf.weight
+        estimates.append([weights[answer] for answer in wanted])
     means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)
     assert (errors < 0.02).all()
     truth = np.array([exact[answer] for answer in wanted])

@@ -36,8 +36,8 @@ def two_level_run() -> RunState:
             fork = Forked(step, parent, born, weights, born[0])
             events += [predicted(step, parent, 1.0), fork]
             for path in born:
-                token = appended(step, path, path, TREE[path][2], math.log(0.5))
-                events.append(token)
+                share = TREE[path][1] / math.fsum(weights)
+                events.append(appended(step, path, path, TREE[path][2], math.log(share)))
     return fold([*events, *(PathFinished(1, path, "stop") for path in (3, 4, 5, 6))])
 
 
@@ -50,7 +50,8 @@ def test_a_worked_example() -> None:
     assert [one.weight for one in last_word.ranked] == pytest.approx([0.6, 0.2, 0.2])
     first, below, wording = attribute_to_forks(run, last_word)
     assert (first.path, below.path, wording.path) == (0, 2, 1)
-    assert first.contribution == pytest.approx(entropy([0.6, 0.4]))
+    assert first.information == pytest.approx(entropy([0.6, 0.4]))
+    assert first.contribution == 1.0  # all of the entropy of its tokens
     assert first.decisiveness == pytest.approx(1.0)
     assert below.weight == pytest.approx(0.4)
     assert below.information == pytest.approx(math.log(2))
@@ -73,7 +74,8 @@ def test_the_contributions_add_up_in_any_run_even_after_pruning(
     for part in ("text", "sentence"):
         answers = group_answers(run, part)
         forks = attribute_to_forks(run, answers)
-        total = math.fsum(fork.contribution for fork in forks)
-        assert total == pytest.approx(answers.entropy, abs=1e-9)
+        total = math.fsum(fork.weight * fork.information for fork in forks)
+        weights = [sum(run.paths[leaf].weight for leaf in one.leaves) for one in answers.ranked]
+        assert total == pytest.approx(entropy(weights), abs=1e-9)
         assert all(0 <= fork.weight <= 1 + 1e-9 for fork in forks)
         assert all(0 <= fork.information <= fork.branch_entropy + 1e-9 for fork in forks)

@@ -43,7 +43,8 @@ def grow(embedded: HuggingFaceModel, source: RunState) -> Grow:
 @pytest.fixture(scope="module")
 def forced(source: RunState) -> tuple[int, ...]:
     """The tokens up to, and including, the first one of a path that has several."""
-    return source.continuation(next(one.id for one in source.paths if len(one.tokens) > 1), 0)
+    path = next(one.id for one in source.paths if len(one.tokens) > 1)
+    return source.continuation(path, source.tokens_before(path))
 
 
 def texts(run: RunState) -> set[tuple[int, ...]]:
@@ -57,7 +58,9 @@ def test_the_tree_has_the_texts_of_both_runs(
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
     index = data.draw(st.integers(0, len(path.tokens) - 1))
     candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
-    grown = fold(grow(source.continuation(path.id, index, candidate)))
+    grown = fold(
+        grow(source.continuation(path.id, source.tokens_before(path.id) + index, candidate))
+    )
     both = graft(source, grown)
     continued = grown.started.continued_tokens
     old = {text for text in texts(source) if text != continued}  # continued by the grown run
@@ -93,13 +96,15 @@ def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchang
 def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
-    assert not is_new(source, source.continuation(child.id, 0))
+    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id) + 0))
     known = {source.paths[one].tokens[0].token for one in fork.children}
     for number, candidate in enumerate(child.tokens[0].candidates):
-        forced = source.continuation(child.id, 0, number)
+        forced = source.continuation(child.id, source.tokens_before(child.id) + 0, number)
         assert is_new(source, forced) == (candidate.token not in known)
     leaf = source.leaves()[0]
-    assert is_new(source, source.continuation(leaf.id, len(leaf.tokens) - 1))
+    assert is_new(
+        source, source.continuation(leaf.id, source.tokens_before(leaf.id) + len(leaf.tokens) - 1)
+    )
 
 
 def test_a_run_that_does_not_continue_the_source_is_refused(source: RunState) -> None:

@@ -10,12 +10,12 @@ from invented_runs import CARD, invented_run
 from made_runs import run_of
 from saying_model import STOP, exact_answers, flat_run, saying_model
 
-from eab.analysis.answers import Answers, entropy, group_answers
+from eab.analysis.answers import entropy, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
 from eab.config import BranchingConfig
-from eab.events import RunStarted
-from eab.run import RunState, fold
+from eab.models.base import LanguageModel
+from eab.run import fold
 
 LN2, LN3 = math.log(2), math.log(3)
 DRAWS = 200  # in the test of the standard error
@@ -36,21 +36,69 @@ def test_the_estimators_on_a_worked_example() -> None:
     assert scores.standard_error is None
     low, high = scores.semantic_bounds
     assert low == pytest.approx(2 * LN2 - 0.75 * LN3)  # for 3/4 and 1/4
-    assert high == pytest.approx(LN3)  # the unseen half makes all three equal
+    possible = 64 * math.log(CARD.vocab_size)  # ln of the number of texts of at most 64 tokens
+    assert high == pytest.approx(1.5 * LN2 + 0.5 * possible)  # the unseen half over all of them
+    assert (scores.texts, scores.reason) == (3, "")
 
 
-def test_undecided_leaves_are_left_out() -> None:
+def test_undecided_leaves_count_only_at_the_fork_before_them() -> None:
     run = flat_run([("a", 0.3, 0.25, True), ("b", 0.3, 0.5, True), ("c", 0.4, 0.2, False)])
     scores = uncertainty(run, group_answers(run))
-    assert scores.semantic == pytest.approx(LN2)
+    assert scores.discrete == pytest.approx(LN2)
+    assert scores.semantic == pytest.approx(entropy([0.3, 0.3, 0.4]))  # its first word decides it
     assert scores.predictive == pytest.approx(1.5 * LN2)
+    assert group_answers(run).unfinished == pytest.approx(0.4)
 
 
-def test_without_answers_all_scores_are_zero() -> None:
-    run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
+@pytest.mark.parametrize(
+    ("texts", "policy", "reason"),
+    [
+        ([], "fair", "no text has an answer"),
+        ([("a", 1.0, 0.5, False)], "fair", "no text has an answer"),
+        ([("a", 0.5, 0.5, False), ("b", 0.5, 0.5, False)], "independent", "no text has an answer"),
+        ([("a", 1.0, 0.5, True)], "fair", "only one text has an answer"),
+        ([("a", 0.6, 0.5, True), ("b", 0.4, 0.4, False)], "fair", "only one text has an answer"),
+        ([("a", 1.0, 1.0, True)], "fair", ""),  # there is nothing else
+        ([("a", 0.5, 0.5, True)] * 2, "independent", ""),
+    ],
+)
+def test_an_entropy_that_was_not_measured_is_none_with_a_reason(
+    texts: list[tuple[str, float, float, bool]], policy: str, reason: str
+) -> None:
+    run = flat_run(texts, policy)
     scores = uncertainty(run, group_answers(run))
-    assert scores == uncertainty(run, Answers((), (0,), 0.0))
-    assert (scores.semantic, scores.predictive, scores.explored) == (0.0, 0.0, 0.0)
+    assert scores.reason == reason
+    measured = (scores.semantic, scores.discrete, scores.rao_blackwellised)
+    assert measured == ((None,) * 3 if reason else (pytest.approx(0.0, abs=1e-6),) * 3)
+    assert (scores.predictive is None) == (scores.texts == 0)
+    assert scores.semantic_bounds[0] == 0.0
+    assert scores.semantic_bounds[1] > 10 or scores.explored == 1
+
+
+@pytest.mark.parametrize("branch_factor", [2, 3])
+def test_the_branch_factor_does_not_cap_the_entropy_where_a_fork_decides(
+    branch_factor: int, embedded: LanguageModel
+) -> None:
+    """A die with six sides: every token is an answer, and the probabilities of all are known."""
+    config = BranchingConfig(
+        branch_factor=branch_factor, max_new_tokens=8, max_paths=12, entropy_threshold=0.5
+    )
+    run = run_of(embedded, "I rolled a die and got a", config)
+    answers = group_answers(run, "sentence")
+    scores = uncertainty(run, answers)
+    assert scores.semantic == pytest.approx(math.log(6), abs=0.1)
+    assert scores.semantic == pytest.approx(run.paths[0].fork_entropy)
+    assert len(answers.ranked) <= branch_factor
+    assert "branch_factor" in scores.limited_by
+    assert answers.ranked[0].low == max(answer.low for answer in answers.ranked)
+
+
+def test_a_fork_that_the_minimum_weight_prevents_is_a_limit(embedded: LanguageModel) -> None:
+    config = BranchingConfig(max_new_tokens=12, max_paths=64, branch_factor=16)
+    free = run_of(embedded, "I tossed three coins:", config)
+    assert "min_fork_weight" not in uncertainty(free, group_answers(free)).limited_by
+    held = run_of(embedded, "I tossed three coins:", config, min_fork_weight=0.4)
+    assert uncertainty(held, group_answers(held)).limited_by == ("min_fork_weight",)
 
 
 def test_independent_texts_have_a_standard_error() -> None:
@@ -76,15 +124,15 @@ def test_runs_are_pooled_before_they_are_grouped() -> None:
     assert estimate.value == pytest.approx(entropy([0.75, 0.25]))
     assert estimate.standard_error == pytest.approx(LN2 / 2)  # leaving out one run gives 0 or ln 2
     assert semantic_entropy_of_runs([other]).standard_error is None
-    assert semantic_entropy_of_runs([]).value == 0.0
-    assert semantic_entropy_of_runs([one, other], "text", RULES["content"]).value > 0
+    assert semantic_entropy_of_runs([]).value is semantic_entropy_of_runs([one]).value is None
+    assert semantic_entropy_of_runs([one, other], "text", RULES["content"]).value
 
 
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
     """For 40 draws from (0.7, 0.2, 0.1), the mean error is within 25% of the spread."""
     draws = np.random.default_rng(5).choice(3, size=(DRAWS, 40), p=[0.7, 0.2, 0.1])
     found = [jackknife([{int(answer): 1.0} for answer in row]) for row in draws]
-    spread = float(np.std([one.value for one in found], ddof=1))
+    spread = float(np.std([one.value for one in found if one.value is not None], ddof=1))
     errors = [one.standard_error for one in found if one.standard_error is not None]
     assert len(errors) == DRAWS
     assert float(np.mean(errors)) == pytest.approx(spread, rel=0.25)
@@ -104,6 +152,7 @@ def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(
     )
     run = run_of(model, "0", config)
     scores = uncertainty(run, group_answers(run))
+    assert scores.predictive is not None
     truth = entropy(list(exact_answers(model, length).values()))
     assert scores.semantic == pytest.approx(truth, abs=1e-6)
     assert scores.rao_blackwellised == pytest.approx(truth, abs=1e-6)
@@ -118,6 +167,15 @@ def test_scores_of_any_run_are_finite_and_ordered(seed: int, steps: int, paths: 
     run = fold(invented_run(seed, steps, paths))
     answers = group_answers(run, "sentence")
     scores = uncertainty(run, answers)
-    for value in (scores.semantic, scores.discrete, scores.rao_blackwellised):
+    low, high = scores.semantic_bounds
+    if scores.reason:
+        assert scores.semantic is scores.discrete is scores.rao_blackwellised is None
+        return
+    assert scores.semantic is not None
+    assert low - 1e-9 <= scores.semantic <= high + 1e-9
+    for value in (scores.discrete, scores.rao_blackwellised):
+        assert value is not None
         assert 0 <= value <= math.log(max(1, len(answers.ranked))) + 1e-9
+    assert scores.length_normalised is not None
+    assert scores.predictive is not None
     assert 0 <= scores.length_normalised <= scores.predictive + 1e-12

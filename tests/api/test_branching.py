@@ -15,7 +15,7 @@ from tiny_models import chat_pair
 import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
-from eab.branching.presets import PRESETS
+from eab.branching.presets import PRESETS, starting_config
 from eab.errors import ConfigError, MemoryLimitError, ModelError, PromptError
 from eab.events import RunEnded, RunStarted
 from eab.share.python_code import as_python
@@ -37,14 +37,14 @@ def test_the_first_settings_keep_their_names_and_positions():
     started = next(iter(explorer.stream("0")))
     settings = {"entropy_threshold": 0.9, "branch_factor": 2, "max_paths": 7}
     assert isinstance(started, RunStarted)
-    assert started.config == BranchingConfig(**settings, max_new_tokens=3)
+    assert started.config == starting_config(**settings, max_new_tokens=3)
 
 
 def test_a_setting_of_one_call_does_not_affect_the_next():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
     for settings in ({"seed": 5, "max_paths": 2}, {}):
         config = explorer.run("0", **settings).started.config
-        assert config == BranchingConfig(max_new_tokens=3, **settings)
+        assert config == starting_config(max_new_tokens=3, **settings)
 
 
 def test_run_returns_the_tree_and_stream_the_events_of_the_same_run():
@@ -55,7 +55,7 @@ def test_run_returns_the_tree_and_stream_the_events_of_the_same_run():
 
 
 def test_a_stream_can_be_closed_at_any_time():
-    stream = EntropyAdaptiveBranching(MODEL, max_new_tokens=4000).stream("0")
+    stream = EntropyAdaptiveBranching(MODEL, 0.65, max_new_tokens=4000).stream("0")
     assert isinstance(next(stream), RunStarted)
     stream.close()
 
@@ -96,7 +96,8 @@ def test_a_model_with_adapters_runs_with_them(words, twins):
     torch.manual_seed(0)
     lora = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     adapted = peft.get_peft_model(copy.deepcopy(twins("llama").plain), lora)
-    explorer = EntropyAdaptiveBranching((adapted, words), policy="greedy", max_new_tokens=6)
+    plain_settings = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 6}
+    explorer = EntropyAdaptiveBranching((adapted, words), policy="greedy", **plain_settings)
 
     def both() -> tuple[list[float], list[float]]:
         """The log-probabilities of the text from the engine and from the model."""
@@ -157,7 +158,7 @@ def test_a_batch_gives_each_prompt_the_run_that_it_has_alone(embedded):
 def test_numbers_and_names_of_other_libraries_are_accepted_as_settings():
     explorer = EntropyAdaptiveBranching(MODEL, max_paths=np.int64(3), temperature=np.float32(0.5))
     config = explorer.run("0", top_k=None, threshold_unit="normalized").started.config
-    assert config == BranchingConfig(max_paths=3, temperature=0.5, threshold_unit="normalised")
+    assert config == starting_config(max_paths=3, temperature=0.5, threshold_unit="normalised")
     assert type(config.max_paths) is int
     assert explorer.run("0", temperature=0).started.config.policy == "greedy"
     with pytest.raises(ConfigError, match="temperature is 0"):
@@ -186,16 +187,18 @@ NATS_WIDE = {**PRESETS["wide"].settings, "entropy_threshold": 0.9, "threshold_un
 CHAT: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9}
 BALANCED = {**PRESETS["balanced"].settings, **CHAT}
 IN_NATS = {**BALANCED, "entropy_threshold": 0.9, "threshold_unit": "nats"}
+NORMALISED = {**BALANCED, "entropy_threshold": 0.08, "threshold_unit": "normalised"}
+INDEPENDENT = {"policy": "independent", "top_p": 1.0}
 CHAT_CASES = [
     ({}, {}, BALANCED),
     ({"max_paths": 4}, {"branch_factor": 3}, {**BALANCED, "max_paths": 4, "branch_factor": 3}),
     ({"entropy_threshold": 0.9}, {}, IN_NATS),
     ({"preset": "wide"}, {"entropy_threshold": 0.9}, {**CHAT, **NATS_WIDE}),
     ({"entropy_threshold": 0.9}, {"preset": "wide"}, {**CHAT, **PRESETS["wide"].settings}),
-    ({"threshold_unit": "normalised"}, {}, {**CHAT, "threshold_unit": "normalised"}),
-    ({"top_k": 5}, {}, {**PRESETS["balanced"].settings, "top_k": 5}),
-    ({"policy": "original"}, {}, {"policy": "original"}),
-    ({}, {"policy": "independent", "top_p": 0.5}, {"policy": "independent", "top_p": 0.5}),
+    ({"threshold_unit": "normalised"}, {}, NORMALISED),
+    ({"top_k": 5}, {}, {**BALANCED, "top_k": 5}),
+    ({"policy": "original"}, {}, {**BALANCED, "policy": "original"}),
+    ({}, {"policy": "independent", "top_p": 1.0}, {**BALANCED, **INDEPENDENT}),
 ]
 
 

@@ -27,7 +27,7 @@ def test_kept_logits_are_those_of_the_model_whatever_the_settings(twins, drafter
     assert_same_decisions(run, explorer.run("w5 w6 w7 w5 w6", **changed))
 
 
-def test_processors_and_a_quantile_probe_do_not_change_kept_logits(twins):
+def test_processors_and_a_probe_do_not_change_kept_logits(twins):
     explorer = EntropyAdaptiveBranching(twins("llama").ours, preset="wide", max_new_tokens=4)
     plain = explorer.run("w5 w6", keep_logits=[0])
     processed = explorer.run("w5 w6", keep_logits=[0], logits_processor=MinPLogitsWarper(0.5))

@@ -15,7 +15,7 @@ from eab import Run, record
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
-from eab.errors import ConfigError, PromptError, RecordError
+from eab.errors import ApproximateWarning, ConfigError, PromptError, RecordError
 from eab.events import RunStarted
 from eab.lessons import bundled_runs
 from eab.what_if.resimulate import resimulate
@@ -127,3 +127,28 @@ def test_a_what_if_threshold_may_be_a_numpy_number() -> None:
 def test_a_same_answer_rule_with_a_wrong_signature_is_refused() -> None:
     with pytest.raises(ConfigError, match="a function of a question and two texts"):
         Run(COIN).answers("text", lambda one, other: one == other)
+
+
+def test_a_continuation_counts_in_the_text_that_one_sees() -> None:
+    run = Run(COIN)
+    for leaf in run.leaves():
+        tokens = [token.token for token in run.tokens(leaf.id)]
+        for index in range(len(tokens)):
+            assert run.continuation(leaf.id, index) == tuple(tokens[: index + 1])
+        with pytest.raises(PromptError, match=f"has {len(tokens)} tokens"):
+            run.continuation(leaf.id, len(tokens))
+
+
+def test_an_approximate_what_if_says_so(tmp_path: Path) -> None:
+    run = Run(COIN)
+    lowest = min(token.entropy for path in run.paths for token in path.tokens)
+    with pytest.warns(ApproximateWarning, match="would fork too.*run the model for the exact tree"):
+        lower = run.what_if(threshold=lowest / 2)
+    lower.save(tmp_path / "lower.eab")
+    for each in (lower, eab.load(tmp_path / "lower.eab")):
+        assert each.is_approximate
+        assert repr(each).endswith(", approximate>")
+    higher = run.what_if(threshold=20.0)
+    assert not higher.is_approximate
+    assert not run.is_approximate
+    assert "approximate" not in repr(higher)

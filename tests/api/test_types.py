@@ -52,9 +52,17 @@ eab.show(42)
 
 
 def test_the_types_name_every_setting() -> None:
-    assert set(get_type_hints(Settings)) == {"preset", "logits_processor", *SETTINGS}
+    assert set(get_type_hints(Settings)) == {
+        "preset",
+        "logits_processor",
+        "parse_special",
+        *SETTINGS,
+    }
     first = {"entropy_threshold", "branch_factor", "max_paths"}
-    assert set(get_type_hints(OtherSettings)) == {"preset", "logits_processor", *SETTINGS} - first
+    assert (
+        set(get_type_hints(OtherSettings))
+        == {"preset", "logits_processor", "parse_special", *SETTINGS} - first
+    )
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from made_runs import bundled
 
 from eab.analysis.answers import group_answers
+from eab.analysis.fork_attribution import attribute_to_forks
 from eab.board.deciding_forks import deciding_forks
 from eab.board.merged_messages import diff_message
 from eab.board.messages import Feed
@@ -28,7 +29,8 @@ def test_the_shares_add_up_to_one_and_the_sentence_names_the_largest(name: str) 
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
     assert shares == sorted(shares, reverse=True)
     assert f"{shares[0]:.0%} of the semantic entropy" in found["sentence"]
-    entropy = group_answers(run, "sentence").entropy
+    forks = attribute_to_forks(run, group_answers(run, "sentence"))
+    entropy = sum(fork.contribution for fork in forks)
     for _, share, words in found["forks"]:
         assert ("wording" in words) == (share < 0.0005 / entropy)
 

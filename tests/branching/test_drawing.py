@@ -7,15 +7,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eab.branching.drawing import Distributions, block_sums, draws_on_device, draws_on_host
+from eab.branching.drawing import (
+    Distributions,
+    block_sums,
+    draws_on_device,
+    draws_on_host,
+    largest,
+)
 
 LAST = 1 - 2.0**-53
 LEVELS = st.sampled_from([-math.inf, -60.0, -2.0, 0.0, 0.5, 5.0])
 
 
 def distributions(scores: torch.Tensor) -> Distributions:
-    probs, log_total = torch.softmax(scores, dim=-1), scores.logsumexp(dim=-1)
-    return Distributions(scores, probs, block_sums(probs), log_total)
+    probs, best = torch.softmax(scores, dim=-1), scores.amax(dim=-1)
+    log_total = (scores - best[:, None]).logsumexp(dim=-1)
+    return Distributions(scores, probs, block_sums(probs), best, log_total)
 
 
 @settings(max_examples=150, deadline=None)
@@ -58,3 +65,21 @@ def test_a_row_of_nan_does_not_affect_the_others(draws):
     both = draws(distributions(scores), [0, 1], [0.4, 0.4], [(0, 5)])
     assert not both[0][2] > 0
     assert tuple(both[1]) == tuple(alone[0])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    size=st.sampled_from([1, 300, 4096, 5000, 33_000]),
+    count=st.integers(1, 60),
+    low_precision=st.booleans(),
+)
+def test_the_largest_numbers_are_those_of_topk(seed, size, count, low_precision):
+    rows = torch.randn(3, size, generator=torch.Generator().manual_seed(seed))
+    rows = rows.bfloat16().float() if low_precision else rows  # with equal ones
+    rows[1, size // 2 :] = -math.inf
+    count = min(count, size)
+    values, columns = largest(rows, count)
+    assert torch.equal(values, rows.topk(count).values)
+    assert torch.equal(values, rows.gather(1, columns))
+    assert all(len({*own}) == count for own in columns.tolist())

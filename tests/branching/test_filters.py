@@ -134,6 +134,6 @@ def test_confident_logits_are_filtered_without_sorting(monkeypatch):
 
     logits = torch.randn(4, 50_257, generator=torch.Generator().manual_seed(1))
     logits[:, 1000:1020] += 12
-    monkeypatch.setattr(filters, "_least_of_sorted", refuse)
+    monkeypatch.setattr(filters, "_top_p_of_sorted", refuse)
     monkeypatch.setattr(filters, "_sorted_with_places", refuse)
     filters.filtered(logits, BranchingConfig(top_k=20, top_p=0.9))

@@ -19,7 +19,7 @@ from transformers import (
 
 from eab.branching.logits_processing import penalties, processed
 from eab.config import BranchingConfig
-from eab.errors import ModelError
+from eab.errors import ConfigError
 
 PENALIZED = {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2}
 STOP = 5
@@ -106,5 +106,5 @@ def test_weights_are_unbiased_when_penalties_depend_on_the_path(policy, max_path
 
 def test_a_run_with_no_allowed_token_left_fails_with_an_explanation():
     model = TableModel(random_table(1, 4))
-    with pytest.raises(ModelError, match="no_repeat_ngram_size 1 left no token, or the logits"):
+    with pytest.raises(ConfigError, match="no_repeat_ngram_size sets all scores to -inf after"):
         run_of(model, "0", max_new_tokens=8, no_repeat_ngram_size=1)

@@ -8,11 +8,12 @@ import pytest
 from command_line import eab_here
 from equality import assert_same_decisions
 from estimates import CASES, assert_unbiased, weighted
+from neutral_explorer import neutral_explorer
 from stepping import samples_of
 from table_model import TableModel, random_table
 
 import eab
-from eab import BranchingConfig, EntropyAdaptiveBranching, Request
+from eab import BranchingConfig, Request
 from eab.board.messages import board_message
 from eab.branching.fair import FairPolicy
 from eab.branching.policy import Seeded, children_of
@@ -68,7 +69,7 @@ def test_weighted_averages_of_a_margin_rule_are_unbiased(case, seeds):
 
 def test_the_rule_of_fair_given_in_python_gives_the_run_of_fair():
     settings = SHORT | {"entropy_threshold": 1.5, "min_fork_weight": 0.05}
-    explorer = EntropyAdaptiveBranching(MODEL, **settings)
+    explorer = neutral_explorer(MODEL, **settings)
     for seed in range(5):
         fair = explorer.run("0", seed=seed)
         same = explorer.run("0", seed=seed, policy=lambda next_token, _: next_token.entropy >= 1.5)
@@ -83,7 +84,7 @@ def test_a_rule_sees_neither_the_drawn_token_nor_its_random_number():
         seen.append((prediction, leaf))
         return leaf.log_prob > -3 and leaf.path >= 0 and prediction.step != 1
 
-    run = EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=rule)
+    run = neutral_explorer(MODEL, **SHORT).run("0", policy=rule)
     born = {path.born for path in run.paths}
     assert {0, 2} <= born
     assert 1 not in born
@@ -101,7 +102,7 @@ def test_a_rule_sees_neither_the_drawn_token_nor_its_random_number():
 
 def test_drafts_and_other_runs_in_the_pass_change_nothing(twins):
     model = twins("llama").ours
-    explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=12, policy=margin)
+    explorer = neutral_explorer(model, max_paths=4, max_new_tokens=12, policy=margin)
     alone = explorer.run("w5 w6 w5")
     assert len(alone.samples) > 1
     drafted = explorer.run("w5 w6 w5", drafter="prompt-lookup")
@@ -128,7 +129,7 @@ def made_for(config, threshold_nats):
     ids=["class", "function", "object"],
 )
 def test_a_whole_policy_may_be_a_class_a_function_or_an_object(given, drafter):
-    explorer = EntropyAdaptiveBranching(MODEL, **SHORT | {"drafter": drafter})
+    explorer = neutral_explorer(MODEL, **SHORT | {"drafter": drafter})
     run = explorer.run("0", policy=given)
     assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
     forks = {path.born for path in run.paths if path.parent >= 0}
@@ -147,12 +148,12 @@ def test_a_whole_policy_may_be_a_class_a_function_or_an_object(given, drafter):
     ],
 )
 def test_the_name_of_the_policy_is_recorded(policy, name):
-    run = EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=policy)
+    run = neutral_explorer(MODEL, **SHORT).run("0", policy=policy)
     assert run.started.config.policy == f"own:{name}"
 
 
 def test_a_run_with_an_own_policy_can_be_saved_and_shown_but_not_resimulated(tmp_path):
-    explorer = EntropyAdaptiveBranching(MODEL, **SHORT, policy=margin)
+    explorer = neutral_explorer(MODEL, **SHORT, policy=margin)
     made = explorer.run("0")
     made.save(tmp_path / "own.eab")
     run = eab.load(tmp_path / "own.eab")
@@ -175,7 +176,7 @@ def test_a_recorded_policy_name_alone_cannot_start_a_run():
     with pytest.raises(
         ConfigError, match=r"own:margin, which was given in Python.*in Python, as policy="
     ):
-        EntropyAdaptiveBranching(MODEL, policy="own:margin").run("0")
+        neutral_explorer(MODEL, policy="own:margin").run("0")
     with pytest.raises(ConfigError, match="own:margin, which was given in Python"):
         check_request(MODEL, Request("0", config))
     asked = eab_here("run", "Once upon a time", "--policy", "own:margin")
@@ -195,7 +196,7 @@ def test_a_recorded_policy_name_alone_cannot_start_a_run():
 )
 def test_a_value_that_is_not_a_policy_is_refused_before_the_model_is_loaded(given, why):
     with pytest.raises(ConfigError, match=why):
-        EntropyAdaptiveBranching("no-such-owner/no-such-model", policy=given)
+        neutral_explorer("no-such-owner/no-such-model", policy=given)
 
 
 @pytest.mark.parametrize(
@@ -215,4 +216,4 @@ def test_a_value_that_is_not_a_policy_is_refused_before_the_model_is_loaded(give
 )
 def test_a_function_that_returns_no_policy_is_refused_when_the_run_starts(given, why):
     with pytest.raises(ConfigError, match=why):
-        EntropyAdaptiveBranching(MODEL, **SHORT).run("0", policy=given)
+        neutral_explorer(MODEL, **SHORT).run("0", policy=given)

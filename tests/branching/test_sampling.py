@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -204,3 +205,21 @@ def test_nan_logits_of_one_run_do_not_affect_the_other_runs():
     assert both.drawn == [None, *alone.drawn]
     assert math.isnan(both.entropies[0])
     assert both.entropies[1:] == alone.entropies
+
+
+@pytest.mark.parametrize("offset", [0.0, -100.0, 1e4, -1e9])
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0])
+def test_a_common_offset_of_the_logits_rounds_nothing_away(offset, temperature):
+    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(1)) * temperature + offset
+    exact = (
+        (logits.double() - logits.double().amax(dim=-1, keepdim=True)) / temperature
+    ).log_softmax(-1)
+    config = replace(PLAIN, temperature=temperature)
+    found = Predictions(logits, config)
+    entropies = -(exact.exp() * exact).nansum(dim=-1)
+    assert found.entropies == pytest.approx(entropies.tolist(), abs=1e-5)
+    rows = [row for row in range(3) for _ in range(500)]
+    log_probs = found.log_prob(rows, [*range(500)] * 3)
+    assert log_probs == pytest.approx(exact.flatten().tolist(), abs=1e-5)
+    largest = logits.topk(4).values
+    torch.testing.assert_close(found.best_logits(4, temperature), largest, rtol=1e-6, atol=1e-5)

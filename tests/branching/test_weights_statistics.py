@@ -43,6 +43,7 @@ from eab.run import RunState
         branch_factor=st.integers(2, 6),
         max_paths=st.integers(1, 12),
         min_fork_weight=st.sampled_from([0.0, 0.1, 1.0]),
+        branch_min_p=st.sampled_from([0.0, 0.2, 1.0]),
         max_new_tokens=st.just(8),
         policy=st.sampled_from(["fair", *FORKING]),
         seed=st.integers(0, 2**63 - 1),

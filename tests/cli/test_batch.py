@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab import record
+from eab.branching.presets import starting_config
 from eab.cli.batch_lines import read_lines
 from eab.config import BranchingConfig
 from eab.engine import scheduler
@@ -68,9 +69,8 @@ def test_each_line_gives_the_run_file_of_its_run_alone(made: tuple[str, Path, st
     assert not list(folder.glob("*.part"))
     model = load_model("embedded", "cpu", "float64")
     for name, line in zip(IDS, LINES, strict=True):
-        config = BranchingConfig.from_settings(
-            {"max_new_tokens": 6} | {key: line[key] for key in line if key not in ("id", "prompt")}
-        )
+        own = {key: line[key] for key in line if key not in ("id", "prompt")}
+        config = starting_config(**{"max_new_tokens": 6} | own)
         alone = fold(event_stream(model, Request(line["prompt"], config)))
         run = run_of(folder, name)
         assert (run.started.prompt, run.started.config) == (line["prompt"], config)
@@ -165,7 +165,7 @@ def test_a_run_that_was_cut_short_is_run_again(tmp_path: Path) -> None:
     ("change", "options", "words"),
     [
         ({"prompt": "The dog"}, (), "another prompt"),
-        ({"seed": 1, "top_p": 0.9}, (), "another top_p and seed"),
+        ({"seed": 1, "top_p": 0.8}, (), "another top_p and seed"),
         ({}, ("--temperature", "0.7"), "another temperature"),
         ({}, ("--dtype", "float64"), "another model"),
     ],
@@ -270,7 +270,7 @@ def test_a_line_may_set_every_setting(
     file = Path(made[0]).with_name("lines.jsonl")
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     file.write_text("\ufeff" + text, encoding="utf-8")
-    read = read_lines(str(file), others)
+    read = read_lines(str(file), asdict(others))
     assert [line.request for line in read] == [Request("a\u2028b", config) for config in configs]
     assert [line.number for line in read] == [*range(1, len(configs) + 1)]
 
@@ -284,7 +284,7 @@ def test_an_interrupted_batch_loses_only_the_runs_in_flight(
 ) -> None:
     lines = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
     prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"
-    arguments = [prompts, "--out", str(folder), "--policy", "greedy"]
+    arguments = [prompts, "--out", str(folder), "--policy", "greedy", "--unit", "nats"]
     out = signalled(ending, "eab.cli.batch_folder.BatchFolder.save", "batch", *arguments)
     left = [f"0000{number}.part.eab" for number in (2, 3, 4)]
     assert sorted(file.name for file in folder.glob("*.eab*")) == ["00001.eab", *left]

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from command_line import eab, eab_here, output_of
 
 from eab import record
+from eab.branching.presets import START
 from eab.config import SETTINGS
 from eab.run import fold
 from eab.share.html_page import to_html
@@ -131,8 +133,7 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
         **{"max_new_tokens": 2, "entropy_threshold": 0.5, "threshold_unit": "normalised"},
         **{"r": "auto", "policy": "independent", "top_p": 0.9},
     }
-    defaults = {name: declared.default for name, declared in SETTINGS.items()}
-    defaults["stop"] = []  # JSON has no tuples
+    defaults = asdict(START) | {"stop": []}  # JSON has no tuples
     assert value["settings"] == defaults | given
 
 
@@ -279,3 +280,9 @@ def test_a_page_that_cannot_be_served_fails_with_the_reason(options: list[str], 
     assert ended.returncode != 0
     assert words in " ".join(ended.stderr.replace("│", " ").split())
     assert "Traceback" not in ended.stderr
+
+
+def test_a_prompt_that_ends_in_a_space_is_noticed_on_stderr() -> None:
+    out = eab_here("run", "The cat ", "--max-new-tokens", "1")
+    assert out.returncode == 0
+    assert out.stderr.startswith("The prompt ends in a space.")

@@ -1,5 +1,6 @@
-"""What is compiled on processors with AVX2 and without AVX-512, where vectors have 8 lanes."""
+"""What runs on processors with AVX2 and without AVX-512, and where nothing is compiled."""
 
+import os
 import subprocess
 import sys
 
@@ -7,33 +8,51 @@ import pytest
 from places import ROOT
 from processor import needs_compiled
 
-HIDING_AVX512 = """
-import sys, pytest, torch
-found = torch.cpu.get_capabilities()
-fewer = {name: value and not name.startswith("avx512") for name, value in found.items()}
-torch.cpu.get_capabilities = lambda: fewer
-from eab.compiled.vectors import LANES
-assert LANES == 8
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", *sys.argv[1:]]))
-"""
+from eab.compiled import VARIABLE
 
-
-@needs_compiled
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file",
-    [
-        "compiled/test_attention.py",
-        "compiled/test_before_and_after.py",
-        "compiled/test_products.py",
-        "models/test_fused_layers.py",
-    ],
+AVX2 = {VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+OFF = {VARIABLE: "off"}
+OF_COMPILED_CODE = (
+    "compiled/test_attention.py",
+    "compiled/test_before_and_after.py",
+    "compiled/test_products.py",
+    "models/test_fused_layers.py",
 )
-def test_the_tests_of_compiled_code_pass(file):
+OF_BOTH_WAYS = (
+    "caches/test_all_caches.py",
+    "caches/test_tree.py",
+    "labs/bmc/test_bmc.py",
+    "models/quantized/test_formats.py",
+    "models/quantized/test_layers.py",
+    "models/test_weight_layouts.py",
+)
+
+
+def told_with(limits, program):
     told = subprocess.run(
-        [sys.executable, "-c", HIDING_AVX512, f"tests/{file}"],
+        [sys.executable, *program],
         cwd=ROOT,
+        env=os.environ | limits,
         capture_output=True,
         text=True,
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    return told.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [*OF_COMPILED_CODE, *OF_BOTH_WAYS])
+@pytest.mark.parametrize("limits", [pytest.param(AVX2, marks=needs_compiled, id="avx2"), OFF])
+def test_the_tests_that_depend_on_the_processor_pass(file, limits):
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}"]
+    assert " failed" not in told_with(limits, tests)
+
+
+@needs_compiled
+def test_the_variable_limits_what_is_compiled():
+    program = (
+        "from eab import compiled; print(compiled.can_compile()); "
+        "from eab.compiled.vectors import LANES; print(LANES)"
+    )
+    assert told_with({VARIABLE: "avx2"}, ["-c", program]).split() == ["True", "8"]
+    assert told_with(OFF, ["-c", program]).split()[0] == "False"

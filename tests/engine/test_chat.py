@@ -1,7 +1,7 @@
 """Chat runs: the tokens of the template, and messages that are kept when a run is made again."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -86,7 +86,7 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     assert kept == events
     assert fold(resimulate(events, 1.5).events).started.messages == (SYSTEM, USER)
     leaf = run.leaves()[0].id
-    continued = run.continuation(leaf, 0)
+    continued = run.continuation(leaf, run.tokens_before(leaf))
     request = continue_from(eab.model, run.started, continued, run.started.config)
     assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
     grown = fold(event_stream(eab.model, request)).started
@@ -104,7 +104,7 @@ def test_a_batch_line_and_its_run_file_have_the_same_messages(
     lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
     file.write_text("\n".join(map(json.dumps, lines)))
     config = BranchingConfig(**SHORT)
-    chat, written = read_lines(str(file), config)
+    chat, written = read_lines(str(file), asdict(config))
     assert chat.request == Request("", config, messages=(SYSTEM, USER))
     folder = BatchFolder(tmp_path / "runs")
     for line in (chat, written):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import asdict
 
 import pytest
 from made_runs import events_of, leaves_at, run_of
@@ -43,7 +44,7 @@ def test_a_continued_run_predicts_what_the_first_run_predicted_next(run, model):
     places = [(path.id, index) for path in run.paths for index in range(len(path.tokens) - 1)]
     assert len(places) > 15
     for path, index in places[::3]:
-        events = grown_from(model, run, run.continuation(path, index))
+        events = grown_from(model, run, run.continuation(path, run.tokens_before(path) + index))
         [found] = next(event for event in events if isinstance(event, Predicted)).predictions
         expected = run.paths[path].tokens[index + 1]
         assert found.entropy == pytest.approx(expected.entropy, abs=1e-9)
@@ -53,7 +54,7 @@ def test_a_continued_run_predicts_what_the_first_run_predicted_next(run, model):
 def test_the_ids_include_those_of_the_run_that_was_continued(run, model):
     leaf = max(run.leaves(), key=lambda path: len(run.lineage(path.id)))
     assert len(run.lineage(leaf.id)) > 1
-    taken = run.continuation(leaf.id, 1, candidate=2)
+    taken = run.continuation(leaf.id, run.tokens_before(leaf.id) + 1, candidate=2)
     own = run.sample(leaf.id).token_ids
     before = len(own) - len(leaf.tokens)
     assert taken == (*own[: before + 1], leaf.tokens[1].candidates[2].token)
@@ -62,18 +63,23 @@ def test_the_ids_include_those_of_the_run_that_was_continued(run, model):
     assert grown.started.continued == len(taken)
     assert grown.started.beginning == "w5 w9 w3" + "".join(map(model.text, taken))
     first = next(path for path in grown.paths if path.tokens)
-    again = grown.continuation(first.id, 0)
+    again = grown.continuation(first.id, grown.tokens_before(first.id))
     assert again == (*taken, first.tokens[0].token)
     twice = fold(grown_from(model, grown, again))
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 
 
 def test_the_shown_python_code_repeats_a_continued_run(run, model):
-    grown = fold(grown_from(model, run, run.continuation(run.paths[0].children[0], 0, 1)))
+    grown = fold(
+        grown_from(
+            model, run, run.continuation(run.paths[0].children[0], len(run.paths[0].tokens), 1)
+        )
+    )
     code = as_python(grown.started)
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
     ids = tuple(int(part) for part in argument.strip("():").split(",") if part.strip())
-    eab = EntropyAdaptiveBranching(model, 1.5, max_paths=8, max_new_tokens=10)
+    settings = asdict(grown.started.config)
+    eab = EntropyAdaptiveBranching(model, **settings)
     assert eab.run("w5 w9 w3", continued=ids).samples == grown.samples
 
 
@@ -90,11 +96,17 @@ def test_no_run_continues_after_a_stop_token_or_from_a_missing_token(run):
 
 def test_another_model_is_refused_with_an_explanation(run, twins):
     with pytest.raises(ModelError, match="Choose the model that made the run"):
-        grown_from(twins("gpt2").ours, run, run.continuation(run.paths[0].children[0], 0))
+        grown_from(
+            twins("gpt2").ours,
+            run,
+            run.continuation(run.paths[0].children[0], len(run.paths[0].tokens)),
+        )
 
 
 def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refused(run, model):
-    events = grown_from(model, run, run.continuation(run.paths[0].children[0], 0))
+    events = grown_from(
+        model, run, run.continuation(run.paths[0].children[0], len(run.paths[0].tokens))
+    )
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
     fields = json.loads(started)

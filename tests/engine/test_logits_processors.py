@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from equality import assert_same_decisions
+from neutral_explorer import neutral_explorer
 from table_model import TableModel, random_table
 from transformers import (
     LogitsProcessorList,
@@ -20,7 +21,7 @@ import eab
 from eab import EntropyAdaptiveBranching, Request
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
-from eab.errors import ConfigError, ModelError
+from eab.errors import ConfigError
 from eab.share.python_code import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
@@ -63,7 +64,7 @@ OF_PENALIZED = [REPETITION, NoRepeatNGramLogitsProcessor(2)]
 def test_penalties_then_processors_then_filters_give_the_distribution_of_transformers(
     twins, given, family
 ):
-    explorer = EntropyAdaptiveBranching(
+    explorer = neutral_explorer(
         twins(family).ours, max_new_tokens=12, entropy_threshold=0.3, temperature=0.8, top_k=20
     )
     processors = given if isinstance(given, list) else [given]
@@ -87,7 +88,7 @@ def test_penalties_then_processors_then_filters_give_the_distribution_of_transfo
     ids=["processor", "settings"],
 )
 def test_greedy_decoding_gives_the_text_of_transformers(embedded, given, of_transformers):
-    explorer = EntropyAdaptiveBranching(embedded, policy="greedy", max_new_tokens=40)
+    explorer = neutral_explorer(embedded, policy="greedy", max_new_tokens=40)
     run = explorer.run("Once upon a time", **given)
     ids = torch.tensor([run.started.prompt_tokens])
     expected = embedded._model.generate(ids, do_sample=False, max_new_tokens=40, **of_transformers)
@@ -98,7 +99,7 @@ def test_greedy_decoding_gives_the_text_of_transformers(embedded, given, of_tran
 
 def test_a_run_with_penalties_can_be_resimulated_saved_and_continued(tmp_path):
     model = TableModel(random_table(3, 40, concentration=0.5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, max_new_tokens=5, max_paths=256, **PENALIZED)
+    explorer = neutral_explorer(model, max_new_tokens=5, max_paths=256, **PENALIZED)
     low, high = (explorer.run("0 1 2", entropy_threshold=nats) for nats in (2.3, 2.6))
     assert len(low.samples) > len(high.samples) > 1
     again = low.what_if(threshold=2.6)
@@ -122,7 +123,7 @@ def test_the_probe_is_repeated_because_a_processor_may_have_changed(embedded):
 
 def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     model = twins("llama").ours
-    explorer = EntropyAdaptiveBranching(model, max_paths=4, max_new_tokens=6)
+    explorer = neutral_explorer(model, max_paths=4, max_new_tokens=6)
     alone = explorer.run("w5 w6", logits_processor=REPETITION, preset="balanced")
     other = explorer.run("w7")
     requests = [
@@ -143,7 +144,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     ],
     ids=["one token", "repetition", "setting"],
 )
-def test_the_quantile_probe_applies_processors_and_penalties(embedded, changes):
+def test_the_probe_applies_processors_and_penalties(embedded, changes):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     before, changed, after = (
         explorer.run("Once upon a time", **given).probe for given in ({}, changes, {})
@@ -158,13 +159,13 @@ def test_a_processor_that_writes_in_place_changes_only_its_own_row():
         scores[:, 7] = 0.0
         return scores
 
-    run = EntropyAdaptiveBranching(MODEL, max_new_tokens=3).run("0 1", logits_processor=only_seven)
+    run = neutral_explorer(MODEL, max_new_tokens=3).run("0 1", logits_processor=only_seven)
     assert [sample.token_ids for sample in run.samples] == [(7, 7, 7)]
     assert run.started.logits_processors == ("only_seven",)
 
 
 def test_a_run_with_processors_names_them_and_cannot_be_resimulated(tmp_path):
-    made = EntropyAdaptiveBranching(MODEL, max_new_tokens=4).run("0", logits_processor=REPETITION)
+    made = neutral_explorer(MODEL, max_new_tokens=4).run("0", logits_processor=REPETITION)
     made.save(tmp_path / "processed.eab")
     run = eab.load(tmp_path / "processed.eab")
     assert run.events == made.events
@@ -181,13 +182,13 @@ def test_a_run_with_processors_names_them_and_cannot_be_resimulated(tmp_path):
 @pytest.mark.parametrize("drafter", ["model", "prompt-lookup", "sibling-lookup", "run-ahead"])
 def test_processors_are_refused_with_a_drafter(drafter):
     with pytest.raises(ConfigError, match=f"drafter is '{drafter}', whose draft tokens"):
-        EntropyAdaptiveBranching(MODEL).run("0", logits_processor=REPETITION, drafter=drafter)
+        neutral_explorer(MODEL).run("0", logits_processor=REPETITION, drafter=drafter)
 
 
 @pytest.mark.parametrize("given", [3, [3], MinPLogitsWarper, [REPETITION] * 65])
 def test_values_that_are_not_processors_are_refused_before_the_model_is_loaded(given):
     with pytest.raises(ConfigError, match="logits processor"):
-        EntropyAdaptiveBranching("no-such-owner/no-such-model", logits_processor=given)
+        neutral_explorer("no-such-owner/no-such-model", logits_processor=given)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_a_processor_that_returns_no_scores_ends_its_run(given, what):
     with pytest.raises(
         ConfigError, match=f"the logits processor wrong returned a {what}; it must return"
     ):
-        EntropyAdaptiveBranching(MODEL).run("0", logits_processor=wrong)
+        neutral_explorer(MODEL).run("0", logits_processor=wrong)
 
 
 def test_processors_are_refused_for_a_model_on_a_server(embedded):
@@ -208,12 +209,36 @@ def test_processors_are_refused_for_a_model_on_a_server(embedded):
         kv_shape = type("Shape", (), {"blocks": object()})()
         card = embedded.card
 
-    request = EntropyAdaptiveBranching(embedded, logits_processor=REPETITION)._asked({})
+    request = neutral_explorer(embedded, logits_processor=REPETITION)._asked({})
     with pytest.raises(ConfigError, match="runs on a server"):
         check_processors(OnServer(), request)
 
 
-def test_nan_scores_are_blamed_on_the_processors_or_the_model():
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda scores: scores * math.nan, "a score to NaN"),
+        (lambda scores: scores - math.inf, "all scores to -inf"),
+        (lambda scores: scores + math.inf, "a score to \\+inf"),
+        (lambda scores: scores.abs().exp() * 1e300 * 1e300, "a score to \\+inf"),
+    ],
+)
+def test_a_processor_that_leaves_nothing_is_named_with_what_it_did(change, what):
+    def harmless(ids, scores):
+        return scores + 1.0
+
+    def wrong(ids, scores):
+        return change(scores)
+
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    with pytest.raises(ModelError, match="the logits processors or the model returned NaN logits"):
-        explorer.run("0", logits_processor=lambda ids, scores: scores * math.nan)
+    with pytest.raises(ConfigError, match=f"the logits processor wrong sets {what} after 1 tok"):
+        explorer.run("0", logits_processor=[harmless, wrong, harmless])
+
+
+@pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
+def test_a_finite_mask_of_all_tokens_leaves_equal_chances(embedded, mask):
+    explorer = neutral_explorer(embedded, max_new_tokens=1, policy="greedy")
+    run = explorer.run("a", logits_processor=lambda ids, scores: scores * 0 + mask)
+    uniform = math.log(embedded.card.vocab_size)
+    assert run.samples[0].entropies[0] == pytest.approx(uniform, abs=1e-5)
+    assert run.samples[0].log_prob == pytest.approx(-uniform, abs=1e-5)

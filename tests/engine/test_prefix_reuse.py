@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from neutral_explorer import neutral_explorer
 from served_together import (
     BASE,
     FAMILIES,
@@ -279,8 +280,8 @@ def test_any_order_of_submits_stops_and_evictions(twins):
 def test_an_explorer_keeps_what_its_calls_compute(twins):
     model = twins("llama").ours
     settings = {"max_new_tokens": 6, "max_paths": 4}
-    kept = eab.EntropyAdaptiveBranching(model, prefix_cache_mib=8, **settings)
-    without = eab.EntropyAdaptiveBranching(model, **settings)
+    kept = neutral_explorer(model, prefix_cache_mib=8, **settings)
+    without = neutral_explorer(model, **settings)
     runs = {
         explorer: [explorer.run(LONG, seed=seed) for seed in (1, 2)] for explorer in (kept, without)
     }
@@ -296,7 +297,7 @@ def test_an_explorer_keeps_what_its_calls_compute(twins):
 @pytest.mark.parametrize("mib", [-1, float("nan"), "much"])
 def test_a_limit_out_of_range_is_refused(twins, mib):
     with pytest.raises(eab.errors.ConfigError, match="prefix_cache_mib"):
-        eab.EntropyAdaptiveBranching(twins("llama").ours, prefix_cache_mib=mib)
+        neutral_explorer(twins("llama").ours, prefix_cache_mib=mib)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -1,11 +1,11 @@
-"""The greedy probe of a quantile threshold, and the presets that use it."""
+"""The greedy probe of a rank threshold, and the presets that use it."""
 
 import numpy as np
 import pytest
 from made_runs import events_of, run_of
 from table_model import TableModel
 
-from eab.branching.presets import PRESETS, with_preset
+from eab.branching.presets import PRESETS, starting_config
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import Probed, RunStarted
@@ -25,9 +25,7 @@ SEEDS = range(3)
 
 
 def config(**settings: object) -> BranchingConfig:
-    return BranchingConfig.from_settings(
-        with_preset({"preset": "balanced", "temperature": 0.5, "top_p": 0.9} | settings)
-    )
+    return starting_config(**{"max_new_tokens": 64} | settings)
 
 
 def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(
@@ -46,11 +44,23 @@ def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(
     assert len(PROBED[embedded]) == 2
 
 
-def test_a_quantile_lies_between_two_entropies() -> None:
-    half = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.5)
-    probes = [[3.0, 1.0], [1.0, 4.0, 2.0], [1.5] * 4, [0.0] * 4, []]
-    found = [threshold_in_nats(half, 100, probe) for probe in probes]
-    assert found == [2.0, 2.0, 1.5, PROBE_FLOOR, PROBE_FLOOR]
+@pytest.mark.parametrize(
+    ("rank", "probe", "nats"),
+    [
+        (1, [3.0, 1.0], 3.0),
+        (1.5, [3.0, 1.0], 2.0),
+        (2, [3.0, 1.0], 1.0),
+        (9, [3.0, 1.0], 1.0),  # there are fewer
+        (1, [1.0, 4.0, 2.0], 1.0),  # not above the first uncertain word
+        (1, [0.2, 4.0, 2.0], 4.0),  # the model is sure of the first word
+        (3, [2.0, 1.5, 0.2], 1.5),
+        (1, [0.0] * 4, PROBE_FLOOR),
+        (1, [], PROBE_FLOOR),
+    ],
+)
+def test_a_rank_is_an_entropy_of_the_greedy_text(rank, probe, nats) -> None:
+    config = BranchingConfig(threshold_unit="rank", entropy_threshold=rank)
+    assert threshold_in_nats(config, 100, probe) == pytest.approx(nats, rel=2e-3)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -66,12 +76,12 @@ def test_presets_give_a_run_even_where_the_probe_tells_little(
     preset: str, row: list[float], stop_ids: list[int], steps: int
 ) -> None:
     model = TableModel(np.array([row] * 3), stop_ids)
-    asked = BranchingConfig.from_settings(with_preset({"preset": preset, "max_new_tokens": 24}))
+    asked = starting_config(preset=preset, temperature=1.0, top_p=1.0, max_new_tokens=24)
     run = run_of(model, "0", asked)
     assert len(run.probe) == steps
     assert run.ended.reason == "finished"
     assert 1 <= len(run.samples) <= asked.max_paths
-    assert run.started.threshold_nats == max(PROBE_FLOOR, run.probe[0])
+    assert run.started.threshold_nats == pytest.approx(max(PROBE_FLOOR, run.probe[0]), rel=2e-3)
 
 
 def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:

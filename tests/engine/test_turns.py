@@ -17,7 +17,7 @@ from eab.events import StepTimed, TokensAppended
 WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
 LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)
 # The threshold needs a probe of many passes.
-PROBED = Request("0 1", replace(BASE, threshold_unit="quantile", entropy_threshold=0.9))
+PROBED = Request("0 1", replace(BASE, threshold_unit="rank", entropy_threshold=3.0))
 
 
 def endless(**settings: Any) -> Scheduler:

@@ -47,7 +47,8 @@ def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: RunStat
     table = samples_table(run)
     assert len(table) == len(run.leaves())
     assert table["weight"].sum() == pytest.approx(1)
-    assert table["weight"].is_monotonic_decreasing
+    # weights that differ by rounding are equal
+    assert (table["weight"].diff().dropna() < 1e-6).all()
 
 
 def test_weights_are_products_of_shares_unless_the_limit_sentence_says_why_not(
@@ -92,13 +93,14 @@ def test_answers_table_and_figure_have_every_answer(run: RunState, part: str) ->
 def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> None:
     run = bundled_run("coin")
     answers = group_answers(run, "sentence")
-    sentence = answers_sentence(answers, "fair")
+    sentence = answers_sentence(answers)
     assert "2 answers" in sentence
     assert "(estimated)" in sentence
     assert f"certainly between {answers.ranked[0].low:.1%} and" in sentence
     assert "No other answer can be more likely" in sentence
-    assert "of the paths" in answers_sentence(answers, "original")
-    assert "No answer yet (1 path" in answers_sentence(Answers((), (0,), 0.0), "fair")
+    nothing = Answers((), (0,), 0.0, unfinished=1.0)
+    expected = "No answer yet (1 path without an answer yet, with 100.0% of the weight)."
+    assert answers_sentence(nothing) == expected
 
 
 def test_tokens_table_has_every_token_once(run: RunState) -> None:
@@ -156,7 +158,7 @@ def test_every_figure_can_draw_every_prefix_of_a_run() -> None:
         icicle_figure(run).to_json()
         answers = group_answers(run, "sentence")
         answers_table(answers), answers_figure(answers).to_json()
-        assert answers_sentence(answers, "fair")
+        assert answers_sentence(answers)
 
 
 def test_numpy_and_pandas_are_imported_before_plotly_looks_for_them() -> None:

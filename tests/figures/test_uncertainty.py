@@ -1,7 +1,5 @@
 """The sentences and tables of uncertainty agree with the numbers for every bundled run."""
 
-import math
-
 import pytest
 from made_runs import bundled_run
 
@@ -10,14 +8,14 @@ from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
 from eab.figures.tables import forks_table, uncertainty_table
-from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 
 
 def said(run: RunState, part: str, rule: str = "exact") -> str:
     answers = group_answers(run, part, RULES[rule])
-    return forks_sentence(run, answers, attribute_to_forks(run, answers))
+    return forks_sentence(run, attribute_to_forks(run, answers))
 
 
 def test_the_first_purchase_decides_the_first_sentence_and_half_of_the_text() -> None:
@@ -45,14 +43,19 @@ def test_tables_and_sentences_agree(number: int) -> None:
     answers = group_answers(run, "sentence")
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
     table = forks_table(run, forks)
-    assert table["contribution"].sum() == pytest.approx(answers.entropy, abs=1e-9)
-    if answers.entropy > 0:
+    total = table["contribution"].sum()
+    if scores.semantic is not None and run.started.config.policy != "independent":
+        low, high = scores.semantic_bounds
+        assert min(max(low, total), high) == pytest.approx(scores.semantic)
+    if total > 0:
         assert table["share"].sum() == pytest.approx(1.0)
-        assert table["after"][0] in forks_sentence(run, answers, forks)
-    values = uncertainty_table(scores).set_index("score")["nats"]
-    assert values["semantic entropy, weighted"] == scores.semantic
-    words = uncertainty_sentence(scores, answers)
-    low, high = answers.entropy_bounds
-    assert f"{scores.semantic:.2f}" in words
-    assert f"certain bounds: {low:.2f} to {high:.2f}" in words
-    assert all(math.isfinite(value) and value >= 0 for value in values)
+        assert table["after"][0] in forks_sentence(run, forks)
+    rows = uncertainty_table(scores).set_index("score")
+    assert nats(rows["nats"]["semantic entropy"]) == nats(scores.semantic)
+    assert (rows["explored"] == scores.explored).all()
+    words = uncertainty_sentence(scores)
+    low, high = scores.semantic_bounds
+    assert f"Semantic entropy {nats(scores.semantic)}" in words
+    assert f"certainly between {low:.2f} and {high:.2f} nats" in words
+    assert f"{scores.explored:.1%} of all probability" in words
+    assert (f"not measured, because {scores.reason};" in words) == bool(scores.reason)

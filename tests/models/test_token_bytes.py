@@ -4,7 +4,7 @@ import random
 
 import pytest
 from made_runs import run_of
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from eab import token_text
 from eab.models.loading import load_model
@@ -70,6 +70,26 @@ def test_ids_beyond_the_vocabulary_and_control_tokens_have_texts_too(words):
     assert texts[1] == "<end>"
     assert texts.is_special(1)
     assert not texts.is_special(5)
+
+
+def test_control_tokens_are_those_that_transformers_skips():
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    named = [AddedToken("<file_sep>", special=True), AddedToken("<think>", special=False)]
+    tokenizer.add_tokens(named)
+    texts, sequence = TokenTexts(tokenizer), tokenizer.encode("Hi<file_sep> <think>dear")
+    assert [texts.is_special(token) for token in sequence if "<" in texts[token]] == [
+        *(True, True, False)  # BOS, the new control token, the marker of a thought
+    ]
+    shown = [token for token in sequence if not texts.is_special(token)]
+    assert joined(texts, shown) == tokenizer.decode(sequence, skip_special_tokens=True)
+    assert "<file_sep>" in joined(texts, sequence)  # a token can still be named
+
+
+def test_smollm2_shows_no_control_token(smollm2):
+    tokenizer = smollm2._tokenizer
+    for token in range(smollm2.card.vocab_size):
+        skipped = not tokenizer.decode([token], skip_special_tokens=True)
+        assert smollm2.is_special(token) == skipped, smollm2.text(token)
 
 
 def test_the_sentencepiece_model_runs_end_to_end(stories_folder):

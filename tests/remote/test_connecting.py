@@ -1,13 +1,15 @@
 """Checks on connecting to a server, and what they refuse."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bad_answers import connected
 from fake_server import FakeServer, Tops
+from made_runs import run_of
 
 from eab.api.branching import EntropyAdaptiveBranching
-from eab.branching.presets import CHAT_PRESET, PRESETS
+from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
@@ -27,8 +29,7 @@ def test_a_chat_model_on_a_server_starts_with_settings_that_suit_it(fake: FakeSe
     model = connected("vllm")
     model._tokenizer.chat_template = "{{ messages[0].content }}"
     config = EntropyAdaptiveBranching(model, max_new_tokens=2, top_k=20).run("A").started.config
-    balanced = PRESETS[CHAT_PRESET].settings
-    assert config == BranchingConfig(max_new_tokens=2, top_k=20, **balanced)
+    assert config == starting_config(max_new_tokens=2, top_k=20)
 
 
 def test_log_probabilities_that_depend_on_the_temperature_are_refused(
@@ -89,3 +90,30 @@ def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, 
 def test_other_kinds_of_server_are_refused(name: str) -> None:
     with pytest.raises(ModelError, match="there is no kind of server"):
         load_model(name)
+
+
+# Sampling parameters of the servers' documentation: a request that leaves one out gets the server's
+OF_SERVERS = {
+    "vllm": "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty",
+    "llama.cpp": "temperature dynatemp_range top_k top_p min_p top_n_sigma typical_p xtc_probability "
+    "mirostat repeat_penalty presence_penalty frequency_penalty dry_multiplier samplers",
+}
+
+
+def test_a_server_with_a_generation_config_of_its_own_gives_the_same_run_in_as_many_requests(
+    fake: FakeServer, dialect: str
+) -> None:
+    model = connected(dialect)
+    config = BranchingConfig(top_k=20, max_paths=1, max_new_tokens=24, drafter="run-ahead")
+    counts, texts = [], []
+    for own in ({}, {"repetition_penalty": 3.0, "repeat_penalty": 3.0}):
+        fake.own = own
+        before = len(fake.requests)
+        run = run_of(model, "The cat and the dog", replace(config, draft_length=4))
+        counts.append(len(fake.requests) - before)
+        texts.append([sample.text for sample in run.samples])
+    assert counts[0] == counts[1] < 24
+    assert texts[0] == texts[1]
+    for request in fake.requests:
+        assert set(OF_SERVERS[dialect].split()) <= request.keys()
+    model.close()

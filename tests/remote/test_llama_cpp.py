@@ -18,7 +18,6 @@ from eab.events import Speculated, StepTimed
 from eab.figures.captions import entropy_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
-from eab.remote.connection import always_wanted
 from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
 from eab.run import fold
@@ -33,7 +32,7 @@ SETTINGS = {
     "all that is granted": replace(BASE, top_k=100, top_p=0.9, branch_factor=4),
     "original": replace(BASE, policy="original"),
     "independent": replace(BASE, policy="independent", max_paths=3),
-    "quantile": replace(BASE, threshold_unit="quantile", entropy_threshold=0.8),
+    "rank": replace(BASE, threshold_unit="rank", entropy_threshold=3.0),
     "run ahead": replace(BASE, drafter="run-ahead", draft_length=3),
     "run ahead as far as pays": replace(BASE, drafter="run-ahead"),
     "lookup": replace(BASE, drafter="sibling-lookup", draft_length=3, entropy_threshold=2.0),
@@ -206,8 +205,8 @@ def test_the_server_withholds_the_probabilities_of_half_a_character(llama: Remot
     server.served()
     text = list(llama.encode(PROMPTS[0], BASE))
     with pytest.raises(ServerError, match="probabilities"):
-        server.continue_texts([text], 20, 1, always_wanted)
-    [found] = llama._server.continue_texts([text], 20, 1, always_wanted)
+        server.continue_texts([text], 20, 1)
+    [found] = llama._server.continue_texts([text], 20, 1)
     assert len(found.tops[0]) == 20
 
 

@@ -16,7 +16,6 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import KvMeasured
-from eab.remote.connection import always_wanted
 from eab.remote.model import RemoteModel
 
 pytestmark = pytest.mark.vllm
@@ -70,7 +69,7 @@ def blocks(vllm: RemoteModel) -> Iterator[Blocks]:
         while not found.read(0.2):
             assert time.monotonic() < deadline, "the server sends no events to this endpoint"
             new_text = list(vllm.encode(f"{time.time_ns()} " * 6, BranchingConfig(top_k=20)))
-            vllm._server.continue_texts([new_text], 20, 1, always_wanted)
+            vllm._server.continue_texts([new_text], 20, 1)
         yield found
 
 

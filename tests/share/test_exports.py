@@ -24,8 +24,8 @@ from eab.share.python_code import as_python
 CONFIGS = [
     BranchingConfig(),
     BranchingConfig(
-        entropy_threshold=0.9,
-        threshold_unit="quantile",
+        entropy_threshold=3.0,
+        threshold_unit="rank",
         branch_factor=2,
         min_fork_weight=0.01,
         temperature=0.7,

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from eab.config import SETTINGS, BranchingConfig
 from eab.settings import Choice, Real, Switch, Text, Values, Whole
 from eab.text_values import JsonObject, Texts
+from eab.threshold_scales import THRESHOLD_SCALES
 
 _NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
 _JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(-9, 9) | st.text(max_size=9)
@@ -32,12 +33,15 @@ def _any_of(values: Values) -> st.SearchStrategy[Any]:
 
 
 _OTHERWISE: dict[str, st.SearchStrategy[Any]] = {
-    "entropy_threshold": st.floats(0, 1),  # allowed in every unit
     "chat": st.sampled_from([True, "auto"]),  # a system message needs a chat
     "kv_limit_mib": st.just(SETTINGS["kv_limit_mib"].default),  # a link does not carry it
 }
 
-CONFIGS = st.builds(
-    BranchingConfig,
-    **{name: _any_of(declared.values) for name, declared in SETTINGS.items()} | _OTHERWISE,
+_SETTINGS = {name: _any_of(declared.values) for name, declared in SETTINGS.items()} | _OTHERWISE
+CONFIGS = st.one_of(
+    st.builds(
+        BranchingConfig,
+        **_SETTINGS | {"threshold_unit": st.just(unit), "entropy_threshold": _any_of(scale.values)},
+    )
+    for unit, scale in THRESHOLD_SCALES.items()
 )

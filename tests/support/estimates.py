@@ -77,6 +77,12 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
     "light paths do not fork": Case(
         4, 6, {"max_paths": 20, "min_fork_weight": 0.1, "entropy_threshold": 0.5}
     ),
+    "only alternatives": Case(
+        10, 6, {"max_paths": 100, "branch_min_p": 0.4, "entropy_threshold": 0.3}
+    ),
+    "few alternatives at the limit": Case(
+        14, 7, {"max_paths": 4, "branch_min_p": 0.25, "entropy_threshold": 0.3}
+    ),
     "filtered": Case(
         14, 7, {"max_paths": 4, "temperature": 0.6, "top_k": 3, "entropy_threshold": 0.4}
     ),
@@ -99,7 +105,10 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
 CASES_AND_SEEDS = [
     *(
         pytest.param(CASES[name], range(300), id=f"{name}, 300 seeds")
-        for name in ("limit 3", "limit 5", "filtered", "more filters")
+        for name in (
+            *("limit 3", "limit 5", "filtered", "more filters"),
+            *("only alternatives", "few alternatives at the limit"),
+        )
     ),
     *(
         pytest.param(case, range(1000, 4000), id=f"{name}, 3000 seeds", marks=pytest.mark.nightly)

@@ -26,6 +26,7 @@ class FakeServer(ThreadingHTTPServer):
         change_tops: Changes the log-probabilities of each text before a dialect formats them.
         respond: If set, answers requests for tokens instead.
         requests: The bodies of the requests for tokens.
+        own: Its generation config: the values of what a request leaves out.
         keys: The `Authorization` headers received.
         abandoned: Set when a client disconnected before its answer.
     """
@@ -56,6 +57,7 @@ class FakeServer(ThreadingHTTPServer):
         self.change: Change = lambda answer: answer
         self.change_tops: Callable[[Tops], object] = lambda tops: None
         self.respond: Callable[[BaseHTTPRequestHandler], None] | None = None
+        self.own: dict[str, float] = {}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that have disconnected."""
@@ -69,13 +71,19 @@ class FakeServer(ThreadingHTTPServer):
         values, ids = logits.log_softmax(-1)[0].topk(top)
         return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
-    def continuation(self, text: list[int], top: int, length: int) -> tuple[list[int], Tops]:
-        """The most likely tokens after a text, and the predictions for each."""
+    def continuation(
+        self, text: list[int], top: int, length: int, penalty: float
+    ) -> tuple[list[int], Tops]:
+        """The most likely tokens after a text with this repetition penalty, and the predictions
+        for each without it.
+        """
         tokens: list[int] = []
         tops: Tops = []
         for _ in range(length):
-            tops.append(self.next([*text, *tokens], top))
-            tokens.append(max(tops[-1], key=tops[-1].__getitem__))
+            before = [*text, *tokens]
+            tops.append(self.next(before, top))
+            scores = {t: p * penalty if t in before else p for t, p in tops[-1].items()}
+            tokens.append(max(scores, key=scores.__getitem__))
         self.change_tops(tops)
         return tokens, tops
 
@@ -128,7 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
     def llama(self, body: Any) -> Any:
         answers = []
         for index, text in enumerate(body["prompt"]):
-            tokens, tops = self.server.continuation(text, body["n_probs"], body["n_predict"])
+            penalty = (self.server.own | body).get("repeat_penalty", 1.0)
+            length = body["n_predict"]
+            tokens, tops = self.server.continuation(text, body["n_probs"], length, penalty)
             if "logit_bias" in body:
                 tokens = [body["logit_bias"][0][0]]
             answers.append(
@@ -152,7 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
     def vllm(self, body: Any) -> Any:
         choices = []
         for index, text in enumerate(body["prompt"]):
-            tokens, tops = self.server.continuation(text, body["logprobs"], body["max_tokens"])
+            penalty = (self.server.own | body).get("repetition_penalty", 1.0)
+            length = body["max_tokens"]
+            tokens, tops = self.server.continuation(text, body["logprobs"], length, penalty)
             named = [{f"token_id:{one}": p for one, p in top.items()} for top in tops]
             own = {"tokens": [f"token_id:{token}" for token in tokens], "top_logprobs": named}
             choices.append({"index": index, "logprobs": own})

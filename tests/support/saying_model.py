@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from invented_runs import CARD, appended, predicted
 from table_model import TableModel, random_table
 
+from eab.analysis.answers import entropy
 from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, RunStarted
@@ -40,10 +41,11 @@ def exact_answers(model: SayingModel, length: int) -> dict[str, float]:
 def flat_run(texts: Sequence[tuple[str, float, float, bool]], policy: str = "fair") -> RunState:
     """A run with one fork at step 0; leaves are given as (text, weight, probability, ended)."""
     config, children = BranchingConfig(policy=policy), tuple(range(1, len(texts) + 1))
+    weights = tuple(weight for _, weight, _, _ in texts)
     events: list[Event] = [
         RunStarted("p", (0,), ("p",), CARD, config, 1.0),
-        predicted(0, 0, 1.0),
-        Forked(0, 0, children, tuple(weight for _, weight, _, _ in texts), 1),
+        predicted(0, 0, entropy(weights)),
+        Forked(0, 0, children, weights, 1),
     ]
     for child, (text, _, probability, _) in zip(children, texts, strict=True):
         events.append(appended(0, child, child, text, math.log(probability)))

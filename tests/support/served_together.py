@@ -30,7 +30,7 @@ REQUESTS = {
     "stochastic beam": Request(PROMPT, replace(BASE, policy="stochastic-beam", seed=4)),
     "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
     "one token": Request("w9", replace(BASE, max_new_tokens=1)),
-    "quantile": Request(PROMPT, replace(BASE, entropy_threshold=0.7, threshold_unit="quantile")),
+    "rank": Request(PROMPT, replace(BASE, entropy_threshold=3.0, threshold_unit="rank")),
     "nucleus": Request(PROMPT, replace(BASE, top_p=0.9, temperature=1.3, r=3)),
     "padded": Request("w3 w4 w5", replace(BASE, attention="padded", r=4)),
     "lookup": Request(

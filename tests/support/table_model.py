@@ -56,7 +56,9 @@ class TableModel:
             )
         return torch.cat(logits)
 
-    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(
+        self, prompt: str, config: BranchingConfig, parse_special: bool = False
+    ) -> tuple[int, ...]:
         """See LanguageModel.encode."""
         tokens = tuple(int(word) for word in prompt.split())
         self.prompt_length = len(tokens)

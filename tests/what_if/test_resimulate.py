@@ -223,7 +223,7 @@ def test_unknowns_that_the_path_limit_causes_are_marked() -> None:
 
 
 def test_a_new_threshold_is_in_nats_and_drops_the_probe() -> None:
-    settings = {"entropy_threshold": 0.5, "threshold_unit": "quantile", "max_new_tokens": 5}
+    settings = {"entropy_threshold": 2.0, "threshold_unit": "rank", "max_new_tokens": 5}
     recorded = events_of(MODEL, "0 1", **settings)
     assert isinstance(recorded[0], Probed)
     assert [event for event in resimulate(recorded).events if isinstance(event, Probed)]

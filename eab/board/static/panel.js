@@ -56,6 +56,12 @@ const LEGENDS = {
     },
     {
       isDetail: true,
+      notIn: "diff not-outline",
+      words: "others 8%, dashed: drawn",
+      help: "Its token was drawn from all tokens without a branch of their own, and stands for them.",
+    },
+    {
+      isDetail: true,
       notIn: "diff",
       words: "12% beside a text: weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",
@@ -83,8 +89,10 @@ const LEGENDS = {
     {
       isDetail: true,
       only: "folded",
-      words: "+2 small branches",
-      help: "Branches that were dropped, or have a very small weight, are not drawn. Click to see them.",
+      words: "2 more, 5%: not drawn",
+      help:
+        "Texts that were dropped, have a very small weight, or have no room in this tree are not " +
+        "drawn. Click to see them.",
     },
     {
       isDetail: true,
@@ -263,10 +271,12 @@ export class Panel {
     const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;
     const made = button(icon("download"), help, `${kind}: ${help}`, () => {
-      action(this.drawing.svg, this.name, {
+      const { file, about } = this.store.run;
+      action(this.drawing.svg, `${file}-${this.name}`, {
         area: this.drawing.pictureArea?.() ?? null,
         title: `${title}, step ${this.view.cursor} of ${this.store.lastStep}`,
         sentence: this.sentence.textContent ?? "",
+        about,
         key: this.key,
       });
       this.drawing.pictureDone?.();

@@ -6,6 +6,7 @@ import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
 import { FarStrip } from "./far_strip.js";
 import { FoldMark } from "./fold_mark.js";
+import { isDrawn } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
@@ -14,7 +15,6 @@ import { Strip } from "./strip.js";
 import { clip } from "./text.js";
 import { labelToCome, markToCome } from "./text_to_come.js";
 
-const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show only their entropies
@@ -170,7 +170,8 @@ export class PathBox {
     const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
     const thin = this.height < THINNEST_WITH_TEXT ? " thin" : "";
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
-    set(this.edge, { class: `edge${classes}${foundClass}` });
+    const drawn = isDrawn(this.store, path) ? " drawn" : "";
+    set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
     const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
     if (this.thickness === thickness) return;
     this.thickness = thickness;
@@ -188,7 +189,7 @@ export class PathBox {
     const count = tokenCountAt(path, cursor);
     const words = [count, path.tokens.length, selected, this.stub, atRest, this.store.whatIf];
     if (this.isTiny) return [...size, ...words];
-    const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id);
+    const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id).weight;
     const marks = [status, weightAt(path, cursor), this.radius, marked, layout.only[path.id]];
     return [...size, ...words, ...marks];
   }
@@ -229,6 +230,7 @@ export class PathBox {
    * @param {Path} path @param {Status} status
    */
   fillMarks(path, status) {
+    const { height } = this;
     const { aligned, layout } = this.view;
     const weights = weightWords(this.store, path, this.view.cursor);
     this.mark.textContent = markOf(path, status);
@@ -236,7 +238,8 @@ export class PathBox {
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     set(this.tip, { cx: this.width + 8 });
     const alone = path.parent < 0 || layout.only[path.id];
-    this.share.textContent = alone ? "" : percent(path.share);
+    const others = isDrawn(this.store, path) ? "others " : "";
+    this.share.textContent = alone ? "" : `${others}${percent(path.share)}`;
     const isLeaf = status === "live" || status === "finished";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
     const top = texts ? -2 : 4 - ((weights.length - 1) * WEIGHT_LINE) / 2;
@@ -246,19 +249,19 @@ export class PathBox {
       return shape("tspan", place, words);
     });
     this.weight.replaceChildren(...lines);
-    if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
+    const right = status === "forked" ? this.width : null;
+    if (!path.joined) this.fold.place(right, height / 2, layout.ends[path.id]);
   }
 
   /** Set width and cells from the words in the box. @param {Path} path @param {number} count */
   fillLabel(path, count) {
     const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
-    const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
-    this.width = label.width * scale + start + 9;
+    this.width = label.width + start + 9;
     this.cells = label.cells; // new with each label
     for (const cell of this.cells) {
-      cell.left = start + cell.left * scale;
-      cell.right = start + cell.right * scale;
+      cell.left += start;
+      cell.right += start;
     }
     return label.lines;
   }

@@ -84,11 +84,11 @@ class Answering:
         top = answers.ranked[0]
         right = any(self.same(question.prompt, top.text, known) for known in question.answers)
         measures = uncertainty(run, answers)
-        scores = {
-            "semantic entropy": measures.semantic,
-            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised,
-            "predictive entropy": measures.predictive,
-            "length-normalised predictive entropy": measures.length_normalised,
+        scores = {  # what was not measured ranks as its lower bound, 0
+            "semantic entropy": measures.semantic or 0.0,
+            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised or 0.0,
+            "predictive entropy": measures.predictive or 0.0,
+            "length-normalised predictive entropy": measures.length_normalised or 0.0,
             "1 - P(most likely answer)": 1.0 - top.weight,
             "unexplored probability": 1.0 - measures.explored,
             "length of the answer": float(len(top.text)),

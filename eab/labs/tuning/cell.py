@@ -41,7 +41,7 @@ class Cell:
     distinct_texts: Count
     distinct_answers: Count
     probability_seen: Share  # probability (0 to 1) of all texts seen that give an answer
-    semantic_entropy: Nats  # weighted semantic entropy of the answers, in nats
+    semantic_entropy: Nats | None  # of the answers, in nats; None if it was not measured
     semantic_entropy_error: Nats | None  # its standard error; None for a tree
     # root mean square difference between estimated and known probabilities, over the known answers
     # and all other answers together; None if no distribution is known
@@ -70,7 +70,8 @@ COLUMNS: Final = tuple(
 )
 # Settings that older sweeps lack, in their columns and in the keys of their cells
 LATER_SETTINGS: Final = {
-    name: SETTINGS[name].default for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma")
+    name: SETTINGS[name].default
+    for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma", "branch_min_p")
 }
 # Columns that older sweeps lack, with their defaults
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}

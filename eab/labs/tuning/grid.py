@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from eab.branching.presets import START, starting_config
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
@@ -20,28 +21,32 @@ MAX_VALUES: Final = 1_000  # values of one setting in a file
 SAMPLE_SEED: Final = 0
 # Settings without effect under a policy; their values are not tried separately there.
 _OF_FORKS: Final = frozenset(
-    {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
+    {
+        *("entropy_threshold", "threshold_unit"),
+        *("branch_factor", "min_fork_weight", "branch_min_p"),
+    }
 )
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
     "greedy": _OF_FORKS | {"max_paths"},
 }
 # Other settings that a setting needs when it is checked alone
-_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 0.5}}
+_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 1.0}}
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Values of some settings, to be tried in all combinations.
 
-        Grid({"entropy_threshold": [0.3, 1.2]}, BranchingConfig(max_new_tokens=6), seeds=range(2))
+        Grid({"max_paths": [4, 8]}, eab.starting_config(max_new_tokens=6), seeds=range(2))
 
     A setting without effect under a policy, such as the threshold under `independent`, keeps the
     value of `base` there: such a combination is tried only once.
 
     Attributes:
         varied: The values of each setting that varies, by its name in eab.config.
-        base: The other settings.
+        base: The other settings; by default the starting values. Varied thresholds are in its unit,
+            by default in nats.
         seeds: Each combination is tried with each of these.
         sample: Try only this many combinations, drawn at random without replacement; 0 tries all.
             The same grid always draws the same combinations.
@@ -53,7 +58,7 @@ class Grid:
     varied: Mapping[str, Annotated[Sequence[Any], Meta(max_length=MAX_VALUES)]] = field(
         default_factory=dict
     )
-    base: BranchingConfig = field(default_factory=BranchingConfig)
+    base: BranchingConfig = START
     seeds: Annotated[Sequence[int], Meta(max_length=MAX_SEEDS)] = (0,)
     sample: int = 0
 
@@ -69,6 +74,9 @@ class Grid:
             if name == "seed":
                 raise ConfigError("the seed is in varied; give seeds=[...] instead")
             _check_values(name, values)
+        if self.base is START and "entropy_threshold" in self.varied:  # in nats, as without a grid
+            in_nats = starting_config(entropy_threshold=self.varied["entropy_threshold"][0])
+            object.__setattr__(self, "base", in_nats)
         _check_values("seed", self.seeds)
         if len(self.seeds) > MAX_SEEDS:
             raise ConfigError(

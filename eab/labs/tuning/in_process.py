@@ -7,7 +7,7 @@ is exact (`eab.what_if.resimulate`). The model makes the next run for the rest, 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eab import record
 from eab.caches.prefixed_tree import prefix_cache
@@ -22,6 +22,7 @@ from eab.labs.tuning.cell import Cell, run_file_name
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, cell_key, item_key
 from eab.models.base import LanguageModel
+from eab.models.transformers_model import TransformersModel
 from eab.run import fold
 from eab.run.threshold import threshold_in_nats
 from eab.what_if.resimulate import resimulate
@@ -44,8 +45,14 @@ class _Work:
         return self.item.prompt.request(self.left[0])
 
     def outcome(self) -> Outcome:
-        """The outcome of the item."""
-        return Outcome(self.item, tuple(self.cells), tuple(self.failures), dict(self.runs))
+        """What was made since the last outcome; the rest of the item stays."""
+        made = tuple(config for config in self.item.configs if config not in self.left)
+        outcome = Outcome(
+            replace(self.item, configs=made), tuple(self.cells), tuple(self.failures), self.runs
+        )
+        self.item = replace(self.item, configs=tuple(self.left))
+        self.cells, self.failures, self.runs = [], [], {}
+        return outcome
 
 
 class InProcess:
@@ -60,6 +67,7 @@ class InProcess:
     ) -> None:
         """With `remember`, later items are resimulated from earlier runs if that is exact."""
         self._model, self._draft, self._measurement = model, draft, measurement
+        self._card = _card_of(model)
         self._remembers = remember
         self._prefixes = prefix_cache(model.kv_shape) if measurement.reuse_prompts else None
         # by `item_key`, lowest threshold first
@@ -69,14 +77,14 @@ class InProcess:
 
     @property
     def card(self) -> ModelCard:
-        return self._model.card
+        return self._card
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes)
         left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])
-            for run in reversed(self._remembered[item_key(self.card, item)]):
+            for run in reversed(self._remembered[item_key(self._card, item)]):
                 self._follow(work, run)
             if work.left:
                 left.append(item)
@@ -90,8 +98,7 @@ class InProcess:
                     self._take(ended)
                     if ended.tag.left:
                         runs.add(ended.tag, ended.tag.request, first=True)
-                    else:
-                        yield ended.tag.outcome()
+                    yield ended.tag.outcome()
                 yield SweepProgress(sum(_tokens_under_way(run) for run in runs.active))
 
     def _warm_up(self, items: Sequence[Item]) -> None:
@@ -113,7 +120,7 @@ class InProcess:
         self._add(work, config, ended.events, ended.seconds)
         if self._remembers and self._events + len(ended.events) <= MOST_EVENTS:
             self._events += len(ended.events)
-            self._remembered[item_key(self.card, work.item)].append(ended.events)
+            self._remembered[item_key(self._card, work.item)].append(ended.events)
         self._follow(work, ended.events)
 
     def _follow(self, work: _Work, run: Sequence[Event]) -> None:
@@ -130,7 +137,7 @@ class InProcess:
     def _add(
         self, work: _Work, config: BranchingConfig, events: Sequence[Event], seconds: float | None
     ) -> None:
-        key = cell_key(self.card, work.item.prompt, config)
+        key = cell_key(self._card, work.item.prompt, config)
         name = run_file_name(key)
         if self._measurement.keep_runs:
             try:
@@ -160,6 +167,15 @@ class InProcess:
         ended = fold(what_if.events).ended
         exact = not what_if.unknowns and ended is not None and ended.reason == "finished"
         return what_if.events if exact else None
+
+
+def _card_of(model: LanguageModel) -> ModelCard:
+    """The model's card, with a hash of its weights if it was given loaded: otherwise, models of one
+    shape would have the same cells.
+    """
+    if isinstance(model, TransformersModel) and model.is_given:
+        return replace(model.card, sha256=model.fingerprint())
+    return model.card
 
 
 def _tokens_under_way(run: ActiveRun[_Work]) -> float:

@@ -8,11 +8,12 @@ import logging
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
+from eab.config import BranchingConfig
 from eab.errors import ModelError, RunsError
 from eab.events import ModelCard
 from eab.formatting import quoted
@@ -47,6 +48,12 @@ class _Share:
     worker: Any
     items: dict[str, Item]  # items that it has not finished, by key
     results: Any  # a stream of references to its outcomes
+
+    def note(self, key: str, made: Sequence[BranchingConfig]) -> None:
+        """Drop finished settings of an item."""
+        item = self.items.pop(key)
+        if left := tuple(config for config in item.configs if config not in made):
+            self.items[key] = replace(item, configs=left)
 
 
 class RayActors:
@@ -113,7 +120,7 @@ class RayActors:
             for share in self._ready(shares):
                 outcome, error = self._next(share)
                 if outcome is not None:
-                    del share.items[item_key(self._card, outcome.item)]
+                    share.note(item_key(self._card, outcome.item), outcome.item.configs)
                     yield outcome
                     continue
                 shares.remove(share)

@@ -123,13 +123,13 @@ class _Progress:
     def __init__(self, items: Sequence[Item], left: Sequence[Item], before: Sequence[Cell]) -> None:
         self._start = time.monotonic()
         self._total = sum(len(item.configs) for item in items)
-        self._tokens = sum(item.most_tokens for item in left)
+        self._tokens = sum(item.most_tokens * len(item.configs) for item in left)
         self._done, self._resimulated = len(before), _resimulated(before)
         self._tokens_done = self._failed = 0
 
     def finish(self, outcome: Outcome) -> SweepStep:
         """The step that reports this outcome."""
-        self._tokens_done += outcome.item.most_tokens
+        self._tokens_done += outcome.item.most_tokens * len(outcome.item.configs)
         self._done += len(outcome.cells)
         self._failed += len(outcome.item.configs) - len(outcome.cells)
         self._resimulated += _resimulated(outcome.cells)

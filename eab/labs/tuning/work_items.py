@@ -99,7 +99,7 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an item."""
+    """The outcome of an item, or of a part of it: of some of its settings."""
 
     item: Item
     cells: tuple[Cell, ...]

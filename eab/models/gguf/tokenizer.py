@@ -117,22 +117,26 @@ def _as_in_the_file(backend: Any, header: Header) -> Any:
 
     transformers adds special tokens of other vocabularies, such as <|endoftext|>, for which the
     model has no embedding. It also spells tokens that should be matched as a whole, such as
-    <｜User｜> of DeepSeek, as bytes, so they would be split.
+    <｜User｜> of DeepSeek, as bytes, so they would be split. Before 5.23, it leaves out control
+    tokens without a named role.
     """
     state = json.loads(backend.to_str())
     count, added = len(header.tokens), []
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < count]
     kinds = header.metadata.get("tokenizer.ggml.token_type") or []
+    for text, kind in zip(header.tokens, kinds, strict=False):
+        if kind == _CONTROL:
+            added.append(AddedToken(text, normalized=False, special=True))
     if header.metadata.get("tokenizer.ggml.model") == "gpt2":
         spelling = bytes_to_unicode()
         alphabet = set(spelling.values())
         vocabulary = state["model"]["vocab"] = {}
         for id, (text, kind) in enumerate(zip_longest(header.tokens, kinds)):
-            if set(text) <= alphabet:
+            if set(text) <= alphabet or kind == _CONTROL:
                 vocabulary[text] = id
-            elif kind in (_CONTROL, _USER_DEFINED):
+            elif kind == _USER_DEFINED:
                 vocabulary[text] = id
-                added.append(AddedToken(text, normalized=False, special=kind == _CONTROL))
+                added.append(AddedToken(text, normalized=False))
             else:
                 vocabulary["".join(spelling[byte] for byte in text.encode())] = id
     tokenizer = Tokenizer.from_str(json.dumps(state))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eab import compiled
 from eab.models.quantized.layer import QuantizedLinear
 
 BLOCK: Final = 32  # rows per product where the kernel depends on their number
@@ -28,8 +29,8 @@ def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor
 
 @cache
 def _one_kernel_from_two_rows() -> bool:
-    has_amx = torch.cpu.get_capabilities().get("amx_tile", False)
-    return torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
+    is_wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return is_wide and not compiled.has_instructions("amx_tile")
 
 
 class BFloat16Linear(QuantizedLinear):

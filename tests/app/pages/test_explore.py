@@ -5,6 +5,8 @@ messages about a wrong prompt or model are tested in test_refused.py.
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +17,8 @@ from made_runs import bundled, bundled_run
 from page_walk import Tab, opened
 from places import ROOT
 
+from app.server.batched_runs import BatchedRuns
+from app.state import polling, probe
 from app.state.process import worker
 from eab import record
 from eab.analysis.answers import group_answers
@@ -101,7 +105,7 @@ CHAT_SETTINGS = {"chat": True, "system": "Be *brief*", "policy": "original", "r"
 EXTREMES = [
     MOST | {"entropy_threshold": 20.0, "top_k": 1_000_000, "seed": 2**63 - 1},
     LEAST | {"entropy_threshold": 0.0},
-    {"entropy_threshold": 1.0, "threshold_unit": "quantile", "policy": "greedy"},
+    {"entropy_threshold": 1.0, "threshold_unit": "rank", "policy": "greedy"},
     CHAT_SETTINGS | {"entropy_threshold": 1, "threshold_unit": "normalised"},
 ]
 
@@ -167,24 +171,24 @@ def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: Tab) -> N
         slider = page.slider(key="set_max_paths")
         return slider.label, slider.value, page.button(key="reset_button").label
 
-    changed = "Max paths ● default 10"
-    page.open_example("ball")
+    changed = "Max paths ● default 12"
+    page.open_example("ball").put(set_max_paths=5)
     label, _, reset = shown()
     assert (label, reset[:6]) == (changed, "Reset ")
     page.press("reset_button")
-    assert shown() == ("Max paths", 10, "Reset")
+    assert shown() == ("Max paths", 12, "Reset")
     page.put(preset="Wide")
     assert shown()[:2] == (changed, 32)
 
 
 def test_a_threshold_survives_a_switch_to_another_unit_and_back(page: Tab) -> None:
     page.put(set_threshold_nats=1.25)
-    page.put(set_threshold_unit="quantile")
-    page.put(set_threshold_quantile=0.9)
+    page.put(set_threshold_unit="rank")
+    page.put(set_threshold_rank=5.0)
     page.put(set_threshold_unit="nats")
     assert page.value("set_threshold_nats") == 1.25
-    page.put(set_threshold_unit="quantile")
-    assert page.value("set_threshold_quantile") == 0.9
+    page.put(set_threshold_unit="rank")
+    assert page.value("set_threshold_rank") == 5.0
 
 
 def test_the_model_of_an_opened_run_is_selected(page: Tab) -> None:
@@ -261,3 +265,38 @@ def test_the_page_sets_the_arguments_of_a_chat_template(page: Tab) -> None:
     assert "Changed since" not in page.status
     page.put(set_chat_template_kwargs="{a").press("run_button")
     assert "which is not JSON with plain values" in page.errors[0]
+
+
+def test_a_run_that_was_stopped_while_it_probed_is_not_probed_again(
+    page: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[str] = []
+    fragment = polling.fragment
+
+    def noted(draw: Callable[[], None], every: float | None) -> None:
+        polls.append(draw.__module__)
+        fragment(draw, every)
+
+    monkeypatch.setattr(polling, "fragment", noted)
+    page.put(set_threshold_unit="rank", prompt="The dog ran home")
+    assert probe.__name__ in polls, "what is typed is probed"
+    with monkeypatch.context() as held:
+        held.setattr(BatchedRuns, "serve", lambda _: time.sleep(0.01))  # no first token
+        page.start("The cat ran home", 12).press("stop_button")
+    page.until(lambda: page.status.startswith("Stopped before the first result"))
+    polls.clear()
+    page.run()
+    assert probe.__name__ not in polls
+    page.put(prompt="The cow ran home")
+    assert probe.__name__ in polls
+
+
+def test_a_pasted_rendered_chat_can_be_read_as_messages_and_a_space_at_the_end_is_noticed() -> None:
+    page = opened()
+    page.put(prompt="The cat ")
+    assert "ends in a space" in page.captions
+    page.put(prompt="<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello")
+    page.press("read_as_messages")
+    assert page.value("prompt") == "Hi"
+    kept = page.session_state["messages_of_the_prompt"]
+    assert kept == (Message("user", "Hi"), Message("assistant", "Hello"))

@@ -11,6 +11,7 @@ from page_walk import Tab, opened
 from app.server import rules
 from app.server.rules import PUBLIC
 from app.state.process import model_download, worker
+from app.widgets.status_line import QUESTIONS
 from eab.models import packaged
 from eab.models.packaged import SMOLLM2
 
@@ -32,11 +33,20 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page
     assert any("Story model" in caption.value for caption in page.sidebar.caption)
     page.put(prompt=CAPITAL)
     assert kind(page) == "Chat"
-    settings = ("threshold_unit", "threshold_quantile", "max_paths", "temperature")
-    assert [page.value(f"set_{name}") for name in settings] == ["quantile", 0.9, 10, 0.5]
+    settings = ("threshold_unit", "threshold_rank", "max_paths", "temperature")
+    assert [page.value(f"set_{name}") for name in settings] == ["rank", 3.0, 12, 0.5]
     page.put(preset="Model's own")
     assert page.value("set_temperature") == pytest.approx(0.2)
     assert page.value("set_top_p") == pytest.approx(0.9)
+
+
+def test_an_example_question_is_answered_by_the_chat_model_at_a_click(page: Tab) -> None:
+    assert all(page.button(key=question) for question in QUESTIONS)
+    page.press(QUESTIONS[0])
+    assert (page.value("prompt"), kind(page)) == (QUESTIONS[0], "Chat")
+    assert worker().remembered[-1].request.prompt == QUESTIONS[0]
+    page.run_to_its_end()
+    assert not any(button.key in QUESTIONS for button in page.main.button)
 
 
 def test_after_an_empty_prompt_a_typed_prompt_still_goes_to_the_chat_model(page: Tab) -> None:
@@ -44,7 +54,7 @@ def test_after_an_empty_prompt_a_typed_prompt_still_goes_to_the_chat_model(page:
     assert "prompt is empty" in page.errors[0]
     assert kind(page) == "Stories"
     assert kind(page.put(prompt=CAPITAL)) == "Chat"
-    assert page.value("set_threshold_unit") == "quantile"
+    assert page.value("set_threshold_unit") == "rank"
 
 
 def test_settings_changed_by_hand_stay_and_an_example_brings_back_its_own_model(page: Tab) -> None:

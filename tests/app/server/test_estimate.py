@@ -8,7 +8,7 @@ from page_walk import Tab, opened
 
 from app.server import estimate
 from app.server.live_run import LiveTask
-from app.widgets.starting_values import START
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request

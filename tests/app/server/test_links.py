@@ -113,7 +113,7 @@ def test_unknown_parameters_are_ignored() -> None:
 
 def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
     config = BranchingConfig(
-        seed=77, temperature=0.5, threshold_unit="quantile", entropy_threshold=0.9, max_paths=7
+        seed=77, temperature=0.5, threshold_unit="rank", entropy_threshold=3.0, max_paths=7
     )
     link = Link(
         example="coin.eab", prompt="My own prompt", model="./my-model@int4", config=config, cursor=3
@@ -124,7 +124,7 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
         "prompt": "My own prompt",
         "set_seed": 77,
         "set_temperature": 0.5,
-        "set_threshold_quantile": 0.9,
+        "set_threshold_rank": 3.0,
         "set_max_paths": 7,
         "set_model_other": "./my-model",
         "set_weights": "int4",

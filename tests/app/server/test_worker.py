@@ -12,7 +12,7 @@ from waiting import ended, finished, wait_until
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
-from app.server.live_run import LiveRun
+from app.server.live_run import UNWATCHED_SECONDS, LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
@@ -184,15 +184,11 @@ def test_many_runs_of_one_owner_do_not_delay_other_owners(narrow: Worker) -> Non
     assert [run.status for run in often] == ["ended"] * 4
 
 
-def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
-    narrow: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_run_that_nobody_watches_leaves_the_queue(narrow: Worker) -> None:
     first = busy(narrow)
     waiting = queued(narrow)
-    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    for _ in range(40):
-        first.mark_watched()
-        time.sleep(0.02)
+    waiting._watched_at -= UNWATCHED_SECONDS
+    wait_until(lambda: finished(waiting))
     assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
@@ -213,8 +209,8 @@ def test_many_threads_can_start_runs_simultaneously(worker: Worker) -> None:
 
 
 def test_a_probe_has_the_entropies_of_the_probe_of_a_run_and_then_ends(worker: Worker) -> None:
-    asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
-    probed = replace(probe_config(asked), threshold_unit="quantile")
+    asked = BranchingConfig(threshold_unit="rank", entropy_threshold=3.0, max_new_tokens=12)
+    probed = replace(probe_config(asked), threshold_unit="rank", entropy_threshold=1.0)
     before = metrics.counts()
     probe = ended(worker.start(run_job("The old king said", probed, "embedded", probe_only=True)))
     assert estimate.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
@@ -231,8 +227,8 @@ def test_a_probe_is_made_once_and_shared_by_the_runs_of_its_prompt(
     worker: Worker, models: ModelCache
 ) -> None:
     PROBED.pop(models.get("embedded"), None)
-    asked = BranchingConfig(threshold_unit="quantile", max_new_tokens=12)
-    probed = replace(probe_config(asked), threshold_unit="quantile")
+    asked = BranchingConfig(threshold_unit="rank", entropy_threshold=3.0, max_new_tokens=12)
+    probed = replace(probe_config(asked), threshold_unit="rank", entropy_threshold=1.0)
     ended(worker.start(run_job("A frog", probed, "embedded", probe_only=True)))
     ended(worker.start(run_job("A frog", asked, "embedded")))
     assert len(PROBED[models.get("embedded")]) == 1

@@ -30,10 +30,10 @@ def probed() -> tuple[AppTest, float, float]:
 def test_a_late_message_with_the_previous_value_does_not_count_as_a_move() -> None:
     page, before, shown = probed()
     page.slider(key=SLIDER).set_value(before).run()
-    assert page.session_state["set_threshold_unit"] == "quantile"
+    assert page.session_state["set_threshold_unit"] == "rank"
     assert page.slider(key=SLIDER).value == shown
     page.slider(key=SLIDER).set_value(shown).run()
-    assert page.session_state["set_threshold_unit"] == "quantile"
+    assert page.session_state["set_threshold_unit"] == "rank"
 
 
 def test_a_moved_slider_sets_the_threshold() -> None:
@@ -44,7 +44,7 @@ def test_a_moved_slider_sets_the_threshold() -> None:
 
 
 @pytest.mark.parametrize(("entropy", "shown"), [(1.5, 1.5), (4.0, 4.0), (4.91, 4.0)])
-def test_a_quantile_beyond_the_end_of_the_slider_is_explained(entropy: float, shown: float) -> None:
+def test_a_rank_beyond_the_end_of_the_slider_is_explained(entropy: float, shown: float) -> None:
     page = AppTest.from_function(script).run()
     page.session_state["probe"] = [entropy] * 9
     page.run()

@@ -5,6 +5,7 @@ counted at any r.
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
 from made_runs import bundled, events_of, run_of
+from processor import needs_compiled
 
+from eab import compiled
 from eab.analysis.kv_demand import demand_of
 from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
 from eab.caches.growth import Calibration
@@ -69,19 +72,24 @@ def test_an_old_file_without_the_new_fields_loads() -> None:
     assert fold(events).started.config.attention == "sliced"  # type: ignore[union-attr]
 
 
-def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
-    torch.manual_seed(0)
+@pytest.mark.parametrize("compiles", [pytest.param(True, marks=needs_compiled), False])
+@pytest.mark.parametrize("size", [8, 16])  # of heads: whole vectors of AVX2, and of AVX-512
+def test_padded_attention_visits_the_spare_rows_and_nothing_leaks(
+    monkeypatch: pytest.MonkeyPatch, compiles: bool, size: int
+) -> None:
+    monkeypatch.setattr(compiled, "can_compile", lambda: compiles)
+    shape = replace(SHAPE, head_dim=size)
     sizes = ((3, 4), (1, 0), (1, 0), (2, 1))
     answers = []
     for padded in (False, True):
-        cache = TreeCache(SHAPE, 8, 2**30, padded)
+        cache = TreeCache(shape, 8, 2**30, padded)
         torch.manual_seed(1)
         found = []
         for tokens, trimmed in sizes:
-            query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 2, tokens, 8)
+            query, key = torch.randn(1, 4, tokens, size), torch.randn(1, 2, tokens, size)
             cache.prepare([0], [[0] * tokens])
             found += [cache.attend(layer, query, key, key, 0.3) for layer in range(2)]
-            assert cache._readings[0].end == (cache.rows if padded else cache.end)
+            assert cache._attended == (cache.rows if padded else cache.end)
             cache.trim(0, cache._lengths[0] - trimmed % 2)
         answers.append(found)
     for sliced, padded_answer in zip(*answers, strict=True):

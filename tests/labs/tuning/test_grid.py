@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eab.branching.presets import START
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.labs.tuning.grid import MAX_CONFIGS, Grid
@@ -21,7 +22,7 @@ def test_a_grid_gives_all_combinations_in_order() -> None:
     assert found == [*product(THRESHOLDS, [8, 20])]
     assert {one.max_new_tokens for one in grid.configs()} == {6}
     assert grid.combinations == 6
-    assert Grid().configs() == [BranchingConfig()]
+    assert Grid().configs() == [START]
 
 
 def test_a_setting_that_has_no_effect_under_a_policy_is_tried_once() -> None:
@@ -35,7 +36,7 @@ def test_a_setting_that_has_no_effect_under_a_policy_is_tried_once() -> None:
     )
     configs = grid.configs()
     assert grid.combinations == len(configs) == len(set(configs)) == 12 + 2 + 1
-    assert {one.entropy_threshold for one in configs if one.policy != "fair"} == {0.65}
+    assert {one.entropy_threshold for one in configs if one.policy != "fair"} == {0.3}
 
 
 @given(st.integers(1, 24))

@@ -3,12 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from saying_model import saying_model
+from tiny_models import tiny, word_tokenizer
 
 from eab import record
+from eab.api.given_model import language_model
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.labs.tuning.cell import Cell
@@ -39,12 +43,13 @@ def cells_of(folder: Path, grid: Grid = GRID) -> dict[str, Cell]:
 
 
 def test_the_journal_and_the_table_have_every_cell(tmp_path: Path) -> None:
-    cells = [cell for step in steps_of(tmp_path) for cell in step.cells]
+    steps = [step for step in steps_of(tmp_path) if step.cells]
+    cells = [cell for step in steps for cell in step.cells]
     assert {cell.key: cell for cell in read_cells(tmp_path)} == {cell.key: cell for cell in cells}
     table = pd.read_parquet(tmp_path / TABLE)
     assert table["key"].tolist() == [cell.key for cell in cells]
     assert table["tokens"].tolist() == [cell.tokens for cell in cells]
-    assert len((tmp_path / JOURNAL).read_text().splitlines()) == 1 + len(PROMPTS) * 4, "per item"
+    assert len((tmp_path / JOURNAL).read_text().splitlines()) == 1 + len(steps) > 1 + 8, "per run"
 
 
 def test_existing_cells_are_not_made_again_and_come_first(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_a_foreign_line_in_the_journal_is_named(tmp_path: Path, line: str) -> No
     steps_of(tmp_path)
     with (tmp_path / JOURNAL).open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(RecordError, match=r"line 10.*delete the line to run its cells again"):
+    with pytest.raises(RecordError, match=r"line \d+ .*delete the line to run its cells again"):
         steps_of(tmp_path)
 
 
@@ -173,3 +178,72 @@ def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordError, match="cannot be created"):
         steps_of(tmp_path / "file" / "sweep")
+
+
+def test_the_first_cells_are_on_disk_long_before_the_last_runs_begin(tmp_path: Path) -> None:
+    grid = Grid({}, BranchingConfig(max_paths=8, max_new_tokens=12), range(24))
+    passes = 0
+    for step in sweep(saying_model(12), PROMPTS, grid, folder=tmp_path):
+        passes += 1
+        if step.cells:
+            break
+    assert passes < 20
+    assert len(read_cells(tmp_path)) >= 1
+
+
+GIVEN = Grid({}, BranchingConfig(max_paths=2, max_new_tokens=3))
+
+
+def sweep_of(given: Any, folder: Path) -> list[Cell]:
+    model = language_model((given, word_tokenizer()))
+    prompts = [TuningPrompt("a", Question("w4 w9 w2", (), {}, ""))]
+    return [cell for step in sweep(model, prompts, GIVEN, folder=folder) for cell in step.cells]
+
+
+def nudged(model: Any) -> Any:
+    with torch.no_grad():
+        model.lm_head.weight.data[3, 5] += 1e-3
+    return model
+
+
+def with_adapter(model: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+
+
+def without_adapter(model: Any) -> Any:
+    adapted = with_adapter(model)
+    adapted.base_model.disable_adapter_layers()
+    return adapted
+
+
+def hooked(model: Any) -> Any:
+    model.model.layers[0].register_forward_hook(lambda _, __, out: out * 1.5)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:::peft", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("change", [nudged, with_adapter, without_adapter, hooked])
+@pytest.mark.parametrize("first", [lambda model: model, with_adapter, hooked])
+def test_a_folder_never_returns_the_cells_of_another_given_model(tmp_path, change, first) -> None:
+    made = sweep_of(first(tiny("LlamaConfig")), tmp_path)
+    if first is change is with_adapter:
+        assert sweep_of(change(tiny("LlamaConfig")), tmp_path) == made, "the same adapter"
+        return
+    with pytest.raises(RecordError, match="another model"):
+        sweep_of(change(tiny("LlamaConfig")), tmp_path)
+    with pytest.raises(RecordError, match="another model"):
+        sweep_of(tiny("LlamaConfig", seed=1), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["LlamaConfig", "MambaConfig", "GPT2Config"])
+def test_the_same_given_model_goes_on_in_its_folder(tmp_path: Path, kind: str) -> None:
+    made = sweep_of(tiny(kind), tmp_path)
+    assert sweep_of(tiny(kind), tmp_path) == made
+
+
+def test_a_folder_goes_on_where_layers_cannot_be_fused(tmp_path: Path, monkeypatch) -> None:
+    made = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
+    monkeypatch.setattr("eab.models.fused_layers.compiled.can_compile", lambda: False)
+    again = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
+    assert again == made

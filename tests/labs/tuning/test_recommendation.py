@@ -81,7 +81,9 @@ def test_a_pilot_without_cells_is_explained() -> None:
 
 
 def test_a_pilot_keeps_the_settings_that_do_not_concern_the_tree() -> None:
-    config = BranchingConfig(max_new_tokens=20, temperature=0.8, threshold_unit="quantile", seed=9)
+    config = BranchingConfig(
+        max_new_tokens=20, temperature=0.8, threshold_unit="rank", entropy_threshold=3, seed=9
+    )
     found = pilot_config(config, "paths", 12)
     assert (found.max_new_tokens, found.temperature) == (20, 0.8)
     assert (found.threshold_unit, found.entropy_threshold) == ("nats", THRESHOLDS[0])

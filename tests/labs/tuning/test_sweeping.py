@@ -79,7 +79,7 @@ def assert_same_cells(cell: Cell, other: Cell, tolerance: float) -> None:
 @given(
     seed=st.integers(0, 50),
     thresholds=st.lists(st.floats(0, 2.2), min_size=2, max_size=3, unique=True),
-    unit=st.sampled_from(["nats", "normalised", "quantile"]),
+    unit=st.sampled_from(["nats", "normalised", "rank"]),
     max_paths=st.integers(1, 24),
     policy=st.sampled_from(["fair", "independent", "original", "greedy"]),
     min_fork_weight=st.sampled_from([0.0, 0.05]),
@@ -104,11 +104,11 @@ def test_a_resimulated_cell_equals_the_cell_that_the_model_makes(
             "min_fork_weight": min_fork_weight,
             "cache": cache,
             "max_paths": max_paths,
-            "entropy_threshold": 0.5,
+            "entropy_threshold": 1.0,
         }
     )
-    scale = 1.0 if unit == "nats" else 2.2
-    values = sorted({value / scale for value in thresholds})
+    in_unit = {"nats": thresholds, "normalised": [value / 2.2 for value in thresholds]}
+    values = sorted({*in_unit.get(unit, [1 + round(value) for value in thresholds])})
     grid = Grid({"entropy_threshold": values, "r": [1, 4]}, base, [seed, 99])
     prompt = TuningPrompt("p", Question("0", (), exact_answers(model, 4), ""))
     cells = cells_of(model, [prompt], grid)

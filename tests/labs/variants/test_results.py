@@ -207,8 +207,8 @@ def test_every_prefix_of_a_comparison_can_be_folded_and_shown(events):
         assert part.agreed == (part.has_all_runs or not length)
 
 
-def test_a_quantile_threshold_is_probed_for_each_cache_with_the_same_result(running):
-    config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
+def test_a_rank_threshold_is_probed_for_each_cache_with_the_same_result(running):
+    config = replace(CONFIG, threshold_unit="rank", entropy_threshold=3.0)
     events = list(running(config, repeats=0))
     runs = folded(events).runs
     assert isinstance(events[0], Probed)

@@ -14,6 +14,7 @@ from made_runs import run_of
 from tiny_models import tiny
 from transformers import PreTrainedModel
 
+from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.gguf import checkpoint
 from eab.models.loading import load_model, load_tokenizer
@@ -51,6 +52,14 @@ def assert_computes(plain: PreTrainedModel, name: Path) -> None:
     ours, ids = load_model(str(name), "cpu", "float32")._model, torch.tensor([TOKENS])
     found = ours(ids, use_cache=False).logits
     torch.testing.assert_close(found, plain(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_control_tokens_of_a_file_need_no_role(plain, tmp_path):
+    kinds = {"<end>": 3, "w7": 3, "w8": 4, "w9": 3}
+    model = load_model(str(write(plain, tmp_path / "a.gguf", kinds=kinds)), "cpu")
+    assert [token for token in range(72) if model.is_special(token)] == [1, 7, 9]
+    assert model.encode("w7", BranchingConfig(), True) == (7,)
+    assert 7 not in model.encode("w7", BranchingConfig())
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,0 +1,100 @@
+"""A decode step beside one busy process, for ways in which the threads of a step wait for each other.
+
+    python benchmarks/busy.py [--quick] [--json FILE] [--table FILE]
+
+OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor that the
+thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded, so each
+measurement is a process of its own: steps of 20 paths after a prompt of 300, SmolLM2-135M shape. The
+ways take turns, quiet and beside a process that only counts.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+
+WAYS = {"as PyTorch does": {}, "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"}}
+PROMPT, PATHS, STEPS = 300, 20, 40
+
+
+def step_milliseconds(threads: int) -> float:
+    """The median of the steps, in this process."""
+    import torch
+    from published import Placement
+    from shapes import engine_model, plain_model
+
+    from eab.caches.timing import prefilled_tree, time_step
+
+    torch.set_num_threads(threads)
+    model = engine_model(plain_model("135m", Placement("cpu", torch.float32)), "135m")
+    cache = prefilled_tree(
+        model.kv_shape, PROMPT, STEPS, padded=False, paths=PATHS, steps=STEPS + 1
+    )
+    times = [
+        time_step(lambda batch: model.forward([batch]), cache, range(1, PATHS + 1)).seconds
+        for _ in range(STEPS)
+    ]
+    return 1000 * statistics.median(times[STEPS // 4 :])
+
+
+def measured(way: str, threads: int, busy: bool) -> float:
+    """The same in a process of its own, perhaps beside one that only counts."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
+    try:
+        command = [sys.executable, __file__, "--step", str(threads)]
+        done = subprocess.run(
+            command, env=os.environ | WAYS[way], capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
+
+
+def main() -> None:
+    from published import command_line, markdown_table, publish, where
+
+    from eab.figures.timings import with_spread
+    from eab.timing import MIN_REPEATS, Timing
+
+    options = command_line(__doc__, quick="two rounds").parse_args()
+    found: dict[tuple[str, bool], list[float]] = {
+        (way, busy): [] for way in WAYS for busy in (False, True)
+    }
+    for _ in range(2 if options.quick else MIN_REPEATS):
+        for way, busy in found:
+            found[way, busy].append(measured(way, options.threads, busy))
+    median = {key: statistics.median(values) for key, values in found.items()}
+    rows = [
+        [
+            way,
+            *(
+                with_spread(Timing(tuple(found[way, busy])), "{:.0f}".format)
+                for busy in (False, True)
+            ),
+            f"{median[way, True] / median[way, False]:.2f}",
+        ]
+        for way in WAYS
+    ]
+    few = "GOMP_SPINCOUNT=1000"
+    ratios = {
+        "busy_over_quiet": median[few, True] / median[few, False],
+        "quiet_over_default": median[few, False] / median["as PyTorch does", False],
+    }
+    heads = [
+        "threads wait",
+        "ms of a step, quiet (quartiles)",
+        "beside a busy process",
+        "times quiet",
+    ]
+    publish(
+        options, where("float32 on cpu"), markdown_table(heads, rows) + "\n", {"ratios": ratios}
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--step"]:
+        print(step_milliseconds(int(sys.argv[2])))
+    else:
+        main()
