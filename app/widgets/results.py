@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
 _SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
-    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: also "
-    "accents, and one letter in long words. Same content: words of the prompt may be missing, "
-    "and numbers may be written as words."
+    "Equal: only case, spaces, closing punctuation, quotes and articles may differ. Similar "
+    "spelling: also accents, and one letter in long words. Same content: words of the "
+    "prompt may be missing, and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _Helped: TypeAlias = tuple[File, str]  # a file and its help text
@@ -103,8 +103,8 @@ def _answers(opened: OpenRun, run: RunState) -> None:
         f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
         "true probability of an answer. The estimate is computed from the weights; a large one "
         "can stand for answers that were not seen, so answers are in the order of what is "
-        "certain. Texts count as one answer if they differ only in case, spaces, punctuation and "
-        "articles."
+        "certain. Texts count as one answer if they differ only in case, spaces, closing "
+        "punctuation, quotes and articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
@@ -127,8 +127,9 @@ def _answer_part() -> "Part":
         key="answer_part",
         required=True,
         help=(
-            "After thinking: the text after the last </think>, or the whole text if there is "
-            "none. Pattern: the match of a regular expression's group."
+            "After thinking: the text after the last end of thinking, such as </think>, or the "
+            "whole text if there is none. A thought that is not closed has no answer yet. "
+            "Pattern: the match of a regular expression's group."
         ),
     )
     if chosen != "Pattern":

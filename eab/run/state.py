@@ -288,10 +288,8 @@ class RunState:
         any stop string.
         """
         whole = "".join(token.text for token in self.tokens(path) if not token.special)
-        if not (cut := self.paths[path].cut):
-            return whole
         raw = token_text.to_bytes(whole)
-        return token_text.from_bytes(raw[: len(raw) - cut])
+        return token_text.from_bytes(raw[: len(raw) - self.paths[path].cut])
 
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a sample."""
