@@ -13,8 +13,8 @@ from eab.figures.charts import (
     LineStyle,
     add_line,
     bar_pattern,
-    from_zero,
     laid_out,
+    log_axis,
 )
 from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
@@ -70,12 +70,12 @@ def run_curve_figure(demand: Demand, rs: Sequence[int], r: int | None) -> go.Fig
         ("spare rows, if attention reads them", LineStyle(GREY, "dot", "square"), spare_rows),
     )
     for name, style, count in parts:
-        points = [(x, count(demand.at(x))) for x in rs]
+        points = [(x, rows) for x in rs if (rows := count(demand.at(x)))]
         add_line(figure, name, points, style, "r = %{x}: %{y:,} rows")
     if r is not None:
         mark_r(figure, r, f"r = {r}")
     figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(rs))
-    return laid_out(figure, y=from_zero("rows, sum of all steps"))
+    return laid_out(figure, y=log_axis("rows in all steps, without 0"))
 
 
 def copied_rows(steps: Sequence[StepAllocation]) -> int:
@@ -97,8 +97,8 @@ def run_curve_sentence(demand: Demand, rs: Sequence[int], best: int | None) -> s
         else f" With padded attention, the cost model prefers r = {best} for this run."
     )
     return (
-        f"r = {rs[0]} copies {counted(copied_rows(least), 'row')} in the whole run and r = "
-        f"{rs[-1]} {copied_rows(most):,}; padded attention reads {spare_rows(least):,} and "
+        f"Growths copy {counted(copied_rows(least), 'row')} in the whole run at r = {rs[0]} and "
+        f"{copied_rows(most):,} at r = {rs[-1]}; padded attention reads {spare_rows(least):,} and "
         f"{counted(spare_rows(most), 'spare row')} (counted).{preferred} With sliced attention, "
         "only copies cost time."
     )

@@ -68,12 +68,12 @@ def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():
     copied, spare = run_pictures.run_curve_figure(demand, (1, 4), None).data
     # r = 1 copies 10, 11, ... 17 rows; r = 4 copies 10 and 14, and has 3, 2, 1, 0 spare rows twice.
     assert list(copied.y) == [sum(range(10, 18)), 24]
-    assert list(spare.y) == [0, 12]
+    assert list(zip(spare.x, spare.y, strict=True)) == [(4, 12)]
     free = CostModel(copy_row=1.0, allocation=0.0, spare_row=1e-9)
     dear = CostModel(copy_row=1e-9, allocation=0.0, spare_row=1.0)
     assert [best_r_of(demand, (1, 4), costs) for costs in (free, dear)] == [4, 1]
     words = run_pictures.run_curve_sentence(demand, (1, 4), 4)
-    assert "r = 1 copies 108 rows in the whole run and r = 4 24" in words
+    assert "copy 108 rows in the whole run at r = 1 and 24 at r = 4;" in words
     assert "reads 0 and 12 spare rows" in words
     assert "prefers r = 4" in words
 
