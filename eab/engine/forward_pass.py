@@ -32,7 +32,7 @@ class Part:
     batch: ForwardBatch | None = None
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
-    error: Exception | None = None  # the error that ends the run; None if it continues
+    error: Exception | Stopped | None = None  # the error that ends the run; None if it continues
 
     @property
     def tokens(self) -> int:
@@ -58,10 +58,10 @@ class Part:
     def _noting_errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except (Exception, Stopped) as error:
             self.fail(error)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception | Stopped) -> None:
         """End the run. Raises Stopped if not the run was stopped, but what it is part of."""
         if isinstance(error, Stopped):
             if not self.is_abandoned():
@@ -104,7 +104,7 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     try:
         with stopping_when(lambda: all(part.is_abandoned() for part in parts)):
             return [(parts, model.forward(batches))]
-    except Exception as error:
+    except (Exception, Stopped) as error:
         # If a server fails, or nobody waits, retrying run by run does not help.
         if len(parts) == 1 or isinstance(error, ServerError | Stopped):
             for part in parts:

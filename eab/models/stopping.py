@@ -6,8 +6,10 @@ from contextvars import ContextVar
 from typing import Final
 
 
-class Stopped(Exception):
-    """Ends a run, or a forward pass whose result nobody waits for."""
+class Stopped(BaseException):
+    """Ends a run, or a forward pass whose result nobody waits for. Like asyncio's CancelledError, it
+    is no Exception: whoever handles what a model may raise must not take it for a failure.
+    """
 
 
 _requested: Final = ContextVar[Callable[[], bool]]("stop_requested", default=lambda: False)
