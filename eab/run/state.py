@@ -247,6 +247,11 @@ class RunState:
         """Live and finished paths, in order of birth; their weights sum to 1."""
         return [path for path in self.paths if path.status in ("live", "finished")]
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether a text ended at `max_new_tokens`, so that it can go on."""
+        return any(leaf.finish_reason == "length" for leaf in self.leaves())
+
     def tokens(self, path: int) -> Iterator[Token]:
         """All generated tokens from the root to the end of this path."""
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))

@@ -49,6 +49,8 @@ export class Board {
   onWhatIf = null;
   /** The user wants a run at this threshold. @type {((threshold: number) => void) | null} */
   onRunAt = null;
+  /** Continue all texts that were cut. @type {(() => void) | null} */
+  onGoOn = null;
   /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */
   onGraft = null;
   /** The cursor or the selection may have moved. @type {(() => void) | null} */
