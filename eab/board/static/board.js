@@ -113,6 +113,7 @@ export class Board {
     const tree = new Panel(store, view, "tree", "Tree of texts", this.tree);
     const entropy = new Panel(store, view, "entropy", "Entropy per step", this.entropy);
     const memory = new Panel(store, view, "memory", "KV cache", this.memory);
+    tree.addControls(toolbar.goOn);
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
     tree.picture.prepend(this.outline.root);

@@ -59,7 +59,6 @@ export class Toolbar {
       this.present,
       this.help,
       this.hidden,
-      this.goOn,
       this.graft,
     );
   }
