@@ -12,7 +12,8 @@ import streamlit as st
 HOME = str(Path(__file__).resolve().parent.parent)
 if HOME not in sys.path:
     sys.path.insert(0, HOME)
-from eab.assets import ASSETS  # noqa: E402 - found in a checkout that is not installed, too
+from app.server import page_style  # noqa: E402 - found in a checkout that is not installed, too
+from eab.assets import ASSETS  # noqa: E402
 
 # The page and the browser work beside the engine, whose threads must not wait by spinning on their
 # processors (benchmarks/busy.py). OpenMP reads this when torch is loaded, after the first picture.
@@ -29,7 +30,6 @@ In the prompt, Enter starts the run and Shift+Enter adds a line break. Space pla
 keys move the cursor. **Help** above the tree explains the charts and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
-STYLES = ("page.css", "single_pages.css")
 
 # Without an icon here, Streamlit shows the page's icon in the browser tab and fetches it from
 # another server. The project's icon is set last, because Streamlit imports numpy for it, which
@@ -41,14 +41,14 @@ st.set_page_config(
     initial_sidebar_state=260,
     menu_items={"About": ABOUT},
 )
-# The style is sent as a component, so that the browser fetches Streamlit's script for components,
-# which the board needs too, while this process still imports the page.
+# A component, so that the browser fetches Streamlit's script for components, which the board needs
+# too, while this process still imports the page.
 st.components.v2.component(
     "eab_page",
-    css="".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES),
+    css=None if page_style.is_served else page_style.style(),
     js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
-)(key="eab_page")
+)(key="eab_page", on_went_back_change=lambda: None)
 from app.state import polling  # noqa: E402 - only after the style was sent
 from app.widgets import classroom, glossary, setting_widgets  # noqa: E402
 

@@ -17,7 +17,7 @@ from published import command_line, markdown_table, publish, where
 from rich.console import Console
 
 import eab
-from eab.branching.presets import CHAT_SAMPLING, PRESETS
+from eab.branching.presets import PRESETS
 from eab.run import RunState
 
 NEW_TOKENS = 40
@@ -71,7 +71,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     rows, figures = [], {}
     for model, prompts in PROMPTS.items():
-        explorer = eab.EntropyAdaptiveBranching(model, max_new_tokens=NEW_TOKENS, **CHAT_SAMPLING)
+        explorer = eab.EntropyAdaptiveBranching(model, max_new_tokens=NEW_TOKENS)
         for preset in PRESETS:
             trees = []
             for number, prompt in enumerate(prompts[:: 10 if options.quick else 1]):

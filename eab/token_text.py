@@ -5,10 +5,12 @@ character become lone surrogates (U+DC80..U+DCFF). So joining the texts of a pat
 exact bytes back.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
+_LONE = re.compile("[\ud800-\udfff]")
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 
 
@@ -22,9 +24,19 @@ def to_bytes(text: str) -> bytes:
     return text.encode(*_BYTES)
 
 
+def exact(texts: Iterable[str]) -> str:
+    """The exact text of these tokens together: bytes that complete a character become it."""
+    return from_bytes(to_bytes("".join(texts)))
+
+
 def join(texts: Iterable[str]) -> str:
     """The joined text of these tokens; bytes that do not form a character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
+
+
+def encodable(text: str) -> str:
+    """The text with lone bytes as `⟨E2⟩`: any encoding can hold it, and different texts differ."""
+    return _LONE.sub(lambda lone: _visible_character(lone[0]), text)
 
 
 def visible(text: str) -> str:
@@ -34,7 +46,7 @@ def visible(text: str) -> str:
 
 def visible_join(texts: Iterable[str]) -> str:
     """The joined text of tokens for display: bytes that complete a character become it."""
-    return visible("".join(texts).encode(*_BYTES).decode(*_BYTES))
+    return visible(exact(texts))
 
 
 @lru_cache(maxsize=2**12)

@@ -72,9 +72,10 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
 
 
 def three_ways() -> None:
-    chosen = bar()
-    show_problems(BATCHING.current())
-    BATCHING.watch(active)
+    with st.container(key="page_controls"):
+        chosen = bar()
+        show_problems(BATCHING.current())
+        BATCHING.watch(active)
     displayed = BATCHING.displayed()
     with displayed.locked:
         if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):

@@ -142,15 +142,16 @@ compare.note_in_url(choices)
 samples, active = SAMPLES.current(), compare.active(choices.values())
 
 st.title("Where do two runs diverge?")
-left, right = st.columns(2)
-with left:
-    a = choose("a", "A (solid line)")
-with right:
-    b = choose("b", "B (dashed line)", a)
-show_problems(samples)
-if a is not None and choices["b"] == INDEPENDENT:
-    sampling(a, active is not None and active is samples.live)
-polling.watch(lambda: compare.active(choices.values()), active is not None)
+with st.container(key="page_controls"):
+    left, right = st.columns(2)
+    with left:
+        a = choose("a", "A (solid line)")
+    with right:
+        b = choose("b", "B (dashed line)", a)
+    show_problems(samples)
+    if a is not None and choices["b"] == INDEPENDENT:
+        sampling(a, active is not None and active is samples.live)
+    polling.watch(lambda: compare.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:

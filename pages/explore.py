@@ -58,6 +58,13 @@ def run() -> None:
     conversation.keep(chat)
 
 
+def ask(question: str) -> None:
+    """Run one of the example questions, as if the visitor had typed it."""
+    controls.set_prompt(question)
+    run()
+    st.session_state[NOTIFIED] = bool(messages.message())
+
+
 def grow(address: tab.TokenAddress) -> None:
     with messages.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
@@ -105,7 +112,7 @@ def apply_suggestion(widgets: dict[str, Any]) -> None:
 
 
 def draw_status() -> None:
-    status_line.draw(apply_suggestion, open_menu.open_again)
+    status_line.draw(apply_suggestion, open_menu.open_again, ask)
 
 
 def draw_board() -> None:

@@ -12,6 +12,7 @@ from app.state import learning, messages, what_if
 from app.widgets import lesson as lessons_on_page
 from app.widgets.start_stop import show_problems
 from app.widgets.upload import upload
+from eab.formatting import counted
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
 
@@ -103,6 +104,38 @@ def numbers(lesson: Lesson) -> None:
         )
 
 
+def contents() -> None:
+    """Draw the map of the lessons: how long each takes, and what was done in this tab."""
+    st.header("The lessons", anchor=False)
+    guessed, done = learning.guessed(), learning.solved()
+    with st.container(gap=None):
+        for number, each in enumerate(lessons(), start=1):
+            words = f"{number}. {each.title}, {each.minutes} min"
+            if each.id in guessed:
+                words += ", guess right" if guessed[each.id] else ", guess wrong"
+            st.button(
+                f"{words}, exercise solved ✓" if each.id in done else words,
+                on_click=learning.choose,
+                args=(each,),
+                type="tertiary",
+                key=f"lesson_{each.id}",
+            )
+
+
+def end(lesson: Lesson) -> None:
+    """Say what was done, and offer what comes next."""
+    guessed, known = learning.guessed(), {each.id for each in lessons()}
+    right = sum(guessed[name] for name in known & guessed.keys())
+    st.success(
+        f"Lesson done. So far: {right} of {counted(len(known & guessed.keys()), 'guess')} right, "
+        f"{len(known & learning.solved())} of {len(known)} exercises solved."
+    )
+    st.page_link(f"../pages/{lesson.page}.py", label=f"More on the {PAGES[lesson.page]} page")
+    if next_lesson(lesson) is None:
+        own = "Now ask your own question"
+        st.page_link("../pages/explore.py", label=own, icon=":material/edit:")
+
+
 def own_lesson() -> None:
     with st.expander("Open a lesson file"):
         upload("Lesson (Markdown)", "md", "lesson_upload", open_lesson, most_mib=1)
@@ -131,13 +164,17 @@ with left:
         st.text(lesson.summary)
     if not covered:
         lessons_on_page.draw_words(lesson, data, shown)
+    if learning.stage() == 0 and not covered:
+        contents()
     if learning.stage() == len(lesson.sections):
-        st.page_link(f"../pages/{lesson.page}.py", label=f"More on the {PAGES[lesson.page]} page")
+        end(lesson)
 with st.sidebar:
     own_lesson()
 with right, st.container(key="lesson_picture"):
     if covered:
         with st.container(key="lesson_card"):
             lessons_on_page.draw_words(lesson, data, shown)
+        if learning.stage() == 0:
+            contents()
     else:
         lessons_on_page.draw_picture(lesson, data, view)

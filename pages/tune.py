@@ -119,8 +119,9 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
-    cost, gain = bar(cells, can_go_on and not sweeping)
-    show_problems(SWEEP.current())
+    with st.container(key="page_controls"):
+        cost, gain = bar(cells, can_go_on and not sweeping)
+        show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
         polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))

@@ -33,8 +33,8 @@ class Example(NamedTuple):
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
 # The figures in the sentences and in the lesson on growth assume this r.
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024, "r": 4}
-# Close to the page's starting values (app/widgets/starting_values.py). Each example has a threshold
-# for its own prompt, near the 0.9 quantile of the entropies along its greedy text.
+# Each example has a threshold in nats for its own prompt, near the 0.9 quantile of the entropies along
+# its greedy text.
 CHAT: dict[str, Any] = {
     "branch_factor": 2,
     "max_paths": 8,

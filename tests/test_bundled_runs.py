@@ -369,3 +369,11 @@ def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: RunState) -
     live = [len(step.kv.paths) for step in run.steps if step.kv is not None]
     assert live[run.peak_step()] == max(live)
     assert max(live[run.peak_step() + 1 :], default=0) < max(live)
+
+
+def test_the_entropies_of_a_run_have_each_fork_once(run: RunState) -> None:
+    assert len(run.entropies()) == len(tokens(run)) - sum(
+        len(path.children) - 1 for path in forks(run)
+    )
+    above = sum(entropy >= run.started.threshold_nats for entropy in run.entropies())
+    assert above == len(forks(run)) + len(unforked(run))

@@ -23,8 +23,9 @@ from eab.run import RunState, fold_prefix
 BOARD: Final = "lesson_what_if"  # key of what was asked for on the lesson's board
 OWN: Final = "lesson_own"  # key of the switch between the example and this tab's own data
 _LESSON, _STAGE, _ENTERED = "lesson_id", "lesson_stage", "lesson_entered"
-_GUESSES, _SOLVED = "lesson_guesses", "lesson_solved"
+_GUESSES, _GUESSED, _SOLVED = "lesson_guesses", "lesson_guessed", "lesson_solved"
 _DATA, _GUEST = "lesson_data", "lesson_guest"
+_NOTED: Final = "lesson_noted"  # the lesson and stage that this tab last wrote into its URL
 _SLOTS: Final[dict[str, Slot[Any]]] = {
     "caches": CACHES,
     "draft lengths": DRAFT_LENGTHS,
@@ -44,14 +45,14 @@ class LessonData:
 
 def lesson() -> Lesson:
     """The lesson of this tab; in a new tab, the one of the link, or else the first one."""
-    if _LESSON not in st.session_state:
-        st.session_state[_LESSON] = lessons()[0].id
-        named = st.query_params.get("lesson", "")
-        if named:
-            try:
-                choose(lesson_shelf.find(named), _stage_of_link())
-            except LessonError as error:
-                notify(str(error))
+    st.session_state.setdefault(_LESSON, lessons()[0].id)
+    named = _in_url()
+    if named[0] and named != st.session_state.get(_NOTED):  # a new tab, or Back in the browser
+        st.session_state[_NOTED] = named
+        try:
+            choose(lesson_shelf.find(named[0]), named[1])
+        except LessonError as error:
+            notify(str(error))
     try:
         return lesson_shelf.find(st.session_state[_LESSON])
     except LessonError as error:  # the server has forgotten it
@@ -135,6 +136,7 @@ def _data(chosen: Lesson) -> LessonData:
 def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
     """Show the run with the settings of this stage, once per `view`; the user may change them."""
     note_in_url({"lesson": chosen.id, "stage": str(stage())})
+    st.session_state[_NOTED] = _in_url()
     if st.session_state.get(_ENTERED) == view:
         return
     st.session_state[_ENTERED] = view
@@ -157,14 +159,20 @@ def note_guess(chosen: Lesson, key: str, choice: int) -> None:
     st.session_state.setdefault(_GUESSES, {})[chosen.id, key] = choice
 
 
+def guessed() -> dict[str, bool]:
+    """The lessons whose question was answered in this tab, and whether the guess was right."""
+    return cast(dict[str, bool], st.session_state.setdefault(_GUESSED, {}))
+
+
 def solved() -> set[str]:
     """The ids of the lessons whose exercise was solved in this tab."""
     return cast(set[str], st.session_state.setdefault(_SOLVED, set()))
 
 
-def _stage_of_link() -> int:
+def _in_url() -> tuple[str, int]:
     text = st.query_params.get("stage", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 3 else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else 0
+    return st.query_params.get("lesson", ""), number
 
 
 def _is_own(source: Source) -> bool:

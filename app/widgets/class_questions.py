@@ -49,6 +49,10 @@ def ask(room: Classroom, shown: View | None) -> None:
 def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -> None:
     followed = None if about is None else next_question(*about)
     forks = None if about is None else fork_question(*about)
+    if about is None:
+        st.caption("Select a token on the board to ask about it.")
+    elif followed is None:
+        st.caption("Only one token is likely at the selected place.")
     for key, title, question in (("next", NEXT, followed), ("fork", FORK, forks)):
         st.button(
             title,
@@ -57,10 +61,6 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -
             args=(room, question),
             key=f"class_ask_{key}",
         )
-    if about is None:
-        st.caption("Select a token on the board to ask about it.")
-    elif followed is None:
-        st.caption("Only one token is likely at the selected place.")
 
 
 def lecturer(room: Classroom, asked: AskedQuestion) -> None:

@@ -154,16 +154,18 @@ def _invitation(code: str) -> None:
     import segno
 
     link = _link(code)
+    if urlsplit(link).hostname in ("localhost", "127.0.0.1", "::1"):
+        st.warning(
+            "This link works only on this machine. For a class, start the app with --address "
+            "0.0.0.0 and open the page by the name or IP address of this machine."
+        )
+    else:
+        st.caption("The link works on every device that can reach this machine by that name.")
     st.markdown(f"Code: **{code}**")
     st.code(link, language=None)
     drawn = segno.make(link, error="m", micro=False)
     code_picture = drawn.svg_inline(scale=5, light="#ffffff", omitsize=True)
     st.image(code_picture, caption=f"QR code of the link, {code}", width=320)
-    if urlsplit(link).hostname in ("localhost", "127.0.0.1", "::1"):
-        st.caption(
-            "This link works only on this machine. For a class, start the app with --address "
-            "0.0.0.0 and open the page by the name or IP address of this machine."
-        )
 
 
 def _link(code: str) -> str:

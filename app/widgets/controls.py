@@ -53,7 +53,7 @@ def fill_from(
     messages: tuple[Message, ...] = (),
 ) -> None:
     """Set the widgets to a run's prompt, model and settings, or the nearest; keep its messages."""
-    late_messages.set_widgets({"prompt": prompt})
+    set_prompt(prompt)
     st.session_state[_FILLED] = prompt
     conversation.keep(messages)
     model_choice.choose(model)
@@ -232,6 +232,11 @@ def _reset_button() -> None:
 def prompt() -> str:
     """The prompt, as typed."""
     return str(st.session_state.prompt)
+
+
+def set_prompt(words: str) -> None:
+    """Set the prompt; for callbacks."""
+    late_messages.set_widgets({"prompt": words})
 
 
 def messages() -> tuple[Message, ...]:

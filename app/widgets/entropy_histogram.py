@@ -24,7 +24,7 @@ def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> st
         f'<span data-note="{threshold:g}">{note}</span>'
     )
     sentence = (
-        f"Forks at ≥ <b data-choices>{math.exp(threshold):.1f}</b> equally likely tokens"
+        f"Unsure (≥ <b data-choices>{math.exp(threshold):.1f}</b> equally likely tokens)"
         f"{tokens if entropies else ''}."
     )
     return _figure(_bars(entropies, threshold), sentence, _per_step(entropies))

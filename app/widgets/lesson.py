@@ -110,6 +110,7 @@ def _question(lesson: Lesson, question: QuestionSection, data: LessonData) -> No
         )
         return
     right = question.range_of(value)
+    learning.guessed()[lesson.id] = guess == right
     if guess == right:
         st.success(f"Right: {plain(written(value, unit))}.")
     else:

@@ -15,6 +15,7 @@ from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.errors import ConfigError
 from eab.figures.captions import answers_sentence, cost_sentence, has_bounds, weight_sentence
+from eab.figures.run_names import file_stem
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
 from eab.share.python_code import as_python
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
 _SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
-    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: also "
-    "accents, and one letter in long words. Same content: words of the prompt may be missing, "
-    "and numbers may be written as words."
+    "Equal: only case, spaces, closing punctuation, quotes and articles may differ. Similar "
+    "spelling: also accents, and one letter in long words. Same content: words of the "
+    "prompt may be missing, and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _Helped: TypeAlias = tuple[File, str]  # a file and its help text
@@ -95,21 +96,22 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     if not answers.ranked:
         st.text(sentence)
         return
+    stem = file_stem(run.started)
     if has_bounds(answers):
-        draw("", sentence, answers_figure(answers), "answers", opened.key)
+        draw("", sentence, answers_figure(answers), f"{stem}-answers", opened.key)
         most = f"The chart shows the {DRAWN} most probable answers. "
         st.caption(
             f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
             "true probability of an answer. The estimate is computed from the weights; a large "
             "one can stand for answers that were not seen, so answers are in the order of what is "
-            "certain. Texts count as one answer if they differ only in case, spaces, punctuation "
-            "and articles."
+            "certain. Texts count as one answer if they differ only in case, spaces, closing "
+            "punctuation, quotes and articles."
         )
     else:
         st.text(sentence)
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
-    downloads([csv_file("Answers", "answers.csv", answers_table, answers)])
+    downloads([csv_file("Answers", f"{stem}-answers.csv", answers_table, answers)])
     _uncertainty(run, answers)
 
 
@@ -128,8 +130,9 @@ def _answer_part() -> "Part":
         key="answer_part",
         required=True,
         help=(
-            "After thinking: the text after the last </think>, or the whole text if there is "
-            "none. Pattern: the match of a regular expression's group."
+            "After thinking: the text after the last end of thinking, such as </think>, or the "
+            "whole text if there is none. A thought that is not closed has no answer yet. "
+            "Pattern: the match of a regular expression's group."
         ),
     )
     if chosen != "Pattern":
@@ -146,6 +149,7 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
     from eab.figures.tables import forks_table, uncertainty_table
 
     st.subheader("Uncertainty and the forks that cause it")
+    stem = file_stem(run.started)
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
     st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, forks)}")
     table, shares = uncertainty_table(scores), forks_table(run, forks)
@@ -155,8 +159,8 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
         _data(table.assign(nats=table["nats"].map(nats)))
     downloads(
         [
-            csv_file("Forks", "forks.csv", forks_table, run, forks),
-            csv_file("Uncertainty", "uncertainty.csv", uncertainty_table, scores),
+            csv_file("Forks", f"{stem}-forks.csv", forks_table, run, forks),
+            csv_file("Uncertainty", f"{stem}-uncertainty.csv", uncertainty_table, scores),
         ]
     )
 
@@ -164,7 +168,7 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
 def _probability(opened: OpenRun, run: RunState) -> None:
     from eab.figures.icicle import icicle_figure
 
-    draw("", weight_sentence(run), icicle_figure(run), "mass", opened.key)
+    draw("", weight_sentence(run), icicle_figure(run), f"{file_stem(run.started)}-mass", opened.key)
 
 
 def _tokens(_: OpenRun, run: RunState) -> None:
@@ -210,9 +214,16 @@ def _format(heading: str) -> str:
 
 def _export(opened: OpenRun, run: RunState) -> None:
     columns = st.columns(4) * 2
+    stem = file_stem(run.started)
     for column, ((label, name, make), use) in zip(columns, _files(opened, run), strict=True):
         column.download_button(
-            label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
+            label,
+            make,
+            f"{stem}{name}",
+            key=f"download-{name}",
+            on_click="ignore",
+            help=use,
+            width="stretch",
         )
     st.caption(
         "The buttons on the board download its charts as SVG and PNG. The same run in Python:"
@@ -227,15 +238,15 @@ def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
 
     return [
         (
-            ("Run file", "run.eab", lambda: record.dumps(opened.details.events)),
+            ("Run file", ".eab", lambda: record.dumps(opened.details.events)),
             "Opens here and with `eab replay`.",
         ),
         (
-            ("Replay (HTML)", "run.html", lambda: to_html(run)),
+            ("Replay (HTML)", ".html", lambda: to_html(run)),
             "The board as an HTML page that works without network and Python.",
         ),
-        (("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
-        (csv_file("Texts", "texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
+        (("Tree (GraphML)", ".graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
+        (csv_file("Texts", "-texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),
         *_table_files("Tokens", tokens_table, run, "One row per token"),
         *_table_files("Steps", steps_table, run, "One row per decode step"),
     ]
@@ -247,10 +258,10 @@ def _table_files(
     file = name.lower()
     parquet: File = (
         f"{name} (Parquet)",
-        f"{file}.parquet",
+        f"-{file}.parquet",
         lambda: table(run).to_parquet(index=False),
     )
     return [
-        (csv_file(name, f"{file}.csv", table, run), f"{rows}. {_AS_TEXT}"),
+        (csv_file(name, f"-{file}.csv", table, run), f"{rows}. {_AS_TEXT}"),
         (parquet, f"{rows}, with column types."),
     ]

@@ -8,18 +8,21 @@ import streamlit as st
 from app.server.live_run import LiveRun
 from app.server.suggestions import Suggestion, suggestions
 from app.state import history, messages, status, tab, what_if
-from app.widgets import controls, conversation
+from app.widgets import controls, conversation, model_choice
 from app.widgets.markdown import plain
 
 # Minimum time between two polls (s), by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
+QUESTIONS: Final = ("Why do cats purr?", "Name a pet robot.", "Tell me a joke.")
 _SUGGESTED: Final = "suggested"  # the key of an ended run, and its suggestions
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 _CHANGED: Final = "changed_in_status_line"  # whether a button here changed the rest of the page
 
 
 def draw(
-    on_suggestion: Callable[[dict[str, Any]], None], on_open: Callable[[history.PastRun], None]
+    on_suggestion: Callable[[dict[str, Any]], None],
+    on_open: Callable[[history.PastRun], None],
+    on_question: Callable[[str], None],
 ) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead."""
     live, drawn = tab.current().live, st.session_state[DRAWN]
@@ -34,7 +37,7 @@ def draw(
         if live is not None and drawn in POLL_SECONDS:
             draw_progress(live)
         else:
-            _draw_message(on_suggestion)
+            _draw_message(on_suggestion, on_question)
             _draw_back(on_open)
 
 
@@ -47,7 +50,9 @@ def draw_progress(live: LiveRun) -> None:
     st.progress(share, plain(f"{words}. {own}") if own else words)
 
 
-def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
+def _draw_message(
+    on_suggestion: Callable[[dict[str, Any]], None], on_question: Callable[[str], None]
+) -> None:
     current = tab.current()
     offered = _suggestions(current)
     if problems := messages.problems(current):
@@ -64,6 +69,10 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     else:
         about = f"{current.details.description} {current.cut}".strip()
         st.caption(f"**{plain(current.details.title)}.** {plain(about)}")
+        if model_choice.for_own_prompts():
+            with st.container(horizontal=True, key="questions"):
+                for question in QUESTIONS:
+                    st.button(question, on_click=on_question, args=(question,), key=question)
     for suggestion in offered[:1]:
         st.button(
             suggestion.label,

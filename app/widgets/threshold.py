@@ -53,7 +53,7 @@ def draw(
 def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
     """The entropies to draw (nats), and whose they are; an active run has only some of them yet."""
     run = shown.run if shown is not None and not shown.active else None
-    of_run = [token.entropy for path in run.paths for token in path.tokens] if run else []
+    of_run = run.entropies() if run else []
     return (of_run, "") if of_run or probe is None else (probe, " of a greedy run")
 
 

@@ -23,7 +23,14 @@ PATTERN: Final = "regex:"
 _FLAGS: Final = {"a": re.A, "i": re.I, "m": re.M, "s": re.S, "x": re.X}
 LONGEST_PATTERN: Final = 500  # characters
 MOST_SECONDS: Final = 2.0  # time limit for searching all texts of a run with one pattern
-_END_OF_THINKING: Final = "</think>"
+_NAME: Final = r"[\w:]*(?:think|thought|reason)[\w:]*"
+# The markers of the common families; Cohere's and those of gpt-oss are control tokens.
+_THINKING: Final = regex.compile(
+    rf"(?P<end></{_NAME}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|END_THINKING\|>|"
+    r"<\|channel\|>final<\|message\|>)|"
+    rf"<{_NAME}>|\[{_NAME}\]|◁{_NAME}▷|<\|START_THINKING\|>|<\|channel\|>analysis<\|message\|>",
+    regex.IGNORECASE,
+)
 
 
 def check_part(part: str) -> Part:
@@ -47,8 +54,6 @@ def part_of(given: GivenPart) -> Part:
 def reader(part: Part) -> Callable[[str], str | None]:
     """A function that finds the answer in a text, or None; ConfigError after MOST_SECONDS."""
     check_part(part)
-    if part == AFTER_THINKING:
-        return lambda text: text.rpartition(_END_OF_THINKING)[2]
     if not part.startswith(PATTERN):
         return lambda text: text
     pattern, end = _compiled(part.removeprefix(PATTERN)), time.monotonic() + MOST_SECONDS
@@ -66,6 +71,24 @@ def reader(part: Part) -> Callable[[str], str | None]:
         return answer
 
     return search
+
+
+def end_of_thinking(prompt: str, text: str) -> int | None:
+    """Where the answer begins in a text with its control tokens: after the last thought.
+
+    Args:
+        prompt: What the model continued; a template may open the thought at its end.
+
+    Returns:
+        None if the thought was not closed.
+    """
+    last = list(_THINKING.finditer(text))[-1:]
+    if last:
+        return last[0].end() if last[0]["end"] else None
+    opened = list(_THINKING.finditer(prompt.rstrip()))[-1:]
+    return (
+        None if opened and not opened[0]["end"] and opened[0].end() == len(prompt.rstrip()) else 0
+    )
 
 
 def _compiled(pattern: str) -> Any:

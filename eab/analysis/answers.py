@@ -13,22 +13,29 @@ Everything here is about the processed distribution (after temperature and filte
 of at most max_new_tokens tokens. No model is needed.
 """
 
+import codecs
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from eab import token_text
-from eab.analysis.answer_parts import SENTENCE, TEXT, GivenPart, part_of, reader
+from eab.analysis.answer_parts import (
+    AFTER_THINKING,
+    SENTENCE,
+    TEXT,
+    GivenPart,
+    end_of_thinking,
+    part_of,
+    reader,
+)
 from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.analysis.sentences import first_sentence
 from eab.run import Path, RunState, Token, largest_first
 
+_DECODER: Final = codecs.getincrementaldecoder("utf-8")
 NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing
-# A mark after a digit may be a decimal point; only the next character can tell.
-_SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.!?](?=\D))")
-_FIRST_ITEM: Final = re.compile(r"\s*1\.(?=\s)")  # a list number at the start of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +109,11 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
 
     Args:
         part: Which part of a text is its answer: the whole `text`, its first `sentence`, the text
-            `after-thinking` (after the last `</think>`; all of it if there is none), or the one
+            `after-thinking` (after the last end of thinking, such as `</think>`; all of it if there
+            is none; a thought that is not closed is undecided), or the one
             group of a regular expression's first match, given as `re.compile(...)` or as
             `regex:PATTERN`, which type checkers accept from `check_part`. A sentence ends at a line
-            break or at `.`, `!` or `?` (after a digit only if no digit follows).
+            break, or where `sentencex` finds its end (see `eab.analysis.sentences`).
         same: The rule that decides whether two texts are the same answer.
 
     Raises:
@@ -130,31 +138,49 @@ def leaf_answers(
     """The answer of each leaf, and the ids of the leaves whose answer is not complete."""
     part = part_of(part)
     read = reader(part)
+    own = {SENTENCE: _first_sentence, AFTER_THINKING: _after_thinking}.get(part)
     by_leaf = {
-        leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)
-        for leaf in run.leaves()
+        leaf.id: own(run, leaf) if own else _answer_in(run, leaf, read) for leaf in run.leaves()
     }
     decided = tuple(answer for answer in by_leaf.values() if answer is not None)
     return decided, tuple(leaf for leaf, answer in by_leaf.items() if answer is None)
 
 
 def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
-    tokens, text = list(run.tokens(leaf.id)), run.text(leaf.id)
-    number = _FIRST_ITEM.match(text)
-    match = _SENTENCE_END.search(text, number.end() if number else 0)
-    if match is None:
-        return _answer_in(run, leaf, lambda text: text)
-    count = _tokens_that_decide(tokens, match, run.started.config.stop)
-    if count is None and leaf.status != "finished":
+    tokens = list(run.tokens(leaf.id))
+    # before any stop string cut it; a character that is not complete is not read
+    raw = b"".join(token_text.to_bytes(token.text) for token in tokens if not token.special)
+    text = _DECODER("surrogateescape").decode(raw)
+    if found := first_sentence(text, whole=False):
+        count = _tokens_that_decide(tokens, text, found, run.started.config.stop)
+        if count is not None and not (leaf.cut and count == len(tokens)):
+            return _leaf_answer(leaf, tokens[:count], text[: found[0]])
+    if leaf.status != "finished":
         return None
-    return _leaf_answer(leaf, tokens[:count], token_text.join([text[: match.end()]]))
+    text = run.text(leaf.id)
+    found = first_sentence(text, whole=True)
+    return _leaf_answer(leaf, tokens, text[: found[0]] if found else text)
+
+
+def _after_thinking(run: RunState, leaf: Path) -> LeafAnswer | None:
+    tokens = list(run.tokens(leaf.id))
+    text = token_text.exact(token.text for token in tokens)
+    start = end_of_thinking(token_text.join(run.started.prompt_texts), text)
+    if leaf.status != "finished" or start is None:
+        return None
+    left, kept = len(token_text.to_bytes(text[:start])), b""
+    for token in tokens:
+        raw = token_text.to_bytes(token.text)
+        kept += b"" if token.special else raw[max(0, left) :]
+        left -= len(raw)
+    answer = token_text.from_bytes(kept[: max(0, len(kept) - leaf.cut)])
+    return _leaf_answer(leaf, tokens, answer)
 
 
 def _answer_in(run: RunState, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
     if leaf.status != "finished":
         return None
-    text = read(token_text.join([run.text(leaf.id)]))
-    return _leaf_answer(leaf, list(run.tokens(leaf.id)), text)
+    return _leaf_answer(leaf, list(run.tokens(leaf.id)), read(run.text(leaf.id)))
 
 
 def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafAnswer:
@@ -169,19 +195,19 @@ def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafA
 
 
 def _tokens_that_decide(
-    tokens: Sequence[Token], end: "re.Match[str]", stop: Sequence[str]
+    tokens: Sequence[Token], text: str, found: tuple[int, int], stop: Sequence[str]
 ) -> int | None:
-    """How many tokens it takes to be sure that the sentence ends at `end`; None if more are needed.
+    """How many tokens it takes to be sure of the sentence, so that no later token can complete a
+    stop string that cuts it off; None if more are needed.
 
-    No later token can then change the answer by turning the mark into a decimal point or by
-    completing a stop string that cuts the sentence off.
+    Args:
+        found: The end of the sentence, and how many characters show it.
     """
-    after_digit = end.start() > 0 and end[0] != "\n" and end.string[end.start() - 1].isdecimal()
-    longest = max((len(text.encode("utf-8")) for text in stop), default=1)
-    needed = end.end() + max(after_digit, longest - 1)
-    length = 0
+    end, known = (len(token_text.to_bytes(text[:place])) for place in found)
+    longest = max((len(each.encode("utf-8")) for each in stop), default=1)
+    needed, length = max(known, end + longest - 1), 0
     for count, token in enumerate(tokens, start=1):
-        length += 0 if token.special else len(token.text)
+        length += 0 if token.special else len(token_text.to_bytes(token.text))
         if length >= needed:
             return count
     return None
@@ -218,7 +244,7 @@ def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
     low = min(1.0, math.fsum(known.values()))
     weight = math.fsum(leaf.weight for leaf in members)
     return Answer(
-        members[0].text.strip(),
+        token_text.encodable(members[0].text.strip()),
         weight,
         low,
         min(1.0, low + unexplored),

@@ -10,11 +10,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
-_ARTICLE: Final = re.compile(r"\b(?:a|an|the) (?=\w)")
-_IN_NUMBER: Final = re.compile(r"(?<=\d)[.,:/](?=\d)|(?<!\w)[-−](?=[.\d])|(?<!\w)\.(?=\d)")
-_APOSTROPHE: Final = re.compile(r"(?<=\w)['’](?=\w)")
+# "a" before these words is a name: a blood group, a grade, a note
+_ARTICLE: Final = re.compile(
+    r"\b(?:[Aa] (?!(?:flat|level|major|minor|minus|negative|plus|positive|sharp|star)\b)|[Aa]n |"
+    r"[Tt]he )(?=[^\W\d_A-Z])"
+)
+_QUOTED: Final = re.compile(
+    r"(?<![\w*])(?:([\"“”„«»‘’'`])(.+?)[\"“”„«»‘’'`]|\*\*(.+?)\*\*)(?![\w*])"
+)
+_OPEN_QUOTE: Final = re.compile(r"(?<!\w)[\"“„«](?=[^\W\d])")
+_CLOSING: Final = re.compile(r"(?:(?<=\d)[.,;:。]|(?<!\d)[.,;:!?…。！？])+$")
 _LONG_WORD: Final = 8  # letters; in shorter words, changing one letter often gives another word
-_FILLERS: Final = "a an the it there is are be has have do does of answer"
+_FILLERS: Final = "it there is are be has have do does of answer"
 _NEGATIONS: Final = (
     "no not never none neither nor nothing nobody cannot without dont doesnt didnt isnt arent "
     "wasnt werent cant wont hasnt havent hadnt couldnt wouldnt shouldnt"
@@ -24,6 +31,7 @@ _UNITS: Final = (
     "sixteen seventeen eighteen nineteen"
 )
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_AFTER_TENS: Final = re.compile(rf"(?<=ty)-(?=(?:{_UNITS.replace(' ', '|')})\b)")
 _NUMBERS: Final = {word: number for number, word in enumerate(_UNITS.split())} | {
     word: 10 * number for number, word in enumerate(_TENS.split(), start=2)
 }
@@ -41,19 +49,14 @@ class SameAnswer(Protocol):
 def normalised(text: str) -> str:
     """The normal form of a text, in which equal answers are equal strings.
 
-    Letter case, Unicode variants (NFKC), white space, punctuation and the articles a, an, the
-    before a word are ignored. Numbers and signs that carry meaning are kept: 1.5 is not 15, -3 is
-    not 3, 12:30 is not 1230, $5 is not 5. A text of punctuation alone is kept as it is.
+    Ignored are letter case, the amount of white space, closing punctuation (but no ! or ? after a
+    digit), quotation marks and bold type around words, and the articles a, an, the before a
+    lower-case word. All else is kept. A text of punctuation alone is kept as it is.
     """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    kept = {match.start() for match in _IN_NUMBER.finditer(text)}
-    dropped = {match.start() for match in _APOSTROPHE.finditer(text)}
-    signs = [
-        sign if index in kept or not _is_punctuation(sign) else "" if index in dropped else " "
-        for index, sign in enumerate(text)
-    ]
-    words = " ".join("".join(signs).replace("−", "-").split())
-    return _ARTICLE.sub("", words) or " ".join(text.split())
+    plain = " ".join(unicodedata.normalize("NFC", text).replace("−", "-").split())
+    words = plain.replace("’", "'") if plain.count("’") > plain.count("‘") else plain
+    words = _OPEN_QUOTE.sub("", _QUOTED.sub(r"\2\3", _CLOSING.sub("", words)))
+    return _ARTICLE.sub("", _CLOSING.sub("", words)).casefold().strip() or plain.casefold()
 
 
 def exact(question: str, one: str, other: str) -> bool:
@@ -113,10 +116,6 @@ def grouped(question: str, texts: Sequence[str], same: SameAnswer = exact) -> li
     return [known[normalised(text)] for text in texts]
 
 
-def _is_punctuation(sign: str) -> bool:
-    return unicodedata.category(sign)[0] in "PC" and sign != "%"
-
-
 def _without_accents(text: str) -> str:
     parts = unicodedata.normalize("NFD", text)
     return "".join(sign for sign in parts if unicodedata.category(sign) != "Mn")
@@ -139,7 +138,8 @@ def _content_words(text: str) -> list[str]:
     fillers, tens = _FILLERS.split(), _TENS.split()
     words: list[str] = []
     after_tens = False
-    for word in normalised(text).split():
+    for written in _AFTER_TENS.sub(" ", normalised(text)).split():
+        word = _CLOSING.sub("", written) or written
         number = _NUMBERS.get(word)
         if number is None:
             words += [word] if word not in fillers else []
@@ -147,7 +147,7 @@ def _content_words(text: str) -> list[str]:
             words[-1] = str(int(words[-1]) + number)
         else:
             words.append(str(number))
-        after_tens = word in tens
+        after_tens = written in tens
     return words
 
 

@@ -7,6 +7,7 @@ from eab.analysis.merged_runs import Merged, merge
 from eab.board.messages import board_message
 from eab.figures.captions import tree_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
+from eab.figures.run_names import origin_words
 from eab.run import RunState
 
 
@@ -20,7 +21,9 @@ def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
     both = merge(a, b)
     sentences = {"tree": diff_tree_sentence(both), "entropy": diff_entropy_sentence(a, b)}
     weights = [weight if weight is None else round(weight, 6) for weight in both.seconds]
-    return _message(both, key, sentences) | {"version": 0, "weights_in_b": weights}
+    about = f"A: {origin_words(a.started)} B: {origin_words(b.started)}"
+    own = {"version": 0, "weights_in_b": weights, "about": about}
+    return _message(both, key, sentences) | own
 
 
 def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from eab.config import AUTO
 from eab.events import Probed
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
+from eab.figures.run_names import file_stem, origin_words
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
@@ -103,6 +104,8 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "version": 0,
     "since_step": 0,
     "prompt": "",
+    "file": "run",
+    "about": "",
     "threshold": None,
     "policy": "",
     "min_fork_weight": 0.0,
@@ -132,6 +135,8 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "version": len(run.events),
         "since_step": since_step,
         "prompt": _ends_of(prompt),
+        "file": file_stem(started),
+        "about": origin_words(started),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
         "min_fork_weight": started.config.min_fork_weight,

@@ -81,17 +81,18 @@ AnswerPart = Annotated[
     str,
     typer.Option(
         help="Group equal answers by: text, the whole text; sentence, the first sentence; "
-        "after-thinking, the text after the last </think>; regex:PATTERN, the only group of "
-        "a regular expression."
+        "after-thinking, the text after the last end of thinking, such as </think>; "
+        "regex:PATTERN, the only group of a regular expression."
     ),
 ]
 SameAnswer = Annotated[
     str,
     typer.Option(
         "--same-answer",
-        help="When two answers are the same. exact: only case, spaces, punctuation and articles "
-        "may differ. spelling: also accents, and one letter in long words. content: words "
-        "of the prompt may be missing, and numbers may be written as words. nli:MODEL: each "
+        help="When two answers are the same. exact: only case, spaces, closing punctuation, "
+        "quotes and articles may differ. spelling: also accents, and one letter in long words. "
+        "content: words of "
+        "the prompt may be missing, and numbers may be written as words. nli:MODEL: each "
         "entails the other, by an NLI model: a folder or a Hub id.",
     ),
 ]

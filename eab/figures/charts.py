@@ -12,7 +12,7 @@ from eab.timing import Timing
 # Readable on light and dark pages. Dashes, symbols and patterns also tell series apart.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
 GREY, GOLD = "#8c8c8c", "#a98612"
-_ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
+_ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-9, 10) for digit in (1, 2, 5)]
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 Axis: TypeAlias = str | dict[str, Any]  # its title, or all of its plotly settings
 
@@ -86,7 +86,8 @@ def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any
 
 def log_axis(title: str) -> dict[str, Any]:
     """A logarithmic axis with ticks at round numbers. Plotly's own tick labels overlap."""
-    return {"title": f"{title} (log scale)", "type": "log", "tickvals": _ROUND_NUMBERS}
+    ticks = {"tickvals": _ROUND_NUMBERS, "minexponent": 5}  # 0.0001, not 100µ
+    return {"title": f"{title} (log scale)", "type": "log"} | ticks
 
 
 def bar_pattern(shape: str | Sequence[str]) -> dict[str, Any]:

@@ -137,6 +137,12 @@ class Lesson:
         """The lesson's exercise; `eab.lessons.lesson_files` ensures that there is one."""
         return next(section for section in self.sections if isinstance(section, ExerciseSection))
 
+    @property
+    def minutes(self) -> int:
+        """About how long the lesson takes, at 150 words a minute."""
+        texts = [self.introduction, *(section.text for section in self.sections)]
+        return 2 + round(sum(len(text.split()) for text in texts) / 150)
+
     def covers(self, stage: int, answered: bool) -> bool:
         """Whether the stage must hide its picture until the question is answered."""
         asked_at = self.sections.index(self.question) + 1

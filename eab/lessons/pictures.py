@@ -69,12 +69,14 @@ def _when_drafts_pay(sources: Sources) -> Drawn:
 
 def _schedules(sources: Sources) -> Drawn:
     from eab.labs.batching.pictures import batching_figure
-    from eab.labs.batching.sentences import way_sentences
+    from eab.labs.batching.results import TITLES
 
     comparison = sources.batching()
-    ways = way_sentences(comparison)
-    sentence = " ".join(ways[way] for way in ("continuous", "static batches") if way in ways)
-    return sentence, batching_figure(comparison, "passes")
+    idle = [
+        f"{TITLES[way]}: {100 * schedule.idle_share:.3g}% of the slots are idle."
+        for way, schedule in comparison.shown().items()
+    ]
+    return " ".join(idle), batching_figure(comparison, "passes")
 
 
 def _one_matrix(method: Method, sources: Sources) -> Drawn:

@@ -252,6 +252,14 @@ class RunState:
         """Whether a text ended at `max_new_tokens`, so that it can go on."""
         return any(leaf.finish_reason == "length" for leaf in self.leaves())
 
+    def entropies(self) -> list[float]:
+        """The entropies (nats) of all decisions; the children of a fork share the first one."""
+        decided: dict[tuple[int, int], float] = {}
+        for path in self.paths:
+            for index, token in enumerate(path.tokens):
+                decided[(path.id, index) if index else (path.parent, -1)] = token.entropy
+        return [*decided.values()]
+
     def tokens(self, path: int) -> Iterator[Token]:
         """All generated tokens from the root to the end of this path."""
         return chain.from_iterable(self.paths[each].tokens for each in self.lineage(path))
@@ -285,10 +293,8 @@ class RunState:
         any stop string.
         """
         whole = "".join(token.text for token in self.tokens(path) if not token.special)
-        if not (cut := self.paths[path].cut):
-            return whole
         raw = token_text.to_bytes(whole)
-        return token_text.from_bytes(raw[: len(raw) - cut])
+        return token_text.from_bytes(raw[: len(raw) - self.paths[path].cut])
 
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a sample."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from saying_model import flat_run
 
 from eab.analysis import answer_parts
-from eab.analysis.answer_parts import check_part, reader
+from eab.analysis.answer_parts import check_part, end_of_thinking, reader
 from eab.analysis.answers import NO_ANSWER, entropy, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.uncertainty import semantic_entropy_of_runs, uncertainty
@@ -20,15 +20,29 @@ from eab.run import RunState
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("<think>Hm. 3?</think>\nParis", "\nParis"),
-        ("Hm.</think>no</think> Paris", " Paris"),
+        ("<think>Hm. 3?</think>\nParis", "Paris"),
+        ("Hm.</think>no</think> Paris", "Paris"),
         ("Paris", "Paris"),
-        ("<think>still", "<think>still"),
+        ("<think>still", None),
         ("Hm.</think>", ""),
+        ("[THINK]Hm.[/THINK]Paris", "Paris"),
+        ("<seed:think>Hm.</seed:think>Paris", "Paris"),
+        ("◁think▷Hm.", None),
+        ("<|channel|>analysis<|message|>Hm.", None),
     ],
 )
-def test_the_answer_follows_the_last_end_of_thinking_tag(text: str, answer: str) -> None:
-    assert reader("after-thinking")(text) == answer
+def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
+    text: str, answer: str | None
+) -> None:
+    answers = group_answers(flat_run([(text, 1.0, 0.5, True)]), "after-thinking")
+    assert [each.text for each in answers.ranked] == ([] if answer is None else [answer])
+    assert answers.undecided == (() if answer is not None else (1,))
+
+
+@pytest.mark.parametrize(("prompt", "start"), [("A<think>\n", None), ("<think> is a tag", 0)])
+def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None:
+    assert end_of_thinking(prompt, "Hm. It") == start
+    assert end_of_thinking(prompt, "Hm.</think>It") == 11
 
 
 @pytest.mark.parametrize(

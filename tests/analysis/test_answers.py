@@ -14,12 +14,16 @@ from invented_runs import CARD, WORDS, appended, invented_run, predicted
 from made_runs import run_of
 from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
+from table_model import TableModel, random_table
 
+from eab.analysis.answer_parts import check_part, reader
 from eab.analysis.answers import Answers, entropy, group_answers
-from eab.analysis.same_answer import normalised
+from eab.analysis.same_answer import RULES, normalised
+from eab.analysis.sentences import first_sentence
 from eab.config import BranchingConfig
 from eab.events import Event, PathFinished, RunStarted
 from eab.run import RunState, fold
+from eab.token_text import from_bytes, to_bytes
 
 SLACK = 1e-9  # for sums of float64 logarithms
 TREES = 400
@@ -119,11 +123,13 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
 @pytest.mark.parametrize(
     ("pieces", "sentence", "tokens"),
     [
-        ([" heads", ".", " Then", " we"], "heads.", 2),
-        ([" It", " is", " 3", ".", "5", " m", "."], "It is 3.5 m.", 7),
-        ([" 42", ".", " So"], "42.", 3),  # the space shows that the point is a full stop
+        ([" heads", ".", " Then", " we"], "heads.", 4),  # the next word is complete
+        ([" It", " is", " 3", ".5", " feet", ".", " A", " b"], "It is 3.5 feet.", 8),
+        ([" 42", ".", " So", " I"], "42.", 4),
         (["\n", " yes", "\n", "no"], "yes", 3),
-        ([" go", '!"', " He"], "go!", 2),
+        ([' "go', '!"', " He"], '"go!"', 3),
+        ([" U", ".S", ". president", " won", ". A", " b"], "U.S. president won.", 6),
+        (["\udce5\udca5", "\udcbd", "\n", "x"], "好", 3),
         (["1", ".", " Red", "\n", "2", "."], "1. Red", 4),  # a list item, not the answer 1
         (["1", ".", "\n", "2"], "1.", 3),
     ],
@@ -214,3 +220,99 @@ def test_weights_of_texts_are_unbiased_under_the_fair_policy(max_paths: int) -> 
     assert (errors < 0.02).all()
     truth = np.array([exact[answer] for answer in wanted])
     assert (np.abs(means - truth) < NOISE * errors + ROUNDING).all()
+
+
+class ByteModel(TableModel):
+    """A table model whose tokens are single bytes; the last token ends the text."""
+
+    BYTES = "好。.".encode() + b" A\n"
+
+    def text(self, token: int) -> str:
+        return "" if token in self.stop_ids else from_bytes(self.BYTES[token : token + 1])
+
+
+def cut_at(text: str, stop: tuple[str, ...]) -> str:
+    return text[: min((place for each in stop if (place := text.find(each)) >= 0), default=None)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    part=st.sampled_from(["text", "sentence", "after-thinking", r"regex:(.)\.", "regex:(?s)(.+)A"]),
+    rule=st.sampled_from(sorted(RULES)),
+    stop=st.sampled_from([(), ("\n",), ("。",), (" A", "A\n")]),
+    paths=st.integers(1, 12),
+    steps=st.integers(0, 3),
+)
+def test_bounds_are_certain_for_tokens_of_single_bytes(
+    seed: int, part: str, rule: str, stop: tuple[str, ...], paths: int, steps: int
+) -> None:
+    length, size = 4, len(ByteModel.BYTES) + 1
+    model = ByteModel(random_table(seed, size, 0.3), stop_ids=[size - 1])
+    config = BranchingConfig(
+        entropy_threshold=0.0, max_paths=paths, max_new_tokens=length, stop=stop, seed=seed
+    )
+    run = run_of(model, "0", config)
+    answers = group_answers(run, check_part(part), RULES[rule])
+    assert math.fsum(answer.low for answer in answers.ranked) <= 1 + SLACK
+    assert math.fsum(answer.high for answer in answers.ranked) >= 1 - SLACK
+    # The answer of each whole text, independent of the tokens that decide it.
+    exact: dict[str | None, float] = defaultdict(float)
+    for tokens, mass in model.all_texts(0, length):
+        raw = b"".join(to_bytes(model.text(token)) for token in tokens)
+        exact[answer_of(cut_at(from_bytes(raw), stop), part)] += mass
+    of_leaf = {leaf.leaf: leaf for leaf in answers.decided}
+    for answer in answers.ranked:
+        firsts = {of_leaf[leaf].text.strip() for leaf in answer.leaves if answer.matched}
+        known = math.fsum(
+            mass
+            for text, mass in exact.items()
+            if (text is None) != answer.matched
+            and (text is None or any(RULES[rule]("0", first, text) for first in firsts))
+        )
+        assert answer.low - SLACK <= known
+        if rule == "exact":
+            assert known <= answer.high + SLACK
+
+
+def answer_of(text: str, part: str) -> str | None:
+    if part != "sentence":
+        found = reader(check_part(part))(text)
+        return None if found is None else found.strip()
+    found = first_sentence(text, whole=True)
+    return (text[: found[0]] if found else text).strip()
+
+
+def test_texts_that_end_inside_different_characters_are_different_answers() -> None:
+    texts = [("\udcf0\udc9f\udc99\udc82", 0.5, 0.5, True), ("\udcf0\udc9f", 0.5, 0.5, True)]
+    found = {answer.text: answer.low for answer in group_answers(flat_run(texts)).ranked}
+    assert found == {"🙂": 0.5, "⟨F0⟩⟨9F⟩": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("J. K. Rowling wrote it. Then", "J. K. Rowling wrote it."),
+        ("J. R. R. Tolkien wrote it. Then", "J. R. R. Tolkien wrote it."),
+        ("The U.S. president won. He", "The U.S. president won."),
+        ("Dr. Smith went. He", "Dr. Smith went."),
+        ("Use e.g. dogs. Or cats", "Use e.g. dogs."),
+        ("Das sind z. B. Hunde. Und", "Das sind z. B. Hunde."),
+        ("А. С. Пушкин. Он", "А. С. Пушкин."),
+        ('He said "Yes. I do." Then', 'He said "Yes. I do."'),
+        ("See example.com. Then", "See example.com."),
+        ("はい。いいえ。", "はい。"),
+        ("हाँ। नहीं।", "हाँ।"),
+    ],
+)
+def test_an_abbreviation_does_not_end_a_sentence(text: str, sentence: str) -> None:
+    assert answer_of(text, "sentence") == sentence
+
+
+@given(st.text("aT. \n!\"'(。B1"), st.text("aT. \n!\"'(。B1"))
+def test_no_continuation_moves_the_end_of_a_sentence(text: str, more: str) -> None:
+    found = first_sentence(text, whole=False)
+    if found:
+        assert first_sentence(text[: found[1]], whole=False) == found
+        for whole in (False, True):
+            assert first_sentence(text + more, whole=whole) == found

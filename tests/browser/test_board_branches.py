@@ -35,9 +35,9 @@ def test_small_branches_fold_into_a_mark_and_a_click_unfolds_them(still: Boards)
     pruned = [path for path in REAL.paths if path.status == "pruned"]
     forks = {path.parent for path in pruned}
     assert not shown.drawn_paths() & {path.id for path in pruned}
-    marks = shown.find(".fold").filter(has_text="+")
+    marks = shown.find(".fold").filter(has_text=" more")
     texts = marks.evaluate_all("marks => marks.map((mark) => mark.firstChild.data)")
-    assert sum(int(text) for text in texts) >= len(forks)
+    assert sum(int(text.split()[0]) for text in texts) >= len(forks)
     fork = int(marks.first.get_attribute("data-fork") or "")
     before = shown.drawn_paths()
     marks.first.click()
@@ -134,3 +134,29 @@ def test_percentages_of_candidates_are_visible_in_both_layouts(still: Boards) ->
         expect(shown.find(".candidates .number").first).to_be_visible()
         expect(shown.find(".candidates .number").first).to_contain_text("%")
         shown.button("By step").click()
+
+
+TOO_SMALL = """texts => texts.filter((text) =>
+    text.textContent.trim() && text.checkVisibility({ visibilityProperty: true }))
+  .map((text) => [text.textContent, parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a])
+  .filter(([_, size]) => size < 10.99)"""
+
+
+@pytest.mark.parametrize("name", ["bridge", "long", "recipe"])
+def test_no_text_of_a_tree_is_too_small_to_read_and_a_fold_says_what_it_stands_for(
+    screen: Boards, name: str
+) -> None:
+    run = bundled_run(name)
+    shown = screen(
+        1064, 662, reduced_motion="reduce"
+    )  # what a window of 1366 x 768 leaves to the board
+    shown.feed(run)
+    expect(shown.find(".box.path:not(.hidden)").first).to_be_visible()
+    shown.keys("End")
+    assert shown.find("svg.tree text").count() > 5
+    assert shown.find("svg.tree text").evaluate_all(TOO_SMALL) == []
+    weights = [path.weight for path in run.leaves() if path.id in shown.drawn_paths()]
+    marks = shown.find(".fold").evaluate_all("all => all.map((one) => one.firstChild.data)")
+    folded = [float(mark.split(", ")[1].rstrip("%")) / 100 for mark in marks if "%" in mark]
+    assert sum(weights) + sum(folded) == pytest.approx(1.0, abs=0.05)
+    assert weights

@@ -3,6 +3,7 @@ notebook feeds.
 """
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -269,7 +270,7 @@ def test_a_picture_downloads_as_png_by_the_keyboard(board: Boards, tmp_path: Pat
     shown.button("Download the tree of texts as PNG").focus()
     with shown.page.expect_download() as waiting:
         shown.press("Enter")
-    assert waiting.value.suggested_filename == "tree.png"
+    assert re.fullmatch(r"[\w-]+-[0-9a-f]{6}-tree.png", waiting.value.suggested_filename)
     data = Path(waiting.value.path()).read_bytes()
     assert data.startswith(b"\x89PNG")
     width = int.from_bytes(data[16:20], "big")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from axe import grave_findings
-from browser_steps import OpenPage
+from browser_steps import OpenPage, box_of, overlap
 from made_runs import bundled_run
 from playwright.sync_api import Locator, Page, expect
 
@@ -209,3 +209,36 @@ def test_a_lecturer_disconnects_comes_back_and_ends_the_class(
     expect(late.get_by_text(re.compile(f"There is no class .?{code}")).first).to_be_visible()
     ada.get_by_role("button", name="Close").click()
     expect(way_in(ada)).to_be_visible()
+
+
+def test_on_a_phone_nothing_covers_the_class_the_answers_or_the_prompt(
+    lecturer: Page, open_page: OpenPage
+) -> None:
+    """A touch reaches every button and answer, and the prompt stays on the screen."""
+    phone = open_page(f"/?class={code_of(lecturer)}", has_touch=True, **OPTIONS)
+    phone.set_viewport_size({"width": 390, "height": 844})
+    expect(phone.get_by_text("You follow class ")).to_be_visible()
+    expect(phone.locator(".eab .outline-item").first).to_be_visible()
+    for name in ("Stop following", "Leave the class"):
+        phone.get_by_role("button", name=name).tap(trial=True)
+    to_step(lecturer, 0)
+    lecturer.keyboard.press("Enter")
+    expect(lecturer.locator(".eab .inspector li").first).to_be_visible()
+    lecturer.get_by_role("button", name="Ask the class").click()
+    lecturer.get_by_role("button", name="Which word comes next?").click()
+    expect(lecturer.get_by_test_id("stPopoverBody")).to_have_count(0)
+    expect(answers(phone)).to_have_count(2)
+    for answer in answers(phone).all():
+        answer.tap()
+        expect(answer.locator("input")).to_be_checked()
+    expect(lecturer.get_by_text("was chosen by 1 of 1 student.")).to_be_visible()
+    lecturer.get_by_role("button", name="Close the question").click()
+    expect(answers(phone)).to_have_count(0)
+    phone.locator(".st-key-prompt textarea").tap()
+    phone.keyboard.type("Why do cats purr, and why do dogs bark at night?")
+    field = box_of(phone.locator(".st-key-prompt [data-testid=stTextAreaRootElement]"))
+    run = box_of(phone.get_by_role("button", name="Run", exact=True))
+    assert field["x"] >= 0
+    assert overlap(field, run) <= 0
+    phone.locator(".eab .outline-item.path").first.tap()
+    expect(phone.locator(".eab .inspector li").first).to_be_visible()

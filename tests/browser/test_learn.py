@@ -42,8 +42,19 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: OpenPage) -> N
             if not isinstance(section, ReadingSection):
                 picture_is_drawn(page, section.script.picture)
         expect(page.get_by_text(re.compile(r"More on the .+ page"))).to_be_visible()
+        expect(page.get_by_text("Lesson done.")).to_be_visible()
         if lesson is not lessons()[-1]:
             page.get_by_role("button", name="Next lesson").click()
+    page.get_by_role("link", name="Now ask your own question").click()
+    expect(page.locator(".st-key-run_bar")).to_be_visible()
+    page.get_by_role("link", name="Learn").click()
+    page.get_by_role("combobox", name="Lesson").click()
+    page.get_by_role("option", name="1. What").click()
+    expect(page.get_by_role("button", name=re.compile("min, guess (right|wrong)"))).to_have_count(
+        10
+    )
+    page.get_by_role("button", name="2. Where it forks").click()
+    expect(page.get_by_role("heading", name="Where it forks", exact=True)).to_be_visible()
 
 
 def guess_and_read(page: Page) -> None:
@@ -150,3 +161,21 @@ def test_a_term_is_explained_on_focus_on_hover_and_on_tap(open_page: OpenPage) -
     assert grave_findings(page) == []
     page.locator("h1").click()
     expect(explained).to_be_hidden()
+
+
+def test_back_goes_one_page_back_and_nothing_stays_faded(open_page: OpenPage) -> None:
+    page = open_page("/", reduced_motion="reduce")
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    page.get_by_role("link", name="Learn").click()
+    page.get_by_role("button", name=NEXT).click()
+    expect(page.get_by_text("2 of ")).to_be_visible()
+    expect(page).to_have_url(re.compile("stage=1"))
+    page.go_back()
+    expect(page.get_by_text("1 of ")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".st-key-run_bar")).to_be_visible()
+    page.goto(re.sub(r"(:\d+)/.*", r"\1/learn?lesson=answers&stage=4", page.url))
+    expect(page.locator(".eab.highlighting")).to_have_count(1)
+    page.get_by_role("button", name=NEXT).click()
+    expect(page.locator(".eab .inspector li")).to_have_count(0)
+    expect(page.locator(".eab.highlighting")).to_have_count(0)

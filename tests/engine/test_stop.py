@@ -220,16 +220,16 @@ def test_the_board_of_a_live_run_redraws_what_a_stop_string_cuts_later() -> None
 @pytest.mark.parametrize("count", range(1, 6))
 def test_a_sentence_is_decided_once_no_stop_string_can_cut_it_off(count: int) -> None:
     model = chain(3, 0, 3, 3, 3)
-    model.texts = ("a.", "", "", "b", "<x>")
+    model.texts = ("a!", "", "", "B", "<x>")
     config = replace(GREEDY, max_new_tokens=5)
-    events = events_of(model, "0", config, stop=("a.bbb", "x"))
-    assert [one.text for one in group_answers(fold(events), "sentence").ranked] == ["b"]
+    events = events_of(model, "0", config, stop=("a!BBB", "x"))
+    assert [one.text for one in group_answers(fold(events), "sentence").ranked] == ["B"]
     steps = [one for one in events if getattr(one, "step", -1) < count]
     begun = group_answers(fold(steps), "sentence")
     assert not begun.ranked or count == 5
-    free = run_of(model, "0", config, stop=("a.bbx",))
+    free = run_of(model, "0", config, stop=("a!BBx",))
     [answer] = group_answers(free, "sentence").decided
-    assert (answer.text, answer.tokens) == ("ba.", (3, 0, 3, 3, 3)[:5])
+    assert (answer.text, answer.tokens) == ("Ba!", (3, 0, 3, 3, 3)[:5])
 
 
 def test_the_command_line_takes_several_stop_strings() -> None:

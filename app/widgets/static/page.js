@@ -81,6 +81,21 @@ function write(figure, name, words) {
   if (node && node.textContent !== words) node.textContent = words;
 }
 
+const LESSON = "lesson=";
+const push = history.pushState.bind(history);
+
+/**
+ * Streamlit writes the query of a lesson into the history again when it has followed Back, and
+ * before it writes the path of the page.
+ * @param {unknown} state @param {string} title @param {string | URL | null} [url]
+ */
+function pushOnce(state, title, url) {
+  const { search } = new URL(url ?? "", location.href);
+  if (search.includes(LESSON) && search === location.search)
+    history.replaceState(state, title, url);
+  else push(state, title, url);
+}
+
 /** @type {[string, (event: any) => void][]} */
 const LISTENERS = [
   ["keydown", runFromPrompt],
@@ -89,11 +104,19 @@ const LISTENERS = [
   ["focusout", followPrompt],
 ];
 
-// Streamlit calls this each time it draws the page.
-export default function () {
+/**
+ * Streamlit calls this each time it draws the page.
+ * @param {{ setTriggerValue: (name: string, value: unknown) => void }} component
+ */
+export default function ({ setTriggerValue }) {
   if (document.documentElement.dataset.eabPage === "ready") return;
   document.documentElement.dataset.eabPage = "ready";
   for (const [name, follow] of LISTENERS) document.addEventListener(name, follow);
+  // Streamlit redraws another page after Back; a lesson also follows the query.
+  window.addEventListener("popstate", () => {
+    if (location.search.includes(LESSON)) setTriggerValue("went_back", location.search);
+  });
+  history.pushState = pushOnce;
   const options = { subtree: true, attributeFilter: ["aria-valuetext"], attributeOldValue: true };
   new MutationObserver(followThreshold).observe(document.body, options);
 }

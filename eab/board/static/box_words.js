@@ -6,6 +6,8 @@
 import { percent } from "./format.js";
 import { textsAt, weightAt } from "./path_state.js";
 
+const LEAST_NAMED = 0.005; // weight
+
 /**
  * The CSS class of an entropy: how unsure the model was.
  * @param {number} entropy @param {number} threshold
@@ -51,16 +53,17 @@ export function nameOf(path, status, text, weights, texts) {
 }
 
 /**
- * Describes the branches that are not drawn after a fork.
+ * Describes the texts that are not drawn after a fork.
  * @param {ViewState} view
  * @param {number} fork path that forks
  * @returns {{ words: string, help: string }} empty words if all is drawn
  */
 export function foldedWords(view, fork) {
-  const count = view.branches.foldedAt(fork);
-  const noun = count === 1 ? "small branch" : "small branches";
-  const help = `${count} ${noun}: dropped, or of very small weight. Click to see.`;
-  return { words: count ? `+${count}` : "", help };
+  const { count, weight } = view.branches.foldedAt(fork);
+  const words = `${count} more${weight >= LEAST_NAMED ? `, ${percent(weight)}` : ""}`;
+  const noun = count === 1 ? "text" : "texts";
+  const help = `${count} more ${noun}: dropped, of small weight, or without room. Click to see.`;
+  return count ? { words, help } : { words: "", help: "" };
 }
 
 /**

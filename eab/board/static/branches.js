@@ -1,10 +1,12 @@
-// Which branches are drawn. Branches that are too small to read are folded: a mark at their fork
-// stands for them until it is clicked. Texts with the same answer can be joined into one box. The
+// Which branches are drawn. Branches of small weight, and the lightest texts of a tree that has no
+// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the same answer can be joined into one box. The
 // user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { childrenOf } from "./layout.js";
+import { statusAt, weightAt } from "./path_state.js";
 import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
 
 const LIGHT = 0.01; // of the total probability
@@ -23,7 +25,7 @@ export class Branches {
     this.hidden = new Set();
     /** Paths whose branches are all drawn. @type {Set<number>} */
     this.opened = new Set();
-    /** The folded branches, by the path that forks. @type {Map<number, Path[]>} */
+    /** The folded paths, by the last path before them that is drawn. @type {Map<number, Path[]>} */
     this.byFork = new Map();
     /** The boxes of several texts, by each of their paths. @type {Map<number, Path>} */
     this.boxes = new Map();
@@ -62,8 +64,8 @@ export class Branches {
       const box = this.boxes.get(parent);
       const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;
       if (box) this.putInto(box, path);
-      else if (this.folded.has(parent)) this.folded.add(id);
-      else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path);
+      else if (this.folded.has(parent)) this.fold(path, this.forkOf(parent));
+      else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path, parent);
       else if (texts) this.boxes.set(id, joinedPath(this.store, path, texts));
     }
   }
@@ -78,10 +80,53 @@ export class Branches {
     this.folded.add(path.id);
   }
 
-  /** @param {Path} path */
-  fold(path) {
-    this.byFork.set(path.parent, [...(this.byFork.get(path.parent) ?? []), path]);
+  /** @param {Path} path @param {number} fork the last path before it that is drawn */
+  fold(path, fork) {
+    this.byFork.set(fork, [...(this.byFork.get(fork) ?? []), path]);
     this.folded.add(path.id);
+  }
+
+  /** @param {number} id of a folded path */
+  forkOf(id) {
+    let fork = id;
+    while (this.folded.has(fork)) fork = this.store.paths.get(fork)?.parent ?? -1;
+    return fork;
+  }
+
+  /**
+   * Fold the text of least weight that is drawn, with the paths that lead only to it; of equal
+   * texts, one after most forks. What the user opened or selected stays.
+   * @returns {boolean} whether there was one to fold
+   */
+  foldLightest() {
+    const drawn = this.drawn();
+    const children = childrenOf(drawn);
+    const texts = drawn
+      .filter((path) => !children.has(path.id) && path !== this.view.box)
+      .map((path) => ({ ...this.wayTo(path, children), weight: path.weights.at(-1)?.weight ?? 1 }))
+      .filter(({ top }) => top.parent >= 0 && !this.opened.has(top.parent));
+    texts.sort((a, b) => a.weight - b.weight || b.forks - a.forks);
+    if (!this.folds || !texts.length) return false;
+    const [{ top }] = texts;
+    for (const path of this.store.paths.values()) {
+      if (!this.store.lineageOf(path.id).has(top.id)) continue;
+      this.byFork.delete(path.id);
+      this.fold(path, top.parent);
+    }
+    this.drawnBoxes = null;
+    this.changes += 1;
+    return true;
+  }
+
+  /**
+   * The first path that leads only to this text, and the number of forks before the text.
+   * @param {Path} text @param {Map<number, Path[]>} children drawn ones, by their parent
+   */
+  wayTo(text, children) {
+    const way = [...this.store.lineageOf(text.id)];
+    const shared = way.findIndex((id) => (children.get(id)?.length ?? 0) > 1);
+    const top = this.store.paths.get(way[Math.max(0, shared - 1)]) ?? text;
+    return { top: shared < 0 ? { ...top, parent: -1 } : top, forks: way.length };
   }
 
   /** Which paths are too small to be drawn. */
@@ -131,12 +176,16 @@ export class Branches {
   }
 
   /**
-   * How many branches are folded at the fork of this path, not counting those that start later.
+   * The folded texts after this path, not counting those that start after the cursor.
    * @param {number} id
    */
   foldedAt(id) {
-    const begun = (/** @type {Path} */ { born }) => born <= this.view.cursor;
-    return (this.byFork.get(id) ?? []).filter(begun).length;
+    const { cursor } = this.view;
+    const begun = (this.byFork.get(id) ?? []).filter(({ born }) => born <= cursor);
+    const ends = begun.filter((path) => statusAt(path, cursor) !== "forked");
+    const texts = ends.filter((path) => statusAt(path, cursor) !== "pruned");
+    const weight = texts.reduce((sum, path) => sum + weightAt(path, cursor), 0);
+    return { count: (texts.length ? texts : ends).length, weight };
   }
 
   /** Draw all branches: fold, join and hide none. */

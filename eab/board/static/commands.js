@@ -102,7 +102,6 @@ export class Commands {
 
   deselect() {
     this.view.deselect();
-    this.hover(null);
     this.render();
   }
 

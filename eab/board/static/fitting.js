@@ -23,6 +23,7 @@ import {
 } from "./layout.js";
 import { characterWidth } from "./text.js";
 
+const MOST_WHOLE = 100; // texts; more are not folded one by one
 const STUB_LINE = 14; // characters of a pruned path
 const MOST_LINES = 40;
 const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // values to try
@@ -32,10 +33,6 @@ const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // factor per attempt, until the lines fit
 const NARROWEST = 5; // characters; at worst, only longer words get wider boxes than this
 // Shares of the readable scale, and the share of omitted characters from which each may be used.
-const SMALLER = [
-  { share: 0.93, from: 0.06 },
-  { share: 0.82, from: 0.3 },
-];
 const SMALLER_PRESENTED = [
   { share: 0.93, from: 0.03 },
   { share: 0.82, from: 0.05 },
@@ -43,24 +40,50 @@ const SMALLER_PRESENTED = [
 ];
 
 /**
- * The children of each path, and the lengths of the words of its text, by the path's id.
- * @typedef {{ kept: Path[], prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
+ * The children of each path, and the lengths of the words of its text, by the path's id; and the
+ * paths after which texts are folded.
+ * @typedef {{ kept: Path[], folded: Set<number>, prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
  */
 
 /** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
-export function arrange({ paths, run }, { aligned, branches }, camera) {
+export function arrange({ paths, run }, view, camera) {
+  const { branches } = view;
   const rank = treeOrder([...paths.values()]);
-  const kept = [...branches.drawn()].sort((a, b) => rank[a.id] - rank[b.id]);
-  return { ...fittest(kept, run.prompt, camera, aligned), rank };
+  const ranked = () => [...branches.drawn()].sort((a, b) => rank[a.id] - rank[b.id]);
+  let kept = ranked();
+  const fit = () => fittest(kept, run.prompt, camera, view);
+  let best = fit();
+  while (foldsToFit(view, kept, camera) && isTooLarge(best, camera) && branches.foldLightest()) {
+    kept = ranked();
+    best = fit();
+  }
+  return { ...best, rank };
+}
+
+/**
+ * Whether texts are folded rather than drawn too small to read. A very large tree is an overview:
+ * its small branches share boxes (in_sight.js).
+ * @param {ViewState} view @param {Path[]} kept @param {Camera} camera
+ */
+function foldsToFit({ aligned, outlined, presents }, kept, { showsWhole }) {
+  const leaves = kept.filter(({ status }) => status !== "forked");
+  return !aligned && !outlined && !presents && showsWhole && leaves.length <= MOST_WHOLE;
+}
+
+/** @param {Arrangement} best @param {Camera} camera */
+function isTooLarge({ width, height }, camera) {
+  const { readable } = camera;
+  const room = camera.room();
+  return (width + MARKS) * readable > room.width || height * readable > room.height;
 }
 
 /**
  * The arrangement that omits the fewest characters; if several do, the one at the largest scale.
  * @param {Path[]} kept parents before their children
- * @param {string} prompt @param {Camera} camera @param {boolean} aligned @returns {Arrangement}
+ * @param {string} prompt @param {Camera} camera @param {ViewState} view @returns {Arrangement}
  */
-function fittest(kept, prompt, camera, aligned) {
-  const texts = textsOf(kept, prompt);
+function fittest(kept, prompt, camera, { aligned, branches }) {
+  const texts = textsOf(kept, prompt, new Set(branches.byFork.keys()));
   const at = (/** @type {Size} */ room, /** @type {number} */ lines) => {
     const { sizes, longest } = fitted(texts, room, lines);
     return arranged(prompt, kept, sizes, longest);
@@ -96,8 +119,8 @@ function fittest(kept, prompt, camera, aligned) {
  */
 function scalesOf({ readable, showsWhole, view }, largest) {
   const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
-  const smaller = view.presents ? SMALLER_PRESENTED : SMALLER;
-  return [...larger, { share: 1, from: 0 }, ...(showsWhole ? smaller : [])];
+  const smaller = view.presents && showsWhole ? SMALLER_PRESENTED : [];
+  return [...larger, { share: 1, from: 0 }, ...smaller];
 }
 
 /**
@@ -111,13 +134,13 @@ function isBetter(next, best, highest) {
   return next.height < best.height;
 }
 
-/** @param {Path[]} kept @param {string} prompt @returns {Texts} */
-function textsOf(kept, prompt) {
+/** @param {Path[]} kept @param {string} prompt @param {Set<number>} folded @returns {Texts} */
+function textsOf(kept, prompt, folded) {
   /** @type {number[][]} */
   const words = [];
   for (const { id, tokens } of kept)
     words[id] = wordLengths(tokens.map(({ piece }) => piece).join(""));
-  return { kept, prompt: wordLengths(prompt), children: childrenOf(kept), words };
+  return { kept, folded, prompt: wordLengths(prompt), children: childrenOf(kept), words };
 }
 
 /**
@@ -125,9 +148,9 @@ function textsOf(kept, prompt) {
  * drawn smaller as a whole, so it may be wider.
  * @param {Camera} camera @param {Texts} texts @param {number} scale @returns {Size}
  */
-function roomAt(camera, { kept, children }, scale) {
+function roomAt(camera, { kept, children, folded }, scale) {
   const { width, height } = camera.room();
-  const whole = height / roomsOf(kept, children, (path) => boxHeight(path, 1)).height;
+  const whole = height / roomsOf(kept, children, folded, (path) => boxHeight(path, 1)).height;
   const drawn = Math.max(SMALLEST_WHOLE, Math.min(scale, whole));
   return {
     width: width / (camera.showsWhole ? drawn : scale),
@@ -146,7 +169,14 @@ function fitted(texts, room, lines) {
   for (;;) {
     const { perLine, right } = linesUpTo(texts, narrowest, { longest, ofLeaves }, room);
     if (right <= room.width || ofLeaves === LEAF_LINE.shortest)
-      return { sizes: { perLine, most: linesWithin(texts, perLine, room.height) }, longest };
+      return {
+        sizes: {
+          perLine,
+          most: linesWithin(texts, perLine, room.height),
+          folded: texts.folded,
+        },
+        longest,
+      };
     if (longest > NARROWEST) longest = Math.max(NARROWEST, Math.floor(longest * NARROWER));
     else ofLeaves = Math.max(LEAF_LINE.shortest, Math.floor(ofLeaves * NARROWER));
   }
@@ -278,10 +308,10 @@ function linesWithin(texts, perLine, highest) {
  * @param {number[]} full lines of each text, by the path's id
  * @param {number[]} limits
  */
-function linesUnder({ kept, children }, full, limits) {
+function linesUnder({ kept, children, folded }, full, limits) {
   /** @type {number[]} */
   const lines = [];
-  const { height } = roomsOf(kept, children, (path, roomOfChildren) => {
+  const { height } = roomsOf(kept, children, folded, (path, roomOfChildren) => {
     const { id } = path;
     lines[id] = Math.min(full[id], Math.max(limits[id], linesFitting(roomOfChildren)));
     return boxHeight(path, lines[id]);

@@ -19,12 +19,19 @@ export class FoldMark {
     this.node = shape("text", { class: "fold", "data-fork": fork }, this.words, this.help);
   }
 
-  /** @param {number | null} right edge of the box that forks; null if it has not forked */
-  place(right) {
+  /**
+   * Put it under the end of the box that forks, or after a box without drawn branches.
+   * @param {number | null} right edge of the box; null if it has not forked
+   * @param {number} bottom edge of the box
+   * @param {boolean} isEnd whether no branches are drawn after the box
+   */
+  place(right, bottom, isEnd) {
     const { words, help } = foldedWords(this.view, this.fork);
     this.words.data = right === null ? "" : words;
     this.help.textContent = help;
-    set(this.node, { x: (right ?? 0) + 2, y: 17 });
+    const end = right ?? 0;
+    if (isEnd) set(this.node, { x: end + 16, y: 4, "text-anchor": "start" });
+    else set(this.node, { x: end, y: bottom + 13, "text-anchor": "end" });
   }
 
   /**
@@ -36,7 +43,7 @@ export class FoldMark {
     const { words, help, name } = joinedWords(this.view, box);
     this.words.data = words;
     this.help.textContent = help;
-    set(this.node, { x, y: 10 });
+    set(this.node, { x, y: 10, "text-anchor": "start" });
     return name;
   }
 }

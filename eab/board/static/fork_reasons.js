@@ -111,7 +111,8 @@ export function isDrawn(store, path) {
   if (store.run.policy !== "fair" || store.sides !== null || path.parent < 0) return false;
   const siblings = store.childrenOf(path.parent);
   const [first] = siblings;
-  if (path !== siblings.at(-1) || path === first || !path.tokens[0] || !first.tokens[0]) return false;
+  if (path !== siblings.at(-1) || path === first || !path.tokens[0] || !first.tokens[0])
+    return false;
   const scale = first.share / first.tokens[0].probability;
   return path.share > 1.01 * scale * path.tokens[0].probability;
 }

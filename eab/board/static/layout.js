@@ -7,7 +7,8 @@ import { endOf, wordLengths, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
-const STUB_BOX = 17; // of a pruned path
+const STUB_BOX = 20; // of a pruned path
+const UNDER = 14; // the words under a box on texts that are not drawn
 const ROW_GAP = 4; // between a box and the next one below
 const ROW_GAP_OF_LINES = 10; // if it has several lines
 const GAP = { widest: 50, narrowest: 34 }; // from a box to its children, for the share
@@ -25,6 +26,7 @@ export const EMPTY_LAYOUT = {
   x: [],
   y: [],
   only: [],
+  ends: [],
   boxWidths: [],
   boxHeights: [],
   perLine: [],
@@ -71,7 +73,7 @@ export function promptLine(words, longest) {
  * @param {number} longest line of the boxes, characters
  * @returns {Arrangement}
  */
-export function arranged(text, kept, { perLine, most }, longest) {
+export function arranged(text, kept, { perLine, most, folded }, longest) {
   const promptLength = promptLine(wordLengths(text), longest);
   const end = endOf(text, promptLength * (PROMPT_LINES - 1));
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
@@ -92,12 +94,27 @@ export function arranged(text, kept, { perLine, most }, longest) {
   }
   const children = childrenOf(kept);
   const across = columns(kept, children, boxWidths, promptWidth);
-  const down = rows(kept, children, boxHeights, promptHeight);
+  const down = rows(kept, children, { boxHeights, folded }, promptHeight);
   const leftOut = kept.reduce((sum, { id }) => sum + missing[id], 0);
   /** @type {boolean[]} */
   const only = [];
-  for (const { id, parent } of kept) only[id] = children.get(parent)?.length === 1;
-  const sizes = { only, boxWidths, boxHeights, perLine, most, prompt, promptWidth, promptHeight };
+  /** @type {boolean[]} */
+  const ends = [];
+  for (const { id, parent } of kept) {
+    only[id] = children.get(parent)?.length === 1;
+    ends[id] = !children.has(id);
+  }
+  const sizes = {
+    only,
+    ends,
+    boxWidths,
+    boxHeights,
+    perLine,
+    most,
+    prompt,
+    promptWidth,
+    promptHeight,
+  };
   return { ...across, ...down, ...sizes, longest, missing, leftOut };
 }
 
@@ -184,9 +201,10 @@ export function columns(kept, children, boxWidths, promptWidth) {
  * The height of each path together with all that grew from it, and the total height.
  * @param {Path[]} kept parents before their children
  * @param {Map<number, Path[]>} children
+ * @param {ReadonlySet<number>} folded paths with a line under their box for texts that are not drawn
  * @param {(path: Path, roomOfChildren: number) => number} heightOfBox px; asked for children first
  */
-export function roomsOf(kept, children, heightOfBox) {
+export function roomsOf(kept, children, folded, heightOfBox) {
   /** @type {number[]} */
   const room = [];
   for (const path of [...kept].reverse()) {
@@ -194,7 +212,8 @@ export function roomsOf(kept, children, heightOfBox) {
     const below = own.reduce((sum, { id }) => sum + room[id], 0);
     const height = heightOfBox(path, below);
     const gap = height > BOX ? ROW_GAP_OF_LINES : ROW_GAP;
-    room[path.id] = Math.max(height + gap, below);
+    const under = folded.has(path.id) && own.length ? 2 * UNDER : 0; // as much above, it is centred
+    room[path.id] = Math.max(height + gap + under, below);
   }
   const roots = kept.filter(({ parent }) => !(parent in room));
   return { room, height: roots.reduce((sum, { id }) => sum + room[id], 0) };
@@ -204,10 +223,11 @@ export function roomsOf(kept, children, heightOfBox) {
  * The middle lines of the boxes. Leaves are stacked, and a parent is centred on its children; a
  * parent that is higher than its children gets more room.
  * @param {Path[]} kept parents before their children
- * @param {Map<number, Path[]>} children @param {number[]} boxHeights @param {number} promptHeight
+ * @param {Map<number, Path[]>} children
+ * @param {{ boxHeights: number[], folded: ReadonlySet<number> }} boxes @param {number} promptHeight
  */
-function rows(kept, children, boxHeights, promptHeight) {
-  const rooms = roomsOf(kept, children, ({ id }) => boxHeights[id]);
+function rows(kept, children, { boxHeights, folded }, promptHeight) {
+  const rooms = roomsOf(kept, children, folded, ({ id }) => boxHeights[id]);
   const { room } = rooms;
   const sum = (/** @type {Path[]} */ paths) => paths.reduce((all, { id }) => all + room[id], 0);
   /** @type {number[]} */

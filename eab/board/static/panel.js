@@ -89,8 +89,10 @@ const LEGENDS = {
     {
       isDetail: true,
       only: "folded",
-      words: "+2 small branches",
-      help: "Branches that were dropped, or have a very small weight, are not drawn. Click to see them.",
+      words: "2 more, 5%: not drawn",
+      help:
+        "Texts that were dropped, have a very small weight, or have no room in this tree are not " +
+        "drawn. Click to see them.",
     },
     {
       isDetail: true,
@@ -269,10 +271,12 @@ export class Panel {
     const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;
     const made = button(icon("download"), help, `${kind}: ${help}`, () => {
-      action(this.drawing.svg, this.name, {
+      const { file, about } = this.store.run;
+      action(this.drawing.svg, `${file}-${this.name}`, {
         area: this.drawing.pictureArea?.() ?? null,
         title: `${title}, step ${this.view.cursor} of ${this.store.lastStep}`,
         sentence: this.sentence.textContent ?? "",
+        about,
         key: this.key,
       });
       this.drawing.pictureDone?.();

@@ -15,7 +15,6 @@ import { Strip } from "./strip.js";
 import { clip } from "./text.js";
 import { labelToCome, markToCome } from "./text_to_come.js";
 
-const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show only their entropies
@@ -190,7 +189,7 @@ export class PathBox {
     const count = tokenCountAt(path, cursor);
     const words = [count, path.tokens.length, selected, this.stub, atRest, this.store.whatIf];
     if (this.isTiny) return [...size, ...words];
-    const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id);
+    const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id).weight;
     const marks = [status, weightAt(path, cursor), this.radius, marked, layout.only[path.id]];
     return [...size, ...words, ...marks];
   }
@@ -231,6 +230,7 @@ export class PathBox {
    * @param {Path} path @param {Status} status
    */
   fillMarks(path, status) {
+    const { height } = this;
     const { aligned, layout } = this.view;
     const weights = weightWords(this.store, path, this.view.cursor);
     this.mark.textContent = markOf(path, status);
@@ -249,19 +249,19 @@ export class PathBox {
       return shape("tspan", place, words);
     });
     this.weight.replaceChildren(...lines);
-    if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
+    const right = status === "forked" ? this.width : null;
+    if (!path.joined) this.fold.place(right, height / 2, layout.ends[path.id]);
   }
 
   /** Set width and cells from the words in the box. @param {Path} path @param {number} count */
   fillLabel(path, count) {
     const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
-    const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
-    this.width = label.width * scale + start + 9;
+    this.width = label.width + start + 9;
     this.cells = label.cells; // new with each label
     for (const cell of this.cells) {
-      cell.left = start + cell.left * scale;
-      cell.right = start + cell.right * scale;
+      cell.left += start;
+      cell.right += start;
     }
     return label.lines;
   }

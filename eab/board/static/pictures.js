@@ -23,6 +23,7 @@ const MIXED = /color\(srgb ([\d.e-]+) ([\d.e-]+) ([\d.e-]+)(?: \/ ([\d.e-]+))?\)
 const PNG_SCALE = 2;
 const TITLE_HEIGHT = 26;
 const LINE_HEIGHT = 18;
+const SMALL = 11.5; // px
 const MARGIN = 12;
 const NARROWEST = 420; // px; the legend needs some room
 const LONGEST_SIDE = 12000; // pixels; browsers refuse larger canvases
@@ -57,7 +58,9 @@ function standalone(svg, frame) {
   const legend = legendOf(frame.key, width);
   const sentence = linesOf(frame.sentence, width - 2 * MARGIN);
   const top = TITLE_HEIGHT + sentence.length * LINE_HEIGHT;
-  const height = top + size.height + legend.height;
+  const about = linesOf(frame.about, width - 2 * MARGIN);
+  const end = top + size.height + legend.height;
+  const height = end + about.length * LINE_HEIGHT;
   copy.removeAttribute("style");
   set(copy, { x: 0, y: top, width: size.width, height: size.height });
   const xmlns = "http://www.w3.org/2000/svg";
@@ -74,6 +77,9 @@ function standalone(svg, frame) {
     ),
     copy,
     below,
+    ...about.map((line, index) =>
+      shape("text", { x: MARGIN, y: end + 9 + index * LINE_HEIGHT, "font-size": SMALL }, line),
+    ),
   );
   return { text: new XMLSerializer().serializeToString(file), width, height };
 }

@@ -4,11 +4,14 @@
 import { Board } from "./board.js";
 import { Tour } from "./tour.js";
 
-/** @param {HTMLElement | ShadowRoot} host */
+/** @param {StreamlitArguments["parentElement"]} host */
 function newBoard(host) {
   const board = new Board(host);
   board.takeKeysOf(document);
-  board.onLook = () => tellLook(board);
+  board.onLook = () => {
+    tellLook(board);
+    host.__tour?.follow();
+  };
   const { signal } = board.closing;
   document.addEventListener("eab-look-asked", () => tellLook(board), { signal });
   document.addEventListener("eab-lead", () => goAlong(board), { signal });

@@ -97,7 +97,7 @@ export class Tour {
   /** @param {number} stop */
   show(stop) {
     this.stop = stop;
-    const [part, beside, name, words] = STOPS[stop];
+    const [part, , name, words] = STOPS[stop];
     const isLast = stop + 1 === STOPS.length;
     this.name.textContent = name;
     this.words.textContent = words;
@@ -107,20 +107,28 @@ export class Tour {
     this.next.setAttribute("aria-label", isLast ? "Done: end the tour" : "Next stop of the tour");
     this.root.hidden = false;
     this.mark(part);
-    this.standBeside(part, beside);
+    this.place();
+  }
+
+  /** Move the card into a drawer that was opened, and back after it was closed. */
+  follow() {
+    const isOpen = this.board.querySelector(".drawer:not([hidden])") !== null;
+    const isInDrawer = this.root.closest(".drawer") !== null;
+    if (!this.root.hidden && isOpen !== isInDrawer) this.place();
   }
 
   /**
    * Put the card on a panel that is not being explained, so it hides neither tree nor scrubber; on
-   * a phone, above the part itself, which may be higher than the screen.
-   * @param {string} part selector, like `beside`
-   * @param {string} beside
+   * a phone, above the part itself, which may be higher than the screen; above the text of an open
+   * drawer, which covers the other panels.
    */
-  standBeside(part, beside) {
+  place() {
+    const [part, beside] = STOPS[this.stop];
     const hadFocus = this.root.matches(":focus-within");
     this.board.querySelector(beside)?.append(this.root);
     const isInColumn = getComputedStyle(this.root).position === "static";
     if (isInColumn) this.board.querySelector(part)?.closest(".panel")?.before(this.root);
+    this.board.querySelector(".drawer:not([hidden]) > header")?.after(this.root);
     if (hadFocus) this.next.focus();
   }
 

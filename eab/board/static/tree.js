@@ -347,7 +347,8 @@ export class TreeView {
     const root = this.store.paths.get(0);
     const ring = root && !root.tokens.length ? this.view.ringOf(root) : 0;
     set(this.promptRing, { cx: this.promptRight - left + MARK_MIDDLE, r: ring.toFixed(1) });
-    this.promptFold.place(root && !root.tokens.length ? this.promptRight - left : null);
+    const right = root && !root.tokens.length ? this.promptRight - left : null;
+    this.promptFold.place(right, height / 2, false);
     // The lines are centred, because no entropies are below them.
     const first = 4.5 - ((layout.prompt.lines.length - 1) * LINE) / 2;
     if (aligned) writeLines(text, ["…"], 4, 4.5);

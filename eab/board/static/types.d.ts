@@ -77,6 +77,8 @@ export interface Message {
   version: number;
   since_step: number; // 0: a keyframe
   prompt: string;
+  file: string; // how names of its files begin
+  about: string; // its prompt, model and settings, for a picture
   threshold: number | null;
   policy: string;
   min_fork_weight: number;
@@ -148,6 +150,8 @@ export interface RunInfo {
   key: string | null; // null before the first message
   mode: "live" | "replay";
   prompt: string;
+  file: string;
+  about: string;
   threshold: number;
   policy: string;
   minForkWeight: number;
@@ -253,6 +257,7 @@ export interface Arrangement {
   x: number[]; // left edge
   y: number[]; // middle line
   only: boolean[]; // whether it is the only branch that is drawn
+  ends: boolean[]; // whether no branches of it are drawn
   boxWidths: number[];
   boxHeights: number[];
   perLine: number[]; // characters in a line of the box
@@ -271,6 +276,7 @@ export interface Arrangement {
 export interface BoxSizes {
   perLine: number[]; // characters in a line
   most: number[]; // lines
+  folded: ReadonlySet<number>; // paths after which texts are not drawn
 }
 
 export interface Layout extends Arrangement {
@@ -312,6 +318,7 @@ export interface PictureFrame {
   area: PictureArea | null;
   title: string;
   sentence: string;
+  about: string; // of the run, below the legend
   key: HTMLElement; // the legend on the screen
 }
 

@@ -64,7 +64,7 @@ export class ViewState {
     this.cursor = 0;
     this.follow = true;
     this.playing = this.atRest = false;
-    this.hovered = this.lineage = this.focused = null;
+    this.focused = null;
     this.found = new Set();
     this.deselect();
     this.branches.clear();
@@ -139,6 +139,7 @@ export class ViewState {
   deselect() {
     this.selection = { path: null, token: 0 };
     if (this.drawer === "token") this.drawer = null;
+    this.hover(null); // or the pictures would stay faded
   }
 
   /** The box of the selected text. */

@@ -61,7 +61,7 @@ class Measurement:
             forks=sum(path.status == "forked" for path in run.paths),
             paths=len(run.leaves()),
             kv_bytes=last.peak_bytes if last is not None else 0,
-            distinct_texts=len({sample.text for sample in run.samples}),
+            distinct_texts=len({run.text(leaf.id) for leaf in run.leaves()}),
             distinct_answers=len(answers.ranked),
             probability_seen=answers.explored,
             semantic_entropy=scores.semantic,

@@ -11,6 +11,7 @@ from page_walk import Tab, opened
 from app.server import rules
 from app.server.rules import PUBLIC
 from app.state.process import model_download, worker
+from app.widgets.status_line import QUESTIONS
 from eab.models import packaged
 from eab.models.packaged import SMOLLM2
 
@@ -37,6 +38,15 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page
     page.put(preset="Model's own")
     assert page.value("set_temperature") == pytest.approx(0.2)
     assert page.value("set_top_p") == pytest.approx(0.9)
+
+
+def test_an_example_question_is_answered_by_the_chat_model_at_a_click(page: Tab) -> None:
+    assert all(page.button(key=question) for question in QUESTIONS)
+    page.press(QUESTIONS[0])
+    assert (page.value("prompt"), kind(page)) == (QUESTIONS[0], "Chat")
+    assert worker().remembered[-1].request.prompt == QUESTIONS[0]
+    page.run_to_its_end()
+    assert not any(button.key in QUESTIONS for button in page.main.button)
 
 
 def test_after_an_empty_prompt_a_typed_prompt_still_goes_to_the_chat_model(page: Tab) -> None:

@@ -27,9 +27,9 @@ def test_the_counts_per_slider_step_add_up_to_the_tokens_above_a_threshold() -> 
 def test_the_sentence_says_what_forks_and_whose_tokens_they_are() -> None:
     drawn = html([0.1, 0.7, 1.2], " of a greedy run", 0.69, ", about 2 texts")
     assert text(drawn) == (
-        "Forks at ≥ 2.0 equally likely tokens: 2 of 3 tokens of a greedy run, about 2 texts."
+        "Unsure (≥ 2.0 equally likely tokens): 2 of 3 tokens of a greedy run, about 2 texts."
     )
-    assert text(html([], "", 0.0, "")) == "Forks at ≥ 1.0 equally likely tokens."
+    assert text(html([], "", 0.0, "")) == "Unsure (≥ 1.0 equally likely tokens)."
     assert text(empty("Not known.")) == "Not known."
 
 

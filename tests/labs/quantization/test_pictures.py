@@ -66,6 +66,13 @@ def test_the_charts_have_every_format_with_its_spread():
     assert len(weight_formats.formats_table(made)) == 4 * len(made.formats)
 
 
+def test_every_point_of_the_log_axis_has_a_tick_near_it():
+    figure = weight_formats.quality_figure(bundled_runs.formats())
+    ticks = figure.layout.yaxis.tickvals
+    for line in figure.data:
+        assert min(max(tick / y, y / tick) for tick in ticks for y in line.y) < 1.6
+
+
 def test_the_roofline_has_bounds_measurements_and_the_run():
     made = report(one(AS_LOADED, SLOW, 0.0), one("int8", FAST, 0.1))
     point = RunPoint(3.0, 5.0)
