@@ -15,7 +15,7 @@ from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems, start_button, stop_button
-from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
+from eab.analysis.kv_demand import best_r_of, demand_of
 from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
@@ -145,22 +145,16 @@ def your_run() -> None:
     )
     costs = fitted()
     choices: tuple[AllocationStep, ...] = (AUTO, *CURVE)
-    curve = {} if costs is None else {r: overhead_of(demand, r, costs) for r in CURVE}
-    st.session_state.setdefault("bmc_r", bmc.best_r(curve) if curve else 16)
+    best = None if costs is None else best_r_of(demand, CURVE, costs)
+    st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
     steps = demand.at(r)
-    if curve:
-        figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
-        draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))
+    figure = bmc.run_curve_figure(demand, CURVE, r if isinstance(r, int) else None)
+    draw("", bmc.run_curve_sentence(demand, CURVE, best), figure, "bmc-run-curve", str(r))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     table = allocations_table
-    label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE, costs)
+    label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
-
-
-def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]:
-    """Predicted seconds for the growths and for the spare rows at this r."""
-    return predicted_overhead(costs, demand.at(r), [need.paths for need in demand.needs])
 
 
 def fitted() -> CostModel | None:

@@ -41,7 +41,9 @@ def asked(
     model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig
 ) -> ProbeInputs:
     """The inputs of the probe for a run with these settings."""
-    probed = replace(probe_config(config), threshold_unit="rank", entropy_threshold=1.0)
+    probed = replace(
+        probe_config(config), policy="fair", threshold_unit="rank", entropy_threshold=1.0
+    )
     return ProbeInputs(model, prompt, messages, probed)
 
 

@@ -92,15 +92,21 @@ def demand_of(run: RunState) -> Demand | None:
     )
 
 
-def predicted_overhead(
-    costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]
-) -> tuple[float, float]:
-    """Predicted seconds for copies and allocations, and for spare rows in padded attention."""
+def best_r_of(demand: Demand, rs: Sequence[int], costs: CostModel) -> int:
+    """The r that the cost model prefers for this run with padded attention."""
+    paths = [need.paths for need in demand.needs]
+    return min(rs, key=lambda r: _overhead(costs, demand.at(r), paths))
+
+
+def _overhead(costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]) -> float:
+    """Seconds in the cost model. They only rank growth steps: machines are not this steady."""
     growths = [step for step in steps[1:] if step.grew]
     copied = sum(step.copied for step in growths)
-    copying = costs.copy_row * copied + costs.allocation * len(growths)
-    visiting = sum(
-        costs.spare_row_seconds(tokens) * step.spare
-        for step, tokens in zip(steps[1:], paths[1:], strict=True)
+    return (
+        costs.copy_row * copied
+        + costs.allocation * len(growths)
+        + sum(
+            costs.spare_row_seconds(tokens) * step.spare
+            for step, tokens in zip(steps[1:], paths[1:], strict=True)
+        )
     )
-    return copying, visiting

@@ -22,7 +22,7 @@ from torch import Tensor
 from eab.branching.drawing import largest
 from eab.config import BranchingConfig
 
-_SPARSE: Final = 8  # at most every 8th token is sorted; else all are
+_SPARSE: Final = 4  # at most every 4th token is sorted; else all are
 _LANES: Final = 8  # numbers that PyTorch's softmax adds in parallel, at least
 _EPS: Final = {np.dtype(one): float(np.finfo(one).eps) for one in (np.float32, np.float64)}
 _PER_ROW: Final = 2**15  # tokens; from this size on, PyTorch splits one row among its threads

@@ -26,9 +26,9 @@ MAX_ROWS: Final = 2048
 class Calibrator:
     """Measures growths and forward passes in rounds, and fits the constants to the medians.
 
-    The speed of a machine changes from second to second, so the steps whose time the constants
-    predict should be measured between the rounds. The points of a round are measured close
-    together. The largest cache has `rows` rows, or fewer because of `MAX_ROWS` and `MAX_BYTES`.
+    The speed of a machine changes from second to second, so the points of a round are measured
+    close together, and the constants rank growth steps but predict no seconds. The largest cache
+    has `rows` rows, or fewer because of `MAX_ROWS` and `MAX_BYTES`.
     """
 
     def __init__(self, shape: KVShape, rows: int) -> None:

@@ -63,27 +63,13 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class CacheWorkload:
-    """A run whose overhead is to be predicted."""
+    """A run whose best growth step is to be predicted."""
 
     rows: int  # rows written after the prompt
     prompt: int = 0
     # Rows that remain per forward pass: one per path, or the accepted draft tokens and one more
     kept: float = 1.0
     tokens: int = 1  # tokens that go through the model per forward pass
-
-
-def overhead(costs: CostModel, work: CacheWorkload, rows_ahead: float) -> float:
-    """Predicted seconds for copies, allocations and spare rows if the tensors grow by `rows_ahead`
-    rows at a time.
-    """
-    growths = work.rows / rows_ahead
-    copied = growths * work.prompt + work.rows * (growths - 1) / 2
-    spare = (work.rows / work.kept) * (rows_ahead - work.kept) / 2
-    return (
-        costs.copy_row * copied
-        + costs.allocation * growths
-        + costs.spare_row_seconds(work.tokens) * spare
-    )
 
 
 def best_rows(costs: CostModel, work: CacheWorkload) -> float:

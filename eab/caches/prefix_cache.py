@@ -120,12 +120,10 @@ class PrefixCache:
             rows: Returns a copy of the rows from one position up to, but not including, another.
         """
         with self._lock:
-            known = self.known(scope, text)
-            needed = (len(text) - known) * self.shape.row_bytes
-            if not needed:
-                self._find(scope, text)
-                return
             parent, length = self._find(scope, text)
+            needed = (len(text) - length) * self.shape.row_bytes
+            if not needed:
+                return
             parent.readers += 1  # so that making room does not evict it
             fits = self.make_room(needed)
             parent.readers -= 1
@@ -195,6 +193,7 @@ class PrefixCache:
         prefix. A segment that goes beyond the prefix is split there.
         """
         self._clock += 1
+        text = tuple(text)
         segment, length = self._roots.setdefault(scope, PrefixSegment((), [], [], None)), 0
         while length < len(text) and (after := segment.children.get(text[length])) is not None:
             same = common_length(after.tokens, text[length:])

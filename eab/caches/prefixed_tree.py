@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
@@ -105,7 +106,7 @@ class PrefixedTreeCache(TreeCache):
         def rows(start: int, end: int) -> Rows:
             seen = np.flatnonzero(self._visible[self._path_index[path], : self._end])
             own = seen[np.argsort(self._positions[seen])][start - self.rows_in_place :]
-            chosen = torch.from_numpy(own[: end - start]).to(self.shape.device)
+            chosen = own[: end - start]
             return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
 
         self._prefixes.cache.add(self._prefixes.scope, text, rows)
@@ -125,7 +126,8 @@ class PrefixedTreeCache(TreeCache):
         if self._to_copy:
             self._copy()
         batch = super().prepare(paths, tokens, logits_to_keep)
-        return replace(batch, prefix=self._read_prefix(self.attend_own))
+        prefix = self._read_prefix(self.attend_own)
+        return batch if prefix is None else replace(batch, prefix=prefix)
 
     def attend_own(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -162,7 +164,8 @@ class PrefixedTreeCache(TreeCache):
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows that are read in place count as the run's own."""
         own, rows = super().usage(paths), self.rows_in_place
-        own = replace(own, tokens_reused=self._tokens_reused)
+        if self._tokens_reused:
+            own = replace(own, tokens_reused=self._tokens_reused)
         if self._held is None:
             return own
         is_shared, held = len(self._path_index) > 1, rows * self.shape.row_bytes
@@ -185,5 +188,8 @@ def _count(rows: Rows) -> int:
     return rows[0][0].shape[1]
 
 
-def _rows_at(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
-    return [tensor.index_select(1, rows) for tensor in tensors]
+def _rows_at(tensors: Sequence[Tensor], rows: NDArray[np.int64]) -> list[Tensor]:
+    if (np.diff(rows) == 1).all():  # as in a prompt; this is faster
+        return [tensor[:, rows[0] : rows[-1] + 1].clone() for tensor in tensors]
+    chosen = torch.from_numpy(rows).to(tensors[0].device)
+    return [tensor.index_select(1, chosen) for tensor in tensors]

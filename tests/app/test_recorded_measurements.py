@@ -95,7 +95,7 @@ def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
 
 def test_the_table_of_allocations_counts_what_the_strip_shows() -> None:
     demand = demand_of(bundled_run("bridge"))
-    table = allocations_table(demand, (1, 8, 64), None)
+    table = allocations_table(demand, (1, 8, 64))
     for row in table.to_dict("records"):
         steps = demand.at(int(row["r"]))
         assert row["rows_copied"] == sum(step.copied for step in steps)

@@ -15,7 +15,6 @@ from eab.caches.growth import (
     fit_cost_model,
     growth_step,
     in_whole_blocks,
-    overhead,
 )
 from eab.config import AllocationStep
 
@@ -38,6 +37,20 @@ class GrowthCounts:
             + costs.allocation * self.growths
             + costs.spare_row_seconds(tokens) * self.spare_visits
         )
+
+
+def overhead(costs: CostModel, work: CacheWorkload, rows_ahead: float) -> float:
+    """The closed form whose minimum `best_rows` is: seconds of growths and spare rows if the
+    tensors grow by `rows_ahead` rows at a time.
+    """
+    growths = work.rows / rows_ahead
+    copied = growths * work.prompt + work.rows * (growths - 1) / 2
+    spare = (work.rows / work.kept) * (rows_ahead - work.kept) / 2
+    return (
+        costs.copy_row * copied
+        + costs.allocation * growths
+        + costs.spare_row_seconds(work.tokens) * spare
+    )
 
 
 def count_growths(work: CacheWorkload, r: AllocationStep) -> GrowthCounts:

@@ -80,7 +80,7 @@ def test_the_still_of_a_live_run_is_replaced_by_one_of_its_end(
 ) -> None:
     monkeypatch.setattr(with_still, "get_ipython", lambda: SimpleNamespace(kernel=None))
     model = PatientModel()
-    live = eab.explore(model, "0", max_new_tokens=4)
+    live = eab.explore(model, "0", entropy_threshold=0.5, max_new_tokens=4)
     live._ipython_display_()
     model.may_go_on.release(9)
     live.wait()
@@ -103,7 +103,8 @@ def test_explore_makes_the_same_run_as_the_engine() -> None:
     model = TableModel(random_table(3, 5))
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
-    plain = events_of(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
+    config = eab.starting_config(entropy_threshold=1.0, max_new_tokens=6, seed=4)
+    plain = events_of(model, "0", config)
     assert untimed(live.events) == untimed(plain)
     assert live.status == "Done after 6 steps"
     assert not live.running
@@ -121,7 +122,7 @@ def test_explore_makes_the_same_run_as_the_engine() -> None:
 )
 def test_a_stopped_run_ends_at_its_next_step(stop: Callable[[Any], None]) -> None:
     model = PatientModel()
-    live = eab.explore(model, "0", max_new_tokens=50)
+    live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=50)
     model.may_go_on.release(3)
     stop(live)
     model.may_go_on.release(2)
@@ -132,7 +133,7 @@ def test_a_stopped_run_ends_at_its_next_step(stop: Callable[[Any], None]) -> Non
 
 
 def test_a_board_that_missed_a_message_is_sent_the_whole_run() -> None:
-    live = eab.explore(TableModel(random_table(3, 5)), "0", max_new_tokens=4)
+    live = eab.explore(TableModel(random_table(3, 5)), "0", entropy_threshold=1.0, max_new_tokens=4)
     run = live.wait()
     live.message = {}
     live._handle_custom_msg({"request": "missed"}, [])
@@ -176,11 +177,11 @@ def test_python_answers_the_greeting_of_a_board(monkeypatch: pytest.MonkeyPatch)
 def test_running_a_cell_again_stops_the_runs_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     model, executing = PatientModel(), [("cell", "first")]
     monkeypatch.setattr("eab.share.widget._executing", lambda: executing[-1])
-    both = [eab.explore(model, "0", max_new_tokens=50) for _ in range(2)]
+    both = [eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=50) for _ in range(2)]
     executing.append(("another cell", "second"))
-    third = eab.explore(model, "0", max_new_tokens=2)
+    third = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=2)
     executing.append(("cell", "third"))
-    again = eab.explore(model, "0", max_new_tokens=2)
+    again = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=2)
     model.may_go_on.release(20)
     ended = [live.wait().ended.reason for live in (*both, third, again)]  # type: ignore[union-attr]
     assert ended == ["stopped", "stopped", "finished", "finished"]
@@ -192,7 +193,7 @@ def test_a_bad_prompt_fails_immediately_and_a_failed_run_raises_in_wait() -> Non
         eab.explore(model, " ")
     broken = PatientModel()
     broken.forward = _break  # type: ignore[method-assign]
-    live = eab.explore(broken, "0")
+    live = eab.explore(broken, "0", entropy_threshold=1.0)
     with pytest.raises(ZeroDivisionError):
         live.wait()
     assert "the model is broken" in live.status

@@ -101,21 +101,17 @@ def copy_against_compute(
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Experiment 2: write `rows` rows at many r with padded attention, at a few r with sliced.
 
-    The first calibration predicts r*. Calibration continues between the repeats, so that predicted
-    and measured times come from the same minutes.
+    A calibration before the runs predicts r*.
     """
-    calibrator, work = Calibrator(shape, rows), CacheWorkload(rows)
-    calibration = yield from calibrate_first(calibrator, share=0.1)
+    work = CacheWorkload(rows)
+    calibration = yield from calibrate_first(Calibrator(shape, rows), share=0.1)
     predicted = in_whole_blocks(best_r(calibration.costs, work))
     settings = [(r, True) for r in r_grid(rows, predicted)] + [(r, False) for r in (1, 16, rows)]
     for number in range(repeats + 1):
-        calibrator.measure()
         for event in _time_round(shape, work, settings, number, repeats):
             if isinstance(event, Progressed):
                 event = Progressed(0.1 + 0.9 * event.share, event.words)
             yield event
-        if number:
-            yield calibrator.fit()
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:

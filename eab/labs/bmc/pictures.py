@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from eab.caches.growth import CostModel, overhead
+from eab.caches.growth import CostModel
 from eab.figures.charts import (
     BLUE,
-    ORANGE,
     LineStyle,
     add_line,
     add_timings,
@@ -16,7 +15,7 @@ from eab.figures.charts import (
     log_axis,
 )
 from eab.figures.drawing import go
-from eab.figures.timings import MILLI, in_ms, ratio_words, repeats_words
+from eab.figures.timings import in_ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.bmc.results import (
     Experiment,
@@ -27,14 +26,12 @@ from eab.labs.bmc.results import (
     RTimed,
     overheads,
     predicted_r,
-    prediction_errors,
 )
 from eab.labs.bmc.run_pictures import R_AXIS, mark_r
 from eab.labs.bmc.size_pictures import sizes_figure, sizes_sentence
 from eab.timing import NOTHING_YET, Timing, are_too_few, differs, fastest, timings_by
 
 _MEASURED: Final = LineStyle(BLUE, "solid", "circle")
-_PREDICTED: Final = LineStyle(ORANGE, "dash", "square")
 _ROWS_AXIS: Final = "rows in use (log scale)"
 
 
@@ -46,16 +43,11 @@ class ExperimentFigure(NamedTuple):
 
 
 def growth_figure(report: ExperimentReport) -> go.Figure:
-    """Experiment 2: measured and predicted overhead over r."""
-    timed, fitted = report.of(RTimed), report.fitted
-    measured = overheads(timed)
+    """Experiment 2: measured overhead over r, and the predicted r*."""
+    measured = overheads(report.of(RTimed))
     figure = go.Figure()
-    hover = "r = %{x}: %{y:.1f} ms"
-    if fitted is not None and timed:
-        predicted = [(r, MILLI * overhead(fitted.costs, timed[0].work, r)) for r in measured]
-        add_line(figure, "predicted", predicted, _PREDICTED, hover)
     above_zero = {r: timing for r, timing in measured.items() if timing.median > 0}
-    add_timings(figure, "measured", above_zero, _MEASURED, hover)
+    add_timings(figure, "measured", above_zero, _MEASURED, "r = %{x}: %{y:.1f} ms")
     best = predicted_r(report)
     if best is not None:
         mark_r(figure, best, f"predicted r* = {best}")
@@ -75,17 +67,6 @@ def growth_sentence(report: ExperimentReport) -> str:
         f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
         f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(compared)} "
         f"({repeats_words(measured.values())})."
-        + ("" if are_too_few(measured[best], measured[best]) else _error_words(report))
-    )
-
-
-def _error_words(report: ExperimentReport) -> str:
-    errors = prediction_errors(report).values()
-    if not errors:
-        return ""
-    return (
-        f" The cost model predicts {min(errors):.2f} to {max(errors):.2f} times the measured "
-        "milliseconds."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from eab.caches.growth import CacheWorkload, Calibration, best_r, overhead
+from eab.caches.growth import CacheWorkload, Calibration, best_r
 from eab.events import Progressed, RunEnded
 from eab.record import report as reports
 from eab.timing import Timing, timings_by
@@ -131,18 +131,6 @@ def predicted_r(report: ExperimentReport) -> int | None:
         return None
     best = best_r(fitted[0].costs, timed[0].work)
     return min((point.r for point in timed if point.padded), key=lambda r: abs(r - best))
-
-
-def prediction_errors(report: ExperimentReport) -> dict[int, float]:
-    """Predicted over measured overhead by r, without values lost in noise."""
-    timed, fitted = report.of(RTimed), report.fitted
-    if fitted is None:
-        return {}
-    return {
-        r: overhead(fitted.costs, timed[0].work, r) / timing.median
-        for r, timing in overheads(timed).items()
-        if timing.median > 0
-    }
 
 
 _FORMAT: Final = reports.ReportFormat(ExperimentReport, "eab-bmc", 1, ReportEvent)

@@ -1,10 +1,10 @@
-"""Charts and sentences about the allocations of a run and its overhead by r."""
+"""Charts and sentences about the allocations of a run, by r."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from eab.analysis.kv_demand import StepAllocation
+from eab.analysis.kv_demand import Demand, StepAllocation
 from eab.figures.charts import (
     BLUE,
     GREY,
@@ -14,9 +14,10 @@ from eab.figures.charts import (
     add_line,
     bar_pattern,
     laid_out,
+    log_axis,
 )
 from eab.figures.drawing import go, make_subplots
-from eab.formatting import counted, listed, times
+from eab.formatting import counted
 
 R_AXIS: Final = "r (steps per growth, log scale)"
 
@@ -52,7 +53,7 @@ def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
 def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
     """How often the tensors grow, how many rows that copies, and how many rows are spare."""
     growths = [step for step in steps[1:] if step.grew]
-    copied = sum(step.copied for step in growths)
+    copied = copied_rows(growths)
     spare = sum(step.spare for step in steps) / max(1, len(steps))
     return (
         f"At r = {r} the tensors grow {counted(len(growths), 'time')} after the prompt and copy "
@@ -61,55 +62,45 @@ def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
     )
 
 
-def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) -> go.Figure:
-    """The overhead of a run by r: predicted seconds of copies and of spare rows."""
+def run_curve_figure(demand: Demand, rs: Sequence[int], r: int | None) -> go.Figure:
+    """The rows that growths copy and the spare rows of all steps, by r."""
     figure = go.Figure()
     parts = (
-        (
-            "copies and allocations",
-            LineStyle(ORANGE, "dash", "circle"),
-            [copying for copying, _ in curve.values()],
-        ),
-        (
-            "spare rows, if attention reads them",
-            LineStyle(GREY, "dot", "square"),
-            [visiting for _, visiting in curve.values()],
-        ),
-        (
-            "together",
-            LineStyle(BLUE, "solid", "diamond"),
-            [copying + visiting for copying, visiting in curve.values()],
-        ),
+        ("rows copied", LineStyle(ORANGE, "dash", "circle"), copied_rows),
+        ("spare rows, if attention reads them", LineStyle(GREY, "dot", "square"), spare_rows),
     )
-    for name, style, seconds in parts:
-        points = [(x, 1000 * value) for x, value in zip(curve, seconds, strict=True)]
-        add_line(figure, name, points, style, "r = %{x}: %{y:.2f} ms")
+    for name, style, count in parts:
+        points = [(x, rows) for x in rs if (rows := count(demand.at(x)))]
+        add_line(figure, name, points, style, "r = %{x}: %{y:,} rows")
     if r is not None:
         mark_r(figure, r, f"r = {r}")
-    figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(curve))
-    figure.update_yaxes(title="ms in the whole run, predicted", rangemode="tozero")
-    return laid_out(figure)
+    figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(rs))
+    return laid_out(figure, y=log_axis("rows in all steps, without 0"))
 
 
-def best_r(curve: Mapping[int, tuple[float, float]]) -> int:
-    """The r with the least overhead."""
-    return min(curve, key=lambda r: sum(curve[r]))
+def copied_rows(steps: Sequence[StepAllocation]) -> int:
+    """How many rows all growths copy."""
+    return sum(step.copied for step in steps)
 
 
-def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
-    """The r with the least overhead for this run, and the overhead at both ends."""
-    total = {r: sum(parts) for r, parts in curve.items()}
-    best = best_r(curve)
-    ends = [
-        f"r = {r} takes {times(total[r] / total[best])}"
-        for r in (min(total), max(total))
-        if r != best and total[best] > 0
-    ]
-    beside = f"; {listed(ends)} as much" if ends else ""
+def spare_rows(steps: Sequence[StepAllocation]) -> int:
+    """The spare rows of all steps after the prompt."""
+    return sum(step.spare for step in steps[1:])
+
+
+def run_curve_sentence(demand: Demand, rs: Sequence[int], best: int | None) -> str:
+    """The rows at both ends of the curve, and the r that the cost model prefers."""
+    least, most = demand.at(rs[0]), demand.at(rs[-1])
+    preferred = (
+        ""
+        if best is None
+        else f" With padded attention, the cost model prefers r = {best} for this run."
+    )
     return (
-        f"With padded attention, r = {best} is best for this run: {1000 * total[best]:.1f} ms of "
-        f"overhead{beside} (rows counted, time predicted with the fitted constants). With sliced "
-        "attention, only copies cost time."
+        f"Growths copy {counted(copied_rows(least), 'row')} in the whole run at r = {rs[0]} and "
+        f"{copied_rows(most):,} at r = {rs[-1]}; padded attention reads {spare_rows(least):,} and "
+        f"{counted(spare_rows(most), 'spare row')} (counted).{preferred} With sliced attention, "
+        "only copies cost time."
     )
 
 

@@ -35,7 +35,8 @@ def admit(admission: Admission, one: LiveTask[Any]) -> LiveTask[Any]:
 
 
 def test_a_private_server_admits_everything():
-    admission, config = Admission(PRIVATE), BranchingConfig(max_paths=256, max_new_tokens=4096)
+    admission = Admission(PRIVATE)
+    config = BranchingConfig(max_paths=256, max_new_tokens=4096, kv_limit_mib=1024)
     for _ in range(200):
         admission.admit(task(model="/any/folder", configs=(config,)))
     admission.check_prompt(200_000)

@@ -210,7 +210,9 @@ def test_many_threads_can_start_runs_simultaneously(worker: Worker) -> None:
 
 def test_a_probe_has_the_entropies_of_the_probe_of_a_run_and_then_ends(worker: Worker) -> None:
     asked = BranchingConfig(threshold_unit="rank", entropy_threshold=3.0, max_new_tokens=12)
-    probed = replace(probe_config(asked), threshold_unit="rank", entropy_threshold=1.0)
+    probed = replace(
+        probe_config(asked), policy="fair", threshold_unit="rank", entropy_threshold=1.0
+    )
     before = metrics.counts()
     probe = ended(worker.start(run_job("The old king said", probed, "embedded", probe_only=True)))
     assert estimate.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
@@ -228,7 +230,9 @@ def test_a_probe_is_made_once_and_shared_by_the_runs_of_its_prompt(
 ) -> None:
     PROBED.pop(models.get("embedded"), None)
     asked = BranchingConfig(threshold_unit="rank", entropy_threshold=3.0, max_new_tokens=12)
-    probed = replace(probe_config(asked), threshold_unit="rank", entropy_threshold=1.0)
+    probed = replace(
+        probe_config(asked), policy="fair", threshold_unit="rank", entropy_threshold=1.0
+    )
     ended(worker.start(run_job("A frog", probed, "embedded", probe_only=True)))
     ended(worker.start(run_job("A frog", asked, "embedded")))
     assert len(PROBED[models.get("embedded")]) == 1
