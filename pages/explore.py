@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from app.server import rules
 from app.server.links import Link
 from app.state import class_of_tab, messages, polling, probe, tab, what_if
 from app.state import history as past_runs
@@ -70,6 +71,23 @@ def grow(address: tab.TokenAddress) -> None:
         tab.grow(address, config, model_choice.name())
         open_menu.clear_choices()
     st.session_state[NOTIFIED] = bool(messages.message())
+
+
+def go_on(key: str) -> None:
+    """Continue all texts of the displayed run that were cut."""
+    with messages.errors_as_message():
+        tab.go_on(key)
+        asked = tab.current().asked
+        controls.fill_from(asked.prompt, asked.config, tab.current().model, asked.messages)
+        open_menu.clear_choices()
+    st.session_state[NOTIFIED] = bool(messages.message())
+
+
+def more_tokens(shown: OpenRun) -> int:
+    """By how many tokens this server lets the texts that were cut go on; 0 if there are none."""
+    more = shown.asked.config.max_new_tokens
+    fits = 2 * more <= rules.current().max_new_tokens
+    return more if fits and shown.run is not None and shown.run.was_cut else 0
 
 
 def turn_graft() -> None:
@@ -144,6 +162,8 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
         message,
         board.Offers(
             grow=grow if drawn is displayed and not grafted else None,
+            go_on=go_on,
+            more_tokens=more_tokens(displayed) if drawn is displayed and not active else 0,
             what_if=partial(what_if.ask, displayed) if asks else None,
             run_at=run_at if asks else None,
             growth_steps=what_if.growth_steps(displayed) if asks else (),

@@ -23,6 +23,7 @@ from eab.events import Event, Message, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold_prefix
+from eab.run.threshold import longer
 
 _DETAILS: Final = "run_details"
 _LINK: Final = "link"
@@ -158,11 +159,21 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
         )
         # Its present state, because it may still grow.
         before = fold_prefix(source.details.events).started_run()
-    _start(continued_run_job(run.started, continued, config, model_name))
-    grown = _SLOT.current().key
-    details: dict[str, Details] = st.session_state[_DETAILS]
     new = before if is_new(before, continued) else None
-    details[grown] = replace(details[grown], source=new, grown_from=source.key)
+    _start(continued_run_job(run.started, continued, config, model_name), new, source.key)
+
+
+def go_on(key: str) -> None:
+    """Make the displayed run again with more new tokens: its tree, which then goes on.
+
+    Raises PromptError if another run is displayed, ConfigError if there are too many tokens.
+    """
+    shown = displayed()
+    if shown.run is None or key != shown.key:
+        raise PromptError("another run is on the screen now; press Continue again")
+    started, details = shown.run.started, shown.details
+    job = continued_run_job(started, started.continued_tokens, longer(started), shown.model)
+    _start(job, details.source, details.grown_from)
 
 
 def stop() -> None:
@@ -257,7 +268,7 @@ def _open(key: str, details: Details) -> None:
     _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True, cursor=None))
 
 
-def _start(job: Job[RunFold]) -> None:
+def _start(job: Job[RunFold], source: RunState | None = None, grown_from: str = "") -> None:
     """Start a run; the displayed one stays on the screen until the new one can be drawn."""
     before = _SLOT.start(job)
     entry = _SLOT.current()
@@ -265,7 +276,7 @@ def _start(job: Job[RunFold]) -> None:
     st.query_params.from_dict({"run": entry.live.id})
     st.session_state[_DETAILS] = {
         before.key: replace(_with_details(before).details, autoplay=False),
-        entry.key: _live_details(entry.live),
+        entry.key: replace(_live_details(entry.live), source=source, grown_from=grown_from),
     }
 
 

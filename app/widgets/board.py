@@ -27,6 +27,9 @@ class Offers:
     """What the user can ask of the page on the board; None or empty: not offered."""
 
     grow: Callable[[TokenAddress], None] | None = None
+    # called with the run's key to continue all texts that were cut, by `more_tokens`
+    go_on: Callable[[str], None] | None = None
+    more_tokens: int = 0
     # called with the run's key, a threshold in nats and a growth step (None: as recorded), while
     # the threshold line is dragged or when another growth step is chosen
     what_if: Callable[[str, float | None, str | int | None], None] | None = None
@@ -45,6 +48,7 @@ class Offers:
         link = self.link
         return {
             "grow": self.grow is not None,
+            "go_on": self.more_tokens,
             "what_if": self.what_if is not None,
             "run_at": self.run_at is not None,
             "tour": self.tour,
@@ -80,6 +84,10 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
         if offers.grow is not None:
             offers.grow(TokenAddress(**st.session_state[key]["grow"]))
 
+    def go_on() -> None:
+        if offers.go_on is not None:
+            offers.go_on(st.session_state[key]["go_on"]["run"])
+
     def what_if() -> None:
         if offers.what_if is not None:
             asked = st.session_state[key]["what_if"]
@@ -100,6 +108,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
         data=msgspec.json.encode(message | {"offers": offers.as_message()}),
         on_missed_change=resend,
         on_grow_change=grow,
+        on_go_on_change=go_on,
         on_what_if_change=what_if,
         on_run_at_change=run_at,
         on_graft_change=graft,

@@ -35,6 +35,7 @@ from eab.threshold_scales import THRESHOLD_SCALES
 _ADVANCED: Final = "advanced_is_open"
 _EXPANDER: Final = "advanced"  # its key; Streamlit keeps the value only while it is drawn
 _FILLED: Final = "filled_prompt"  # the prompt that the widgets were filled with
+_MOVED: Final = "moved_prompt"  # the prompt for which another model was chosen
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -104,6 +105,8 @@ def _run_or_stop(
     if active:
         st.button("Stop", on_click=on_stop, icon=":material/stop:", key="stop_button")
         return
+    with st.container(key="answers_with"):  # over the button, which it must not rename
+        st.caption(plain(model_choice.short(model_choice.name())))
     st.button(
         "Run",
         on_click=on_run,
@@ -202,7 +205,16 @@ def leave_example(started: RunStarted) -> None:
     st.session_state[_FILLED] = ""
     if started.model.name == model_choice.EMBEDDED == model_choice.name():
         model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
+        st.session_state[_MOVED] = prompt()
     starting_values.reset_unchanged()
+
+
+def moved_prompt() -> str:
+    """A sentence if the prompt goes to another model than the one of the example it replaced."""
+    if st.session_state.get(_MOVED) != prompt() or model_choice.is_embedded():
+        return ""
+    model = plain(model_choice.short(model_choice.name()))
+    return f"Own prompts go to another model: {model}. The story model only continues stories."
 
 
 def _reset_button() -> None:
@@ -266,7 +278,8 @@ def changed_since(started: RunStarted | None) -> str:
     others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
-        return f"This tree was made with another {listed(others)}. Press Run to use yours."
+        words = f"This tree was made with another {listed(others)}. Press Run to use yours."
+        return moved_prompt() or words
     chosen = _chosen()
     changed = [
         f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"

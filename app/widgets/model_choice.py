@@ -25,6 +25,7 @@ _WORDS: Final = {
     EMBEDDED: "**Story model**, 8 MB: continues very simple stories.",
 }
 _TITLES: Final = {SMOLLM2.name: SMOLLM2.title, EMBEDDED: "Story model, 8 MB"}
+_SHORT: Final = {SMOLLM2.name: "Chat model", EMBEDDED: "Story model"}
 _TOP_K_OF_SERVERS: Final = 20  # every server can return this many tokens
 _POLL_SECONDS: Final = 0.5
 _LISTED: Final = "model_on_this_machine"
@@ -50,6 +51,12 @@ def name() -> str:
         return f"{st.session_state.set_model_dialect}:{typed}" if typed else ""
     chosen = _NAMES.get(kind) or str(st.session_state.get("set_model_other") or "").strip()
     return full_name(chosen, st.session_state.set_weights) if chosen else ""
+
+
+def short(model: str) -> str:
+    """The name of a model in a few words."""
+    model, _ = split_name(model)
+    return _SHORT.get(model) or os.path.basename(model)
 
 
 def choose(model: str) -> None:

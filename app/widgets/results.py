@@ -14,7 +14,7 @@ from app.widgets.charts import File, csv_file, downloads, draw
 from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.errors import ConfigError
-from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
+from eab.figures.captions import answers_sentence, cost_sentence, has_bounds, weight_sentence
 from eab.figures.run_names import file_stem
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
@@ -97,15 +97,18 @@ def _answers(opened: OpenRun, run: RunState) -> None:
         st.text(sentence)
         return
     stem = file_stem(run.started)
-    draw("", sentence, answers_figure(answers), f"{stem}-answers", opened.key)
-    most = f"The chart shows the {DRAWN} most probable answers. "
-    st.caption(
-        f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
-        "true probability of an answer. The estimate is computed from the weights; a large one "
-        "can stand for answers that were not seen, so answers are in the order of what is "
-        "certain. Texts count as one answer if they differ only in case, spaces, closing "
-        "punctuation, quotes and articles."
-    )
+    if has_bounds(answers):
+        draw("", sentence, answers_figure(answers), f"{stem}-answers", opened.key)
+        most = f"The chart shows the {DRAWN} most probable answers. "
+        st.caption(
+            f"{most if len(answers.ranked) > DRAWN else ''}The bar is certain to contain the "
+            "true probability of an answer. The estimate is computed from the weights; a large "
+            "one can stand for answers that were not seen, so answers are in the order of what is "
+            "certain. Texts count as one answer if they differ only in case, spaces, closing "
+            "punctuation, quotes and articles."
+        )
+    else:
+        st.text(sentence)
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
     downloads([csv_file("Answers", f"{stem}-answers.csv", answers_table, answers)])

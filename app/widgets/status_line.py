@@ -46,6 +46,7 @@ def draw_progress(live: LiveRun) -> None:
     live.mark_watched()
     share, words = status.progress(live)
     own = live.state.run.started.model.memory_words if live.state.run is not None else ""
+    own = f"{controls.moved_prompt()} {own}".strip()
     st.progress(share, plain(f"{words}. {own}") if own else words)
 
 

@@ -19,7 +19,7 @@ from eab.cli.batch import batch
 from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import EabError, RunsError
+from eab.errors import EabError, PromptError, RunsError
 from eab.events import RunEnded
 from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
@@ -28,6 +28,7 @@ from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import REPEATS
 from eab.record.prompt_lines import read_text
 from eab.run import RunState, fold
+from eab.run.threshold import longer
 from eab.share.html_page import save_html
 
 app = typer.Typer(
@@ -137,6 +138,39 @@ def replay(
     _print(state, answers, _rule(answers, same_answer))
     if record.is_truncated(events):
         print(f"The file breaks off after {counted(len(state.steps), 'step')}.")
+
+
+@app.command("continue")
+@options.with_model
+def go_on(
+    file: options.RunFile,
+    source: options.ModelOptions,
+    text: Annotated[
+        int, typer.Option(min=0, help="Continue only the text in this row of the table; 0: all.")
+    ] = 0,
+    record_file: options.RecordFile = "",
+) -> None:
+    """Let the texts of a recorded run that were cut at the length limit go on, as long again."""
+    from eab.engine.continuing import continue_from
+
+    files.check_writable(record_file)
+    before = fold(record.load(file))
+    started, chosen = before.started, before.samples[max(0, text - 1) : text or None]
+    if all(sample.finish_reason != "length" for sample in chosen):
+        which = f"text {text}" if text else "every text"
+        raise PromptError(f"{which} has ended, or is not there; only cut texts can go on")
+    config, taken = (started.config, chosen[0].token_ids) if text else (longer(started), ())
+    draft = progress.load_draft("embedded-draft", source) if config.drafter == "model" else None
+    model = progress.load(source)
+    request = continue_from(model, started, (*started.continued_tokens, *taken), config)
+    with files.recorded(record_file) as run_file:
+        note = run_file.add if run_file is not None else None
+        prefixes = progress.prefixes_of(model, config.threshold_unit == "rank")
+        state = progress.generate_run(model, request, draft, note, prefixes)
+        _print(state.run, "", exact)
+        files.save({}, "", run_file)
+    _exit_like(state.ended)
+    state.started_run().raise_if_failed()
 
 
 @app.command()

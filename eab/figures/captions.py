@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.config import OWN
-from eab.events import EndReason
+from eab.events import EndReason, LimitActed
 from eab.figures.memory_captions import memory_sentence, words_by_step
 from eab.formatting import apart, counted, shortened
 from eab.run import RunState, Sample, Token
@@ -20,6 +20,7 @@ ENDINGS: Final[dict[EndReason, str]] = {
     "unwatched": "Stopped (its tab was closed)",
     "failed": "Failed",
 }
+_LEAST_EXPLORED: Final = 0.1  # all bounds are 1 - explored apart
 _MAX_QUOTE: Final = 60  # characters
 
 
@@ -32,6 +33,7 @@ class _TreeSize(NamedTuple):
     forked: list[int]
     ended: list[int]  # paths that stop being leaves, because they fork or are pruned
     limited: float  # the first step at which the path limit dropped branches; inf if there is none
+    equal: str  # what the limit has done to the texts of an ended run, if their weights are equal
 
     @classmethod
     def of(cls, run: RunState) -> Self:
@@ -45,6 +47,7 @@ class _TreeSize(NamedTuple):
                 if path.status in ("forked", "pruned")
             ),
             limited[0] if limited else math.inf,
+            _equal_words(run) if limited and run.ended else "",
         )
 
     def forks(self, step: int) -> int:
@@ -88,10 +91,10 @@ def _tree_words(run: RunState, step: int, highest: Token | None, size: _TreeSize
     if not run.steps:
         return "Nothing generated yet."
     forks = size.forks(step)
+    ended = step >= len(run.steps) - 1 and run.ended is not None
     if not forks:
-        complete = step >= len(run.steps) - 1 and run.ended is not None
-        return _no_fork_words(run, highest, complete)
-    leaves = counted(size.leaves(step), "path")
+        return _no_fork_words(run, highest, ended)
+    leaves = (ended and size.equal) or counted(size.leaves(step), "path")
     words = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
     if size.limited > step:
         return words
@@ -129,6 +132,18 @@ def _limited_steps(run: RunState) -> list[int]:
     for path in run.paths:
         steps += (*path.limited_steps[:1], *path.limited_steps[-1:])
     return sorted(steps)
+
+
+def _equal_words(run: RunState) -> str:
+    """How many texts of equal weight were drawn, from how many; empty if their weights differ."""
+    weights = [leaf.weight for leaf in run.leaves()]
+    if len(weights) < 2 or not math.isclose(min(weights), max(weights), rel_tol=1e-6):
+        return ""
+    seen = len(weights) + sum(path.status == "pruned" for path in run.paths)
+    for event in run.events:
+        if isinstance(event, LimitActed):
+            seen += sum(len(dropped.tokens) for dropped in event.dropped)
+    return f"{len(weights)} texts of equal weight, drawn from {seen} seen"
 
 
 def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
@@ -221,6 +236,11 @@ def _drafted(run: RunState) -> str:
     )
 
 
+def has_bounds(answers: Answers) -> bool:
+    """Whether the certain bounds of an answer's probability say anything."""
+    return answers.explored >= _LEAST_EXPLORED
+
+
 def answers_sentence(answers: Answers) -> str:
     """How many answers there are, and the probability and bounds of the most likely one seen."""
     undecided = (
@@ -232,6 +252,13 @@ def answers_sentence(answers: Answers) -> str:
     if not answers.ranked:
         return f"No answer yet{undecided}."
     first, winner = answers.ranked[0], answers.winner
+    bounds = (
+        f"; its true probability is certainly between {first.low:.1%} and {first.high:.1%}."
+        if has_bounds(answers)
+        else f". The texts seen have {answers.explored:.1%} of all probability, too little for "
+        "certain bounds of an answer; fewer new tokens, a pattern for the answer or more texts "
+        "would help."
+    )
     certain = (
         f" No other answer can be more likely than “{_quoted(winner.text)}”."
         if winner is not None
@@ -239,8 +266,7 @@ def answers_sentence(answers: Answers) -> str:
     )
     return (
         f"{counted(len(answers.ranked), 'answer')}{undecided}: the most likely one seen, "
-        f"“{_quoted(first.text)}”, has {first.weight:.1%} (estimated); its true probability is "
-        f"certainly between {first.low:.1%} and {first.high:.1%}.{certain}"
+        f"“{_quoted(first.text)}”, has {first.weight:.1%} (estimated){bounds}{certain}"
     )
 
 

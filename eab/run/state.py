@@ -247,6 +247,11 @@ class RunState:
         """Live and finished paths, in order of birth; their weights sum to 1."""
         return [path for path in self.paths if path.status in ("live", "finished")]
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether a text ended at `max_new_tokens`, so that it can go on."""
+        return any(leaf.finish_reason == "length" for leaf in self.leaves())
+
     def entropies(self) -> list[float]:
         """The entropies (nats) of all decisions; the children of a fork share the first one."""
         decided: dict[tuple[int, int], float] = {}

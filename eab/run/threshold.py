@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from eab.config import OF_DISTRIBUTION, BranchingConfig
+from eab.events import RunStarted
 
 PROBE_STEPS: Final = 24  # they delay the first token of the run, so they are few
 PROBE_FLOOR: Final = 0.3  # nats; else a confident prompt would fork where it is sure
@@ -25,6 +27,20 @@ def probe_config(config: BranchingConfig) -> BranchingConfig:
         max_new_tokens=min(PROBE_STEPS, config.max_new_tokens),
         **{name: getattr(config, name) for name in _OF_THE_PROBE},
     )
+
+
+def longer(started: RunStarted) -> BranchingConfig:
+    """The settings that make the tree of this run again and go on, to twice as many new tokens.
+
+    The draws depend only on the seed and the place in the tree. A longer run has the same rank
+    threshold only if its probe is not longer; otherwise the threshold is given in nats.
+    Raises ConfigError if so many new tokens are not allowed.
+    """
+    config = started.config
+    if config.threshold_unit == "rank" and config.max_new_tokens < PROBE_STEPS:
+        nats = started.threshold_nats
+        config = replace(config, entropy_threshold=nats, threshold_unit="nats")
+    return replace(config, max_new_tokens=2 * config.max_new_tokens)
 
 
 def threshold_in_nats(

@@ -224,6 +224,22 @@ def test_growing_is_offered_only_where_runs_can_start_and_names_the_forced_token
     ]
 
 
+def test_texts_that_were_cut_go_on_all_or_the_selected_one_by_button_and_by_key(
+    still: Boards,
+) -> None:
+    shown = still(STORY)
+    expect(shown.button("Continue")).to_have_count(0)
+    shown.feed(STORY, name="two", offers={"grow": True, "go_on": 20})
+    shown.button("Continue all: 20 more tokens").click()
+    leaf = next(one for one in STORY.leaves() if one.finish_reason == "length" and one.tokens)
+    shown.select(leaf.id, 0)
+    shown.button("Continue this text: let").click()
+    shown.keys("c")
+    one = {"run": "two", "path": leaf.id, "token": len(leaf.tokens) - 1, "candidate": -1}
+    assert shown.page.evaluate("triggers") == ["go_on", "grow", "grow"]
+    assert shown.page.evaluate("requests") == [{"run": "two"}, one, one]
+
+
 def test_a_live_run_without_new_messages_says_so_and_can_be_replayed(board: Boards) -> None:
     shown = board()
     shown.page.clock.install()

@@ -286,3 +286,23 @@ def test_a_prompt_that_ends_in_a_space_is_noticed_on_stderr() -> None:
     out = eab_here("run", "The cat ", "--max-new-tokens", "1")
     assert out.returncode == 0
     assert out.stderr.startswith("The prompt ends in a space.")
+
+
+def test_texts_that_were_cut_go_on_and_the_others_are_refused(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    saved, before = tmp_path / "long.eab", fold(record.load(files[1]))
+    assert eab_here("continue", str(files[1]), "--record", str(saved)).returncode == 0
+    after = fold(record.load(saved))
+    old = {sample.token_ids for sample in before.samples}
+    assert {sample.token_ids[:6] for sample in after.samples} == old
+    assert after.started.config.max_new_tokens == 12
+    number = next(
+        number for number, text in enumerate(before.samples, 1) if text.finish_reason == "length"
+    )
+    one = eab_here("continue", str(files[1]), "--text", str(number), "--record", str(saved))
+    assert one.returncode == 0, one.stderr
+    assert fold(record.load(saved)).started.continued_tokens == before.samples[number - 1].token_ids
+    refused = eab("continue", str(files[1]), "--text", "999")
+    assert refused.returncode == 1
+    assert "Text 999 has ended, or is not there" in refused.stderr

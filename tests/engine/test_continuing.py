@@ -17,9 +17,10 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError, PromptError, RecordError
-from eab.events import Event, PathFinished, Predicted, StepTimed
+from eab.events import Event, PathFinished, Predicted, RunEnded, StepTimed
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunState, fold
+from eab.run.threshold import longer
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 
@@ -139,3 +140,34 @@ def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins,
                 weights = [weight for step, weight in path.weights if step <= event.step]
                 assert weights[-1] == then.weight
     assert any(isinstance(event, PathFinished) for event in events)
+
+
+POLICIES = ("fair", "original", "independent", "greedy", "arithmetic", "stochastic-beam")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "threshold",
+    [{"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_unit": "rank"}],
+    ids=["nats", "rank"],
+)
+@pytest.mark.parametrize("new_tokens", [6, 24])
+def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, threshold, new_tokens):
+    config = BranchingConfig(
+        policy=policy, max_paths=5, max_new_tokens=new_tokens, seed=3, **threshold
+    )
+    short = run_of(model, "w5 w9 w3", config)
+    assert short.was_cut
+    long = run_of(model, "w5 w9 w3", longer(short.started))
+    assert long.started.config.max_new_tokens == 2 * new_tokens
+    assert len(long.steps) > new_tokens
+    before = fold(
+        event
+        for event in long.events
+        if not isinstance(event, RunEnded) and getattr(event, "step", 0) < new_tokens
+    )
+
+    def texts(run: RunState) -> list[tuple[tuple[int, ...], float]]:
+        return [(tuple(t.token for t in run.tokens(leaf.id)), leaf.weight) for leaf in run.leaves()]
+
+    assert texts(before) == texts(short)

@@ -14,11 +14,12 @@ from made_runs import bundled, bundled_run, leaves_at, run_of
 from places import ROOT
 from table_model import TableModel, random_table
 
-from eab.analysis.answers import Answers, group_answers
-from eab.events import Event, StepTimed, TokensAppended
+from eab.analysis.answers import Answer, Answers, group_answers
+from eab.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import (
     answers_sentence,
+    has_bounds,
     limit_sentence,
     sentences_at,
     tree_sentence,
@@ -226,3 +227,28 @@ def test_at_a_fork_the_memory_sentence_describes_the_time_before_the_fork(run: R
     steps = [step for step, each in enumerate(run.steps) if each.kv and each.kv.bytes_held]
     for step, said in zip(steps, sentences_at(run, steps), strict=True):
         assert said["memory"].startswith("Before the fork, ") == (step in forked)
+
+
+def test_texts_that_the_path_limit_made_equal_are_counted_with_those_seen() -> None:
+    model = TableModel(random_table(2, 5))
+    run = run_of(model, "0", entropy_threshold=0.0, max_paths=4, max_new_tokens=6)
+    assert len({round(leaf.weight, 9) for leaf in run.leaves()}) == 1
+    dropped = sum(
+        len(one.tokens)
+        for event in run.events
+        if isinstance(event, LimitActed)
+        for one in event.dropped
+    )
+    pruned = sum(path.status == "pruned" for path in run.paths)
+    words = f"4 texts of equal weight, drawn from {4 + dropped + pruned} seen. From step"
+    assert words in tree_sentence(run)
+    assert "equal weight" not in sentences_at(run, [len(run.steps) - 2])[0]["tree"]
+
+
+@pytest.mark.parametrize("explored", [0.0, 0.006, 0.0999, 0.1, 1.0])
+def test_bounds_that_say_nothing_are_not_given(explored: float) -> None:
+    answer = Answer("yes", 0.1, explored / 2, 1 - explored / 2, (0,))
+    answers = Answers((answer, replace(answer, text="no", leaves=(1,))), (), explored)
+    says = "certainly between" in answers_sentence(answers)
+    assert says is has_bounds(answers) is (explored >= 0.1)
+    assert says is not ("fewer new tokens, a pattern" in answers_sentence(answers))

@@ -49,6 +49,8 @@ export class Board {
   onWhatIf = null;
   /** The user wants a run at this threshold. @type {((threshold: number) => void) | null} */
   onRunAt = null;
+  /** Continue all texts that were cut. @type {(() => void) | null} */
+  onGoOn = null;
   /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */
   onGraft = null;
   /** The cursor or the selection may have moved. @type {(() => void) | null} */
@@ -111,6 +113,7 @@ export class Board {
     const tree = new Panel(store, view, "tree", "Tree of texts", this.tree);
     const entropy = new Panel(store, view, "entropy", "Entropy per step", this.entropy);
     const memory = new Panel(store, view, "memory", "KV cache", this.memory);
+    tree.addControls(toolbar.goOn);
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
     tree.picture.prepend(this.outline.root);

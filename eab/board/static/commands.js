@@ -269,6 +269,17 @@ export class Commands {
     this.board.onGrow?.(address);
   }
 
+  /** Continue the selected text, or all, if they were cut at the length limit. */
+  goOn() {
+    const { offers, run } = this.store;
+    const cut = this.view.cutText;
+    if (cut && offers.grow && run.key !== null) {
+      this.grow({ run: run.key, path: cut.id, token: cut.tokens.length - 1, candidate: -1 });
+    } else if (offers.go_on) {
+      this.board.onGoOn?.();
+    }
+  }
+
   /** Request a what-if run with these settings. @param {WhatIfRequest} request */
   askWhatIf(request) {
     this.board.onWhatIf?.(request);

@@ -80,6 +80,7 @@ const KEYS = [
   ["D", "which forks decide the answer"],
   ["A", "texts with the same answer as one box"],
   ["/", "find words"],
+  ["C", "continue the selected text, or all, if cut at the length limit"],
   ["T", "tables"],
   ["P", "presenter"],
   ["Page Down Page Up", "in the presenter: next or previous fork"],

@@ -138,9 +138,11 @@ export class Inspector {
       choice.setAttribute("aria-pressed", String(index === this.forced));
     });
     // Nothing can follow a text's last token, but another token can replace it.
-    const isEnd = path.finishReason === "stop" && index === path.tokens.length - 1;
-    this.growButton.disabled = isEnd && this.forced === token.taken;
-    const words = `Grow from here with “${token.candidates[this.forced]?.text ?? token.text}”`;
+    const isEnd = index === path.tokens.length - 1 && this.forced === token.taken;
+    this.growButton.disabled = isEnd && path.finishReason === "stop";
+    const next = token.candidates[this.forced]?.text ?? token.text;
+    const isCut = isEnd && path.finishReason === "length";
+    const words = isCut ? "Continue this text" : `Grow from here with “${next}”`;
     this.growButton.textContent = words;
     this.growButton.setAttribute("aria-label", words);
     const branch = this.existingBranch();

@@ -59,6 +59,7 @@ function actionOf(send, key, shift, presents) {
     d: () => send("toggleDeciding"),
     a: () => send("toggleJoins"),
     t: () => send("toggleDrawer", "tables"),
+    c: () => send("goOn"),
     p: () => send("togglePresenter"),
     "/": () => send("openFinder"),
     "?": () => send("toggleDrawer", "help"),

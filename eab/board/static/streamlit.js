@@ -43,6 +43,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const { run, offers = {} } = message ?? {};
   board.onMissed = (since) => setTriggerValue("missed", { since });
   board.onGrow = (address) => setTriggerValue("grow", address);
+  board.onGoOn = () => setTriggerValue("go_on", { run });
   board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
   board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });
   board.onGraft = () => setTriggerValue("graft", !offers.graft);

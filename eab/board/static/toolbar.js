@@ -17,6 +17,7 @@ const HELP = {
   Tables: "the charts as tables (t)",
   Presenter: "larger, for a projector (p)",
   Help: "what the charts show, and the keys (?)",
+  Continue: "let the texts that were cut at the length limit go on (c)",
   "In its tree": "show the run in the tree that it was grown from, or alone",
   "Show all": "draw all branches, each text by itself (b)",
 };
@@ -38,6 +39,7 @@ export class Toolbar {
     this.tables = made("Tables", () => send("toggleDrawer", "tables"));
     this.present = made("Presenter", () => send("togglePresenter"));
     this.help = made("Help", () => send("toggleDrawer", "help"));
+    this.goOn = made("Continue", () => send("goOn"));
     this.graft = made("In its tree", () => send("toggleGraft"));
     this.hidden = made("Show all", () => send("toggleBranches"));
     this.zooms = [
@@ -63,7 +65,12 @@ export class Toolbar {
 
   render() {
     const { camera, store, view } = this;
-    const { graft = null } = store.offers;
+    const { graft = null, grow, go_on: more } = store.offers;
+    const one = grow && view.cutText;
+    this.goOn.hidden = !one && !more;
+    const words = one ? "Continue this text" : `Continue all: ${more} more tokens`;
+    this.goOn.textContent = words;
+    this.goOn.setAttribute("aria-label", `${words}: ${HELP.Continue}`);
     const isDecided = store.deciding.effects.size > 0;
     this.focus.disabled = view.focused === null && view.selection.path === null;
     setPressed(this.align, view.aligned);

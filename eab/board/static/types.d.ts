@@ -123,6 +123,7 @@ export interface Lead {
 /** What the Streamlit page lets its board ask for. */
 export interface Offers {
   grow?: boolean;
+  go_on?: number; // by how many tokens all texts that were cut can go on; 0: they cannot
   what_if?: boolean;
   run_at?: boolean;
   tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none

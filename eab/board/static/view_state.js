@@ -161,6 +161,12 @@ export class ViewState {
     return -1;
   }
 
+  /** The selected text, if it was cut at the length limit. */
+  get cutText() {
+    const path = this.store.paths.get(this.selection.path ?? -1);
+    return path?.status === "finished" && path.finishReason === "length" ? path : null;
+  }
+
   // ---- the highlight
 
   /** The path under the pointer, or else the selected one. */
