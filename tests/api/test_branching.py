@@ -142,6 +142,17 @@ def test_a_prompt_may_be_text_or_token_ids(embedded):
                 call(bad)
 
 
+def test_the_model_encodes_and_decodes() -> None:
+    model = EntropyAdaptiveBranching(chat_pair()).model
+    tokens = model.encode("w5 w6")
+    assert (
+        EntropyAdaptiveBranching(model).run(tokens, max_new_tokens=2).started.prompt_tokens
+        == tokens
+    )
+    assert "w5 w6" in model.decode(tokens, skip_special_tokens=True)
+    assert model.decode(tokens) != model.decode(tokens, skip_special_tokens=True)
+
+
 def test_a_batch_gives_each_prompt_the_run_that_it_has_alone(embedded):
     explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
     prompts = ["Once upon a time", "The cat", "One day"]

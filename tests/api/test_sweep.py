@@ -30,7 +30,7 @@ def test_texts_chats_and_token_ids_give_the_cells_of_single_runs(tmp_path: Path)
             explorer = EntropyAdaptiveBranching(model, threshold, 3, **SETTINGS)
             run = explorer.run(prompt, threshold_unit="nats", min_fork_weight=0, branch_min_p=0)
             cell = cells[prompt_id, threshold]
-            assert cell.tokens == run.tokens_through_model()
+            assert cell.tokens == run.tokens_through_model
             assert cell.paths == len(run.samples)
     assert cells[min(cells)[0], 0.5].prompt == "w5 w6"
     again = [

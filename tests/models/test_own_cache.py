@@ -97,7 +97,7 @@ def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypat
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
-    kv = run.peak_kv()
+    kv = run.peak_kv
     assert kv.bytes_held == max(bytes_of(compact(memory)) for _, memory in seen)
     assert sum(kv.own_bytes) <= kv.bytes_held < sum(kv.own_bytes) + len(kv.paths)
     assert len(kv.own_bytes) == len(kv.paths) == FORKING.max_paths
@@ -107,7 +107,7 @@ def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypat
 def test_a_hybrid_shares_rows_and_copies_states(words):
     ours, _ = pair("LFM2", words)
     run = run_of(ours, PROMPT, FORKING)
-    kv, state = run.peak_kv(), ours.card.state_bytes
+    kv, state = run.peak_kv, ours.card.state_bytes
     assert kv.own_bytes == (state,) * len(kv.paths)
     assert kv.rows_shared > len(run.started.prompt_tokens)
     rows = kv.rows_shared + kv.rows_private + kv.rows_spare
@@ -188,7 +188,7 @@ def test_a_what_if_needs_no_model(name, words):
     again = fold(resimulate(events, 0.5).events)
     assert again.started.what_if == "exact"
     assert_same_decisions(again, fold(events))
-    kv, wanted = again.peak_kv(), fold(events).peak_kv()
+    kv, wanted = again.peak_kv, fold(events).peak_kv
     assert (kv.own_bytes, kv.rows_shared) == (wanted.own_bytes, wanted.rows_shared)
     words = rows_sentence(events, resimulate(events, r=8).events)
     assert ("r changes nothing" in words) == (name == "Mamba")
@@ -247,7 +247,7 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
     config = replace(FORKING, max_new_tokens=20, drafter=drafter, draft_length=2)
     settings = [replace(config, seed=seed) for seed in range(3)]
     alone = [run_of(ours, PROMPT, config) for config in settings]
-    limit = 1.6 * max(run.peak_kv().bytes_held for run in alone)
+    limit = 1.6 * max(run.peak_kv.bytes_held for run in alone)
     scheduler = Scheduler(ours, token_budget=40, kv_limit_mib=limit / 2**20)
     handles = [scheduler.submit(Request(PROMPT, config)) for config in settings]
     while scheduler.busy:
@@ -260,5 +260,5 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
         for text, wanted in zip(*texts, strict=True):
             assert text.token_ids == wanted.token_ids
             assert text.log_probs == pytest.approx(wanted.log_probs, abs=TOLERANCE)
-        assert run.peak_kv().own_bytes == expected.peak_kv().own_bytes
-        assert run.peak_kv().rows_shared == expected.peak_kv().rows_shared
+        assert run.peak_kv.own_bytes == expected.peak_kv.own_bytes
+        assert run.peak_kv.rows_shared == expected.peak_kv.rows_shared
