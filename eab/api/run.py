@@ -12,11 +12,11 @@ from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.api.answer_functions import AnyPart, answers_by, checked_rule
-from eab.api.iterables import is_iterable
 from eab.config import SETTINGS, AllocationStep
 from eab.errors import ApproximateWarning, RecordError, check_one_of
 from eab.events import Event
 from eab.formatting import quoted
+from eab.iterables import is_iterable
 from eab.labs.tuning.answer_rule import load_rule
 from eab.run import RunFold, RunState
 from eab.text_values import as_plain_number
