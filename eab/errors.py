@@ -22,14 +22,11 @@ Each message says what was given, what is allowed and what to do. `ApproximateWa
 result that the model might contradict, `UnfinishedWarning` of a run that ended early.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from eab.formatting import counted, quoted
-
-if TYPE_CHECKING:
-    from eab.api.run import Run
 
 MAX_MESSAGE: Final = 2000  # characters
 
@@ -100,7 +97,7 @@ class BatchError(RunsError):
         errors: Why, by the index of the prompt.
     """
 
-    def __init__(self, runs: "list[Run | None]", errors: Mapping[int, Exception]) -> None:
+    def __init__(self, runs: Sequence[Any], errors: Mapping[int, Exception]) -> None:
         self.runs, self.errors = runs, errors
         first, error = next(iter(errors.items()))
         super().__init__(

@@ -153,9 +153,9 @@ def test_answers_take_the_names_of_rules_and_functions() -> None:
     assert run.answers(lambda text: None).ranked[0].text == NO_ANSWER
     assert run.answers(same=lambda question, one, other: np.bool_(True)).ranked[0].low > 0.3
     for wrong in (lambda *texts: 0.8, lambda *texts: None, lambda *texts: "yes"):
-        with pytest.raises(ConfigError, match="must return True or False"):
+        with pytest.raises(ConfigError, match="return True or False"):
             run.answers("text", wrong)
-    with pytest.raises(ConfigError, match="must return a text, or None"):
+    with pytest.raises(ConfigError, match="return a text, or None"):
         run.answers(lambda text: 3)  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigError, match="one of: exact, spelling, content"):
         run.answers("text", "exactly")
