@@ -35,8 +35,8 @@ def answers_by(run: RunState, part: Any, same: SameAnswer) -> Answers:
     """
     read = _returning(str | None, part, "a text, or None if there is no answer")
 
-    def same_part(question: str, text: str, other: str) -> bool:
-        found = read(text), read(other)
+    def same_part(question: str, one: str, other: str) -> bool:
+        found = read(one), read(other)
         return found[0] is found[1] if None in found else same(question, *found)
 
     def named(each: Any, text: str | None) -> Any:

@@ -16,7 +16,7 @@ from eab.caches.own_memory import bytes_of, compact
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.errors import ConfigError, ModelError
+from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import KvMeasured, RunEnded
 from eab.figures.what_if import rows_sentence
 from eab.models.loading import load_model, wrap_model
@@ -262,3 +262,24 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
             assert text.log_probs == pytest.approx(wanted.log_probs, abs=TOLERANCE)
         assert run.peak_kv.own_bytes == expected.peak_kv.own_bytes
         assert run.peak_kv.rows_shared == expected.peak_kv.rows_shared
+
+
+@pytest.mark.parametrize("window", [16, 30, 48, 100])
+def test_a_mask_that_begins_at_some_length_is_checked_beyond_it(window: int, words) -> None:
+    plain = with_large_weights("DogeConfig", keep_window_size=window)
+    ours = wrap_model(with_large_weights("DogeConfig", keep_window_size=window), words)
+    prompt = " ".join(f"w{2 + (7 * index) % 60}" for index in range(window - 2))
+    run = run_of(ours, prompt, FORKING, policy="greedy", max_new_tokens=6)
+    text = [*run.started.prompt_tokens]
+    for token in run.tokens(0):  # Doge's logits before a token depend on the length of the pass
+        expected = plain(torch.tensor([text])).logits[0, -1].log_softmax(-1)[token.id].item()
+        assert token.log_prob == pytest.approx(expected, abs=TOLERANCE)
+        text.append(token.id)
+    assert len(text) > window
+
+
+def test_a_mask_that_begins_beyond_every_check_limits_the_context(words) -> None:
+    sizes = {"keep_window_size": 600, "max_position_embeddings": 700}
+    ours = wrap_model(with_large_weights("DogeConfig", **sizes), words)
+    with pytest.raises(PromptError, match="is 600 tokens"):
+        run_of(ours, " ".join(["w5"] * 600), FORKING)
