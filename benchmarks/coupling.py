@@ -42,7 +42,7 @@ def texts() -> Iterator[tuple[int, list[int]]]:
         assert run.started is not None
         tokens = list(run.started.prompt_tokens)
         for leaf in run.leaves():
-            yield len(tokens), tokens + [token.token for token in run.tokens(leaf.id)]
+            yield len(tokens), tokens + [token.id for token in run.tokens(leaf.id)]
 
 
 def usual(target: Tensor, draft: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def compared(
 
 def texts_for(trees: Sequence[RunState]) -> int:
     """How many independent texts are expected to take as many tokens as these trees."""
-    tokens = sum(tree.tokens_needed() - len(tree.started.prompt_tokens) for tree in trees)
+    tokens = sum(tree.tokens_needed - len(tree.started.prompt_tokens) for tree in trees)
     # The last token of a text never goes through the model
     each = math.fsum(
         sample.weight * (len(sample.token_ids) - 1) for tree in trees for sample in tree.samples

@@ -47,7 +47,7 @@ def tree_of(run: RunState) -> Tree:
     return Tree(
         len(run.samples),
         any(step < EARLY for step in limited),
-        any(token.token == second.token for token in firsts) if second and is_likely else None,
+        any(token.id == second.id for token in firsts) if second and is_likely else None,
     )
 
 

@@ -65,7 +65,7 @@ class Setup:
     def tokens(self) -> list[list[list[int]]]:
         """The tokens of each path of each run."""
         return [
-            [[token.token for token in path.tokens] for path in run.paths]
+            [[token.id for token in path.tokens] for path in run.paths]
             for run, _ in self.runs.values()
         ]
 
@@ -79,7 +79,7 @@ def compare(ways: dict[str, Setup], repeats: int) -> tuple[dict[str, Timing], di
     timings = take_turns({name: timed(way.work) for name, way in ways.items()}, repeats)
     if any(way.tokens() != ways[LOCAL].tokens() for way in ways.values()):
         raise SystemExit("the ways give different tokens")
-    kv = [run.last_kv() for run, _ in ways[PLAIN].runs.values()]
+    kv = [run.last_kv for run, _ in ways[PLAIN].runs.values()]
     return timings, {
         "one_by_one_over_run_ahead": timings[PLAIN].median / timings[AHEAD].median,
         "requests_one_by_one_over_run_ahead": ways[PLAIN].requests() / ways[AHEAD].requests(),

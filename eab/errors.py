@@ -9,6 +9,7 @@
       LessonError       a lesson file cannot be used (also a ValueError)
       ClassError        a class does not exist, is over or full, or only its lecturer may do this
       RunsError         runs cannot be made or finished, or runs that must agree do not
+        BatchError      some prompts of a batch have no run; it has the others
       QuestionsError    questions with known answers cannot be used
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
@@ -18,14 +19,14 @@
         NotebookError     packages for notebooks are not installed
 
 Each message says what was given, what is allowed and what to do. `ApproximateWarning` warns of a
-result that the model might contradict.
+result that the model might contradict, `UnfinishedWarning` of a run that ended early.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
-from eab.formatting import quoted
+from eab.formatting import counted, quoted
 
 MAX_MESSAGE: Final = 2000  # characters
 
@@ -76,12 +77,33 @@ class MemoryLimitError(EabError):
     """The KV cache would outgrow the run's limit; what was generated so far stays valid."""
 
 
+class UnfinishedWarning(UserWarning):
+    """A run ended early, at its memory limit or because its server failed; its tree is kept."""
+
+
 class ApproximateWarning(UserWarning):
     """A run was computed without the model, which might give another one."""
 
 
 class RunsError(EabError):
     """Runs cannot be made or finished, or runs that must give the same tokens do not."""
+
+
+class BatchError(RunsError):
+    """Some prompts of a batch have no run.
+
+    Args:
+        runs: A run for each prompt, in their order; None where it failed.
+        errors: Why, by the index of the prompt.
+    """
+
+    def __init__(self, runs: Sequence[Any], errors: Mapping[int, Exception]) -> None:
+        self.runs, self.errors = runs, errors
+        first, error = next(iter(errors.items()))
+        super().__init__(
+            f"{len(errors)} of {counted(len(runs), 'prompt')} have no run, the first at index "
+            f"{first}: {error}. The other runs are in `runs` of this error"
+        )
 
 
 class QuestionsError(EabError, ValueError):

@@ -101,7 +101,7 @@ def how_matched(a: Side) -> str:
 def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     if budget == "texts":
         return f"A has {counted(count, 'text')}, so independent sampling makes the same number."
-    prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_needed()
+    prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_needed
     return (
         f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them for the "
         f"prompt. A text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so "

@@ -241,7 +241,7 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             and round(caches_ratio(run, 5), 1) == 10.9
         ),
         "1.9× at step 65": lambda run: (
-            run.peak_step() == 65 and round(caches_ratio(run, 65), 1) == 1.9
+            run.peak_step == 65 and round(caches_ratio(run, 65), 1) == 1.9
         ),
     },
     "canberra.eab": {
@@ -348,7 +348,7 @@ def test_the_page_offers_every_setting_of_an_example(run: RunState) -> None:
 
 
 def test_sharing_holds_no_more_in_most_steps_and_where_a_replay_rests(run: RunState) -> None:
-    assert caches_ratio(run, run.peak_step()) >= 1.0
+    assert caches_ratio(run, run.peak_step) >= 1.0
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
     assert more <= 0.25 * len(run.steps)
 
@@ -362,13 +362,13 @@ def test_the_first_example_shows_the_idea_within_ten_seconds() -> None:
     for leaf in run.leaves():
         shown = math.prod(run.paths[path].share for path in run.lineage(leaf.id))
         assert leaf.weight == pytest.approx(shown), "the shares multiply to the weights"
-    assert caches_ratio(run, run.peak_step()) > 1.3
+    assert caches_ratio(run, run.peak_step) > 1.3
 
 
 def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: RunState) -> None:
     live = [len(step.kv.paths) for step in run.steps if step.kv is not None]
-    assert live[run.peak_step()] == max(live)
-    assert max(live[run.peak_step() + 1 :], default=0) < max(live)
+    assert live[run.peak_step] == max(live)
+    assert max(live[run.peak_step + 1 :], default=0) < max(live)
 
 
 def test_the_entropies_of_a_run_have_each_fork_once(run: RunState) -> None:

@@ -79,8 +79,8 @@ def test_every_prefix_of_the_events_folds(settings):
         for sample in run.samples:
             assert sample.log_prob == pytest.approx(sum(sample.log_probs))
             assert sample.finish_reason in ("stop", "length", "unfinished")
-        run.peak_kv()
-        run.tokens_through_model()
+        assert run.tokens_needed >= run.tokens_through_model >= 0
+        assert (run.peak_kv is None) == (run.last_kv is None)
     assert run.ended.reason == "finished"
     assert all(sample.finish_reason != "unfinished" for sample in run.samples)
 
@@ -129,7 +129,7 @@ def test_hostile_texts_pass_unchanged(text):
 
 def test_the_peak_is_the_step_with_the_most_rows_in_use():
     run = fold(EVENTS)
-    peak = run.peak_kv()
+    peak = run.peak_kv
     used = [step.kv.rows_shared + step.kv.rows_private for step in run.steps if step.kv is not None]
     assert peak.rows_shared + peak.rows_private == max(used)
 
@@ -137,7 +137,7 @@ def test_the_peak_is_the_step_with_the_most_rows_in_use():
 def test_tokens_through_the_model_is_the_sum_over_all_passes():
     run = fold(EVENTS)
     passes = [len(step.kv.paths) for step in run.steps[1:] if step.kv]
-    assert run.tokens_through_model() == 1 + sum(passes)
+    assert run.tokens_through_model == 1 + sum(passes)
 
 
 def test_each_token_keeps_the_entropy_that_its_decision_saw():

@@ -102,7 +102,7 @@ class LiveTask(Generic[State]):
     def kv_bytes(self) -> int:
         """KV memory of a run in bytes, as measured in its last step; 0 for other tasks."""
         run = self.state.run if isinstance(self.state, RunFold) else None
-        if run is None or (kv := run.last_kv()) is None:
+        if run is None or (kv := run.last_kv) is None:
             return 0
         return kv.bytes_alone(run.started.model.row_bytes)
 
@@ -116,7 +116,7 @@ class LiveTask(Generic[State]):
                 return []
             prompt = run.started.prompt_tokens
             return [
-                (*prompt, *(token.token for token in run.tokens(leaf.id))) for leaf in run.leaves()
+                (*prompt, *(token.id for token in run.tokens(leaf.id))) for leaf in run.leaves()
             ]
 
     def without_events(self) -> "LiveTask[State]":

@@ -39,7 +39,7 @@ def next_question(run: RunState, path: int, index: int) -> ClassQuestion | None:
         NEXT,
         tuple(options),
         tuple(probabilities[each] for each in taken),
-        taken.index(token.token) if token.token in taken else None,
+        taken.index(token.id) if token.id in taken else None,
         passage=_passage(run, path, index),
     )
 
@@ -74,7 +74,7 @@ def _word(run: RunState, path: int, index: int, token: int, text: str) -> str:
     word = text.strip()
     if not word[-1:].isalnum():
         return token_text.visible(word)
-    starts = (each for each in _alternatives(run, path, index) if each.tokens[index].token == token)
+    starts = (each for each in _alternatives(run, path, index) if each.tokens[index].id == token)
     start = next(starts, None)
     more, is_whole = _rest_of_word(start, index) if start is not None else ("", False)
     return token_text.visible(word + more) + ("" if is_whole else _REST)

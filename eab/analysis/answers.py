@@ -187,7 +187,7 @@ def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafA
     return LeafAnswer(
         leaf.id,
         leaf.weight,
-        tuple(token.token for token in tokens),
+        tuple(token.id for token in tokens),
         math.fsum(token.log_prob for token in tokens),
         NO_ANSWER if text is None else text,
         text is not None,

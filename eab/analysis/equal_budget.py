@@ -28,7 +28,7 @@ def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
     """
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:
-        count = round(min(MAX_PATHS, (run.tokens_needed() - len(run.started.prompt_tokens)) / each))
+        count = round(min(MAX_PATHS, (run.tokens_needed - len(run.started.prompt_tokens)) / each))
     return replace(
         run.started.config,
         policy="independent",

@@ -70,14 +70,14 @@ def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
             if child is None:
                 return _Place(path.id, kept, count)
             path, kept = child, 0
-        if path.tokens[kept].token != token:
+        if path.tokens[kept].id != token:
             return _Place(path.id, kept, count)
         kept += 1
     return _Place(path.id, kept, len(tokens))
 
 
 def _begins_with(path: Path, token: int) -> bool:
-    return bool(path.tokens) and path.tokens[0].token == token
+    return bool(path.tokens) and path.tokens[0].id == token
 
 
 def _forced(source: RunState, place: _Place, token: int) -> Token:
@@ -90,7 +90,7 @@ def _forced(source: RunState, place: _Place, token: int) -> Token:
     chosen = next((candidate for candidate in instead.candidates if candidate.token == token), None)
     text, probability = (chosen.text, chosen.probability) if chosen else ("", 0.0)
     log_prob = math.log(probability) if probability > 0 else -math.inf
-    return replace(instead, token=token, text=text, special=False, log_prob=log_prob)
+    return replace(instead, id=token, text=text, special=False, log_prob=log_prob)
 
 
 def _split(paths: list[Path], place: _Place) -> None:

@@ -67,7 +67,7 @@ def _add(root: _Node, run: RunState, leaf: Path, side: str) -> None:
     node = root
     node.weights[side] = node.weights.get(side, 0.0) + leaf.weight
     for token in run.tokens(leaf.id):
-        node = node.children.setdefault(token.token, _Node([token]))
+        node = node.children.setdefault(token.id, _Node([token]))
         node.weights[side] = node.weights.get(side, 0.0) + leaf.weight
     node.ends.append(leaf)
 
@@ -107,4 +107,4 @@ def same_prompt(a: RunState, b: RunState) -> bool:
 def texts_of(run: RunState) -> Iterator[tuple[int, ...]]:
     """The token ids of each leaf."""
     for leaf in run.leaves():
-        yield tuple(token.token for token in run.tokens(leaf.id))
+        yield tuple(token.id for token in run.tokens(leaf.id))

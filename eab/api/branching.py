@@ -1,6 +1,7 @@
 """Entropy-adaptive branching as a library: one object that returns samples, runs or events."""
 
 import logging
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
-from eab.errors import ConfigError
+from eab.errors import BatchError, ConfigError, UnfinishedWarning
 from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.models.transformers_model import TransformersModel
@@ -129,7 +130,7 @@ class EntropyAdaptiveBranching:
             PromptError: The prompt is empty, too long, or of another type.
             ConfigError: A setting is out of range.
             ModelError: The draft model cannot be used.
-            MemoryLimitError: The KV cache exceeded its limit.
+            MemoryLimitError: The KV cache exceeded its limit; `run` keeps the tree.
         """
         run = Run(self.stream(prompt, continued=continued, **settings))
         run.raise_if_failed()
@@ -144,6 +145,7 @@ class EntropyAdaptiveBranching:
         **settings: Unpack[Settings],
     ) -> Run:
         """Generate the whole run: tree, samples, measurements. See `generate` for the arguments.
+        A run that its memory limit ended keeps its tree; an UnfinishedWarning says so.
 
             run = explorer.run("Once upon a time", keep_logits=range(3))
             probabilities = run.logits[0, 2].softmax(dim=-1)  # of path 0 at its third new token
@@ -156,7 +158,7 @@ class EntropyAdaptiveBranching:
         kept = KeptLogits(keep_logits, self.model, request)
         run = Run(self._events(kept.added_to(request)))
         run.logits = kept.of(run.events)
-        run.raise_if_failed()
+        _warn_if_failed(run)
         return run
 
     def stream(
@@ -189,19 +191,31 @@ class EntropyAdaptiveBranching:
         draft = self._draft_for([request])
         return event_stream(self.model, request, draft, prefixes=self._kept())
 
-    def generate_batch(self, prompts: Sequence[Prompt], **settings: Unpack[Settings]) -> list[Run]:
+    def generate_batch(self, prompts: Iterable[Prompt], **settings: Unpack[Settings]) -> list[Run]:
         """Generate a run for each prompt, several in each forward pass (continuous batching).
 
-        The runs equal those of `run`, up to rounding. Raises the errors of `generate`.
+        The runs equal those of `run`, up to rounding. Raises the errors of `run`.
+
+        Raises:
+            BatchError: Some prompts have no run; the runs of the others are its `runs`.
         """
         requests = requests_of(prompts, self._asked(settings))
         draft = self._draft_for(requests)
         prefixes = self._kept() or prefix_cache(self.model.kv_shape, self._prefix_mib)
         handles = serve(self.model, requests, draft, prefixes=prefixes)
-        runs = [Run(handle) for handle in handles]
-        for run in runs:
-            run.raise_if_failed()
-        return runs
+        runs, errors = list[Run | None](), dict[int, Exception]()
+        for index, handle in enumerate(handles):
+            try:
+                runs.append(Run(handle))
+            except Exception as error:
+                runs.append(None)
+                errors[index] = error
+        if errors:
+            raise BatchError(runs, errors) from next(iter(errors.values()))
+        made = [run for run in runs if run is not None]
+        for run in made:
+            _warn_if_failed(run)
+        return made
 
     def _draft_for(self, requests: Sequence[Request]) -> Any:
         needed = any(request.config.drafter == "model" for request in requests)
@@ -227,6 +241,11 @@ def _warn_of_low_threshold(threshold: float) -> None:
         'policy="original" (docs/from-the-original.md)',
         threshold,
     )
+
+
+def _warn_if_failed(run: Run) -> None:
+    if run.ended is not None and run.ended.reason == "failed":
+        warnings.warn(f"{run!r} ended early: {run.ended.message}", UnfinishedWarning, stacklevel=3)
 
 
 def _and_then(first: Event, events: Iterator[Event]) -> Iterator[Event]:

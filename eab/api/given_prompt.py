@@ -11,6 +11,7 @@ from eab.errors import ConfigError, PromptError
 from eab.events import Message, rendered_chat
 from eab.events.chat import read_messages
 from eab.formatting import quoted
+from eab.iterables import listed
 
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequence[int]
 
@@ -62,10 +63,12 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
 
 
 def requests_of(prompts: Any, asked: Request) -> list[Request]:
-    """A request for each prompt; PromptError if `prompts` is not a list."""
-    if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Sequence):
+    """A request for each prompt; PromptError if `prompts` is not a list, Series, array or generator
+    of prompts.
+    """
+    if (given := listed(prompts)) is None:
         raise PromptError(f"the prompts are {quoted(prompts)}; give a list of prompts")
-    return [request_of(prompt, asked) for prompt in prompts]
+    return [request_of(prompt, asked) for prompt in given]
 
 
 def _ids(given: Any) -> tuple[int, ...] | None:

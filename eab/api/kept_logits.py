@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from eab.api.iterables import is_iterable
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, Predicted
 from eab.formatting import human_bytes, quoted
+from eab.iterables import is_iterable
 from eab.models.base import LanguageModel
 
 MOST_BYTES: Final = 2**30

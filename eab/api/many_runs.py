@@ -1,12 +1,11 @@
 """Many runs of one model: served together, or every setting of a grid on every prompt."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eab.api.given_model import Model, language_model
 from eab.api.given_prompt import Prompt, request_of
-from eab.api.iterables import is_iterable
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop
@@ -15,6 +14,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING
 from eab.errors import ConfigError, PromptError
 from eab.formatting import quoted
+from eab.iterables import listed
 from eab.labs.tuning import sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, read_prompts
@@ -59,14 +59,13 @@ def serve(
     Whole(1, 10_000).check("max_running", max_running)
     Real(0, 2**40).check("kv_limit_mib", kv_limit_mib)
     Real(0, 2**40).check("prefix_cache_mib", prefix_cache_mib)
-    several = is_iterable(requests) and not isinstance(requests, str | bytes | Mapping)
-    if not several:
+    if (given := listed(requests)) is None:
         raise PromptError(
             f"the requests are {quoted(requests)}; give a list of eab.Request(prompt, config), or "
             "of prompts"
         )
     start = Request("")
-    asked = [each if isinstance(each, Request) else request_of(each, start) for each in requests]
+    asked = [each if isinstance(each, Request) else request_of(each, start) for each in given]
     drafting = None if draft is None else language_model(draft)
     served = language_model(model)
     return loop.serve(
@@ -81,7 +80,7 @@ def serve(
 
 def sweep(
     model: Model,
-    prompts: str | Sequence[Prompt | TuningPrompt],
+    prompts: str | Iterable[Prompt | TuningPrompt],
     grid: Grid,
     *,
     folder: Path | str | None = None,
@@ -95,8 +94,8 @@ def sweep(
             print(step.done, step.total, step.cells)
 
     Args:
-        prompts: Texts, chats or token ids, the result of `read_prompts`, or the name of a prompt
-            set or file.
+        prompts: A list, Series, array or generator of texts, chats or token ids; the result of
+            `read_prompts`; or the name of a prompt set or file.
         folder: Where finished cells are kept, so that the same sweep can be resumed.
         measurement: What to measure in each run; by default its texts and their answers.
         draft: The draft model for the drafter `model`.
@@ -110,6 +109,11 @@ def sweep(
         raise ConfigError(f"the grid is a {type(grid).__name__}; give an eab.Grid")
     if not isinstance(folder, Path | str | None):
         raise ConfigError(f"the folder is a {type(folder).__name__}; give its path")
+    if folder is not None and grid.policies:
+        raise ConfigError(
+            f"the grid has {', '.join(grid.policies)}, and cells in a folder know only the name of "
+            "a policy of your own, not what it does; leave the folder out"
+        )
     asked = read_prompts(prompts) if isinstance(prompts, str) else _prompts(prompts)
     return sweeping.sweep(
         language_model(model),
@@ -122,11 +126,11 @@ def sweep(
 
 
 def _prompts(given: Any) -> list[TuningPrompt]:
-    if isinstance(given, bytes) or not isinstance(given, Sequence):
+    if (prompts := listed(given)) is None:
         raise ConfigError(
             f"the prompts are a {type(given).__name__}; give a list of prompts, or a file of them"
         )
-    return [_prompt(number, each) for number, each in enumerate(given, start=1)]
+    return [_prompt(number, each) for number, each in enumerate(prompts, start=1)]
 
 
 def _prompt(number: int, given: object) -> TuningPrompt:

@@ -4,19 +4,20 @@ import warnings
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from eab import record
-from eab.analysis.answer_parts import TEXT, GivenPart
+from eab.analysis.answer_parts import TEXT
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
-from eab.api.iterables import is_iterable
-from eab.branching.own import takes
+from eab.api.answer_functions import AnyPart, answers_by, checked_rule
 from eab.config import SETTINGS, AllocationStep
-from eab.errors import ApproximateWarning, ConfigError, RecordError
+from eab.errors import ApproximateWarning, RecordError, check_one_of
 from eab.events import Event
 from eab.formatting import quoted
+from eab.iterables import is_iterable
+from eab.labs.tuning.answer_rule import load_rule
 from eab.run import RunFold, RunState
 from eab.text_values import as_plain_number
 from eab.threshold_scales import THRESHOLD_SCALES
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import Tensor
 
+TableName: TypeAlias = Literal["texts", "tokens", "steps"]
 _SHOWN: Final = 5  # texts in a notebook
 
 
@@ -40,7 +42,8 @@ class Run(RunState):
 
     Args:
         events: The events from RunStarted on, or from the probe before it, as
-            `EntropyAdaptiveBranching.stream` yields them; or another run, which is copied.
+            `EntropyAdaptiveBranching.stream` yields them; or another run, which is copied, or the
+            path of a run file.
 
     Attributes:
         logits: The model's logits that `EntropyAdaptiveBranching.run` was asked to keep, (V,) by
@@ -53,11 +56,14 @@ class Run(RunState):
 
     logits: "Mapping[tuple[int, int], Tensor]"
 
-    def __init__(self, events: RunState | Iterable[Event]) -> None:
+    def __init__(self, events: "RunLike") -> None:
         if isinstance(events, str | Path):
-            raise RecordError(f"the events are {quoted(events)}; Run.load(path) reads a run file")
+            events = record.load(_path(events))
         if not isinstance(events, RunState) and not is_iterable(events):
-            raise RecordError(f"the events are a {type(events).__name__}; give those of one run")
+            raise RecordError(
+                f"the run is a {type(events).__name__}; give a Run, its events, or the path of a "
+                "run file"
+            )
         given, start = iter(events.events if isinstance(events, RunState) else events), RunFold()
         for event in given:
             start.apply(_checked(event))
@@ -72,7 +78,7 @@ class Run(RunState):
     @classmethod
     def load(cls, path: Path | str) -> "Run":
         """Read a run file; RecordError says why it cannot be read."""
-        return cls(record.load(_path(path)))
+        return cls(_path(path))
 
     def save(self, path: Path | str) -> None:
         """Write a run file (`.eab`); RecordError if that fails."""
@@ -104,33 +110,42 @@ class Run(RunState):
             warnings.warn(words, ApproximateWarning, stacklevel=2)
         return run
 
-    def answers(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
+    def answers(self, part: AnyPart = TEXT, same: SameAnswer | str = exact) -> Answers:
         """The texts, grouped by their answer (see `eab.analysis.answers`).
 
         Args:
-            part: The part of a text that is its answer: `text`, `sentence`, `after-thinking`, or a
-                pattern with one group, such as `re.compile("answer is (.)")`.
-            same: A function of a question and two texts that says whether they are the same answer.
+            part: The part of a text that is its answer: `text`, `sentence`, `after-thinking`, a
+                pattern with one group, such as `re.compile("answer is (.)")`, or a function of the
+                text that returns the answer, or None if there is none.
+            same: `exact`, `spelling`, `content` or `nli:MODEL`, or a function of a question and two
+                texts that says whether they are the same answer.
 
         Raises:
-            ConfigError: There is no such part.
+            ConfigError: There is no such part or rule, or a function returns something else.
+            ModelError: The NLI model cannot be used.
         """
-        if not callable(same) or not takes(same, 3):
-            raise ConfigError(
-                f"the rule of same answers is {quoted(same)}; give a function of a question and "
-                "two texts"
-            )
-        return group_answers(self, part, same)
+        rule = load_rule(same) if isinstance(same, str) else checked_rule(same)
+        if callable(part):
+            return answers_by(self, part, rule)
+        return group_answers(self, part, rule)
 
-    def uncertainty(self, part: GivenPart = TEXT, same: SameAnswer = exact) -> Uncertainty:
+    def uncertainty(self, part: AnyPart = TEXT, same: SameAnswer | str = exact) -> Uncertainty:
         """Semantic entropy and other scores, in nats, over the `answers` with these arguments."""
         return uncertainty(self, self.answers(part, same))
 
-    def to_pandas(self) -> "DataFrame":
-        """One row per text, heaviest first; `log_prob` and `mean_entropy` in nats."""
-        from eab.figures.tables import samples_table
+    def to_pandas(self, rows: TableName = "texts") -> "DataFrame":
+        """A table with a row for each of the `texts` (heaviest first), `tokens` or `steps`. Its
+        columns are in docs/library.md; entropies and log-probabilities are in nats.
 
-        return samples_table(self)
+        Raises:
+            ConfigError: There is no such table.
+        """
+        from eab.figures import tables
+
+        check_one_of(get_args(TableName), rows, "the rows of the table are")
+        if rows == "texts":
+            return tables.samples_table(self)
+        return tables.tokens_table(self) if rows == "tokens" else tables.steps_table(self)
 
     def to_html(self) -> str:
         """A page that replays the run in any browser, without a server."""
@@ -169,17 +184,7 @@ def as_run(given: RunLike) -> Run:
     Raises:
         RecordError: `given` is none of these, or the file cannot be read.
     """
-    if isinstance(given, Run):
-        return given
-    if isinstance(given, RunState):
-        return Run(given.events)
-    if isinstance(given, str | Path):
-        return Run.load(given)
-    if is_iterable(given):
-        return Run(given)
-    raise RecordError(
-        f"the run is a {type(given).__name__}; give a Run, its events, or the path of a run file"
-    )
+    return given if isinstance(given, Run) else Run(given)
 
 
 def load(path: Path | str) -> Run:

@@ -146,7 +146,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
         "deciding": deciding_forks(run),
-        "peak_step": run.peak_step(),
+        "peak_step": run.peak_step,
         "r": started.config.r,
         "paths": [
             _path_record(path, since_step, begun if _is_first(run, path) else "", texts)
@@ -250,7 +250,7 @@ def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
     candidates: list[int] = []
     taken: int | list[int] | None = None
     for candidate in token.candidates:
-        if candidate.token == token.token and taken is None:
+        if candidate.token == token.id and taken is None:
             taken = len(candidates) // 2
         candidates += (_place(candidate.text, texts), round(candidate.probability * SHARES))
     if taken is None:

@@ -60,9 +60,9 @@ def as_json(run: RunState) -> dict[str, Any]:
         "settings": asdict(started.config),
         "threshold_nats": started.threshold_nats,
         "model": asdict(started.model),
-        "tokens_through_model": run.tokens_through_model(),
+        "tokens_through_model": run.tokens_through_model,
         "tokens_reused": run.tokens_reused,
-        "seconds": run.seconds(),
+        "seconds": run.seconds,
         "what_if": started.what_if,
         "ended": run.ended.reason if run.ended else None,
     }
@@ -90,7 +90,7 @@ def kv_bytes(run: RunState) -> dict[str, int]:
     bytes, and `bytes_independent` is computed for separate caches. `bytes_copied`, `allocations`
     and `peak_bytes` refer to the whole run.
     """
-    kv, last = run.peak_kv(), run.last_kv()
+    kv, last = run.peak_kv, run.last_kv
     if kv is None or last is None:
         return dict.fromkeys(KV_NAMES, 0)
     shared, private, spare = kv.bytes_by_use(run.started.model.row_bytes)

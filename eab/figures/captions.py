@@ -202,11 +202,11 @@ def _options(entropy: float) -> str:
 
 def cost_sentence(run: RunState) -> str:
     """What the run cost, and how it ended."""
-    seconds = run.seconds()
+    seconds = run.seconds
     time = "" if seconds is None else f" in {seconds:.1f} s"
     message = token_text.visible(run.ended.message) if run.ended else ""
     return (
-        f"{counted(run.tokens_through_model(), 'token')} through the model{time}{_reuse(run)}"
+        f"{counted(run.tokens_through_model, 'token')} through the model{time}{_reuse(run)}"
         f"{_drafted(run)}. {memory_sentence(run)}{_ending(run)}{message}"
     )
 

@@ -12,7 +12,7 @@ from eab.run import RunState
 
 def memory_sentence(run: RunState) -> str:
     """The caption of the KV bars at the step with the most rows in use."""
-    kv = run.peak_kv()
+    kv = run.peak_kv
     on_server = kv is not None and kv.block_size > 0  # its sentence says "computed"
     return memory_words(run, kv, "At the peak, " if on_server else f"At the peak ({source(run)}), ")
 
@@ -120,6 +120,6 @@ def _reason(run: RunState, kv: KVUsage) -> str:
 
 def source(run: RunState) -> str:
     """Whether the bytes of a run are measured or computed."""
-    kv = run.last_kv()
+    kv = run.last_kv
     on_server = kv is not None and kv.block_size > 0
     return "computed" if run.is_what_if or on_server else "measured"

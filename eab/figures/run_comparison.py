@@ -78,12 +78,12 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 def measures_of(run: RunState) -> RunMeasures:
     """What the run cost and what it produced."""
-    kv, last = run.peak_kv(), run.last_kv()
+    kv, last = run.peak_kv, run.last_kv
     independent = run.started.config.policy == "independent"
     return RunMeasures(
-        tokens=run.tokens_through_model(),
+        tokens=run.tokens_through_model,
         reused=run.tokens_reused,
-        seconds=run.seconds(),
+        seconds=run.seconds,
         held=max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
         peak=last.peak_bytes if last is not None else 0,
         separate_caches=separate_bytes(run.started, kv) if kv is not None else 0,

@@ -36,6 +36,7 @@ _HEADINGS: Final = {
     "path_weight": "weight of path",
     "path_status": "state of path",
     "live_paths": "live paths",
+    "rows_spare": "rows reserved",
     "shared_bytes": "shared (KiB)",
     "private_bytes": "private (KiB)",
     "spare_bytes": "reserved (KiB)",
@@ -183,7 +184,7 @@ def tokens_table(run: RunState) -> pd.DataFrame:
             "path": path.id,
             "parent": path.parent,
             "step": token.step,
-            "token_id": token.token,
+            "token_id": token.id,
             "token": token_text.visible(token.text),
             "probability": math.exp(token.log_prob),
             "entropy": token.entropy,
@@ -197,12 +198,16 @@ def tokens_table(run: RunState) -> pd.DataFrame:
 
 
 def steps_table(run: RunState) -> pd.DataFrame:
-    """One row per step: live paths, KV bytes (`independent_bytes` computed), rows copied, time."""
+    """One row per step: live paths, r, KV rows in use and reserved, bytes (`independent_bytes`
+    computed), rows copied, time."""
     row_bytes, uses = run.started.model.row_bytes, ("shared_bytes", "private_bytes", "spare_bytes")
     rows = [
         {
             "step": step.step,
             "live_paths": len(step.kv.paths),
+            "r": run.started.config.r,
+            "rows": step.kv.rows_shared + step.kv.rows_private,
+            "rows_spare": step.kv.rows_spare,
             **dict(zip(uses, step.kv.bytes_by_use(row_bytes), strict=True)),
             "held_bytes": step.kv.bytes_held,
             "independent_bytes": separate_bytes(run.started, step.kv),

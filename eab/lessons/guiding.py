@@ -22,7 +22,7 @@ def step_of(place: Place, run: RunState) -> int:
     if place == "last step":
         return last
     if place == "most paths":
-        return run.peak_step()
+        return run.peak_step
     token = first_fork(run) if place == "first fork" else highest_entropy(run)
     return last if token is None else run.paths[token[0]].tokens[token[1]].step
 

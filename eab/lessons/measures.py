@@ -118,7 +118,7 @@ def _heaviest(run: RunState) -> float | None:
 
 
 def _sharing(run: RunState) -> float | None:
-    kv = run.peak_kv()
+    kv = run.peak_kv
     rows = 0 if kv is None else kv.rows_shared + kv.rows_private
     return None if kv is None or not rows else kv.rows_independent / rows
 
@@ -136,7 +136,7 @@ def _bytes_held(run: RunState) -> int | None:
 
 
 def _last(run: RunState, name: str) -> int | None:
-    kv = run.last_kv()
+    kv = run.last_kv
     return None if kv is None else int(getattr(kv, name))
 
 
@@ -166,7 +166,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "highest entropy": Measure(RunState, "nats", _highest_entropy),
     "probability that leads at step 0": Measure(RunState, "share", _most_likely_first),
     "weight that leads": Measure(RunState, "share", _heaviest),
-    "tokens through the model": Measure(RunState, "", RunState.tokens_through_model),
+    "tokens through the model": Measure(RunState, "", lambda run: run.tokens_through_model),
     "prompt tokens": Measure(RunState, "", lambda run: len(run.started.prompt_tokens)),
     "prompt tokens reused": Measure(RunState, "", lambda run: run.tokens_reused),
     "forward passes": Measure(RunState, "", lambda run: run.forward_passes),

@@ -1,10 +1,12 @@
 """The interface that the engine needs from a language model. Tests use a table of probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from torch import Tensor
 
+from eab import token_text
+from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
@@ -44,13 +46,18 @@ class LanguageModel(Protocol):
         ...
 
     def encode(
-        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+        self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """Token ids of a prompt or of chat messages. Messages need a chat template; a prompt uses
         it if the config asks for it. The text of a control token, such as <|im_end|>, becomes one
         only with `parse_special`.
         """
         ...
+
+    def decode(self, tokens: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """The text of token ids, with the texts of control tokens unless they are skipped."""
+        kept = (each for each in tokens if not (skip_special_tokens and self.is_special(each)))
+        return token_text.join(map(self.text, kept))
 
     def text(self, token: int) -> str:
         """The token's exact text (see eab.token_text)."""

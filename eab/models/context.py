@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+# The check at loading reads beyond windows of at most this size; a longer text would take minutes.
+LONGEST_CHECKED_WINDOW = 512
 _long: ContextVar[bool] = ContextVar("long", default=False)
 
 
@@ -23,10 +25,12 @@ def full_context(config: Any) -> int:
 
 def own_context(config: Any) -> int:
     """Number of positions that a model with its own memory can tell apart. Its memory cannot switch
-    to other rotary factors.
+    to other rotary factors, nor read texts by a mask that begins beyond the text of the check.
     """
     trained = int(getattr(config, "max_position_embeddings", None) or 2**20)
-    return min(trained, original_length(config) or trained, 2**20)
+    kept = getattr(config, "keep_window_size", 0)  # Doge's mask drops tokens beyond it
+    unchecked = kept if kept > LONGEST_CHECKED_WINDOW else trained
+    return min(trained, original_length(config) or trained, unchecked, 2**20)
 
 
 def original_length(config: Any) -> int:

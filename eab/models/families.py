@@ -13,6 +13,10 @@ _IN_WORDS: Final = {
     "conv": "convolutions",
     "hybrid": "layers with attention and a state",
 }
+_WINDOWS: Final = (
+    *("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"),
+    "keep_window_size",
+)
 _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
@@ -40,13 +44,18 @@ def refuse_by_config(model: PreTrainedModel) -> None:
         )
 
 
+def windows(config: PreTrainedConfig) -> dict[str, int]:
+    """The sizes of attention windows in the configuration."""
+    sizes = {name: getattr(config, name, None) for name in _WINDOWS}
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
+
+
 def impossible_window(config: PreTrainedConfig) -> str:
     """An error text for an attention window without tokens; empty if there is no such window. Only
     used after a model has failed, because 0 means no window in some families.
     """
-    for name in ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"):
-        size = getattr(config, name, None)
-        if isinstance(size, int) and size < 1:
+    for name, size in windows(config).items():
+        if size < 1:
             return (
                 f"the configuration of the model family {config.model_type!r} says {name} = "
                 f"{size}, but a window has at least one token. Correct config.json"

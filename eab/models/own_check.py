@@ -19,6 +19,8 @@ from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import reason_of
 from eab.models.attention_calls import check_not_nan, naming_the_family
+from eab.models.context import LONGEST_CHECKED_WINDOW
+from eab.models.families import windows
 from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader
 from eab.models.transformers_model import tokens_to_check
@@ -27,7 +29,9 @@ _NO_LIMIT: Final = 2**50
 # The largest relative error of a logit: families that compute in float32 reach 3e-5. Weights and
 # activations in fewer bits have their own limit, above _ROUGH.
 _PRECISE, _ROUGH = 1e-4, 1e-3
-_LONGEST: Final = 40  # tokens of the check text
+_LONGEST: Final = 40  # tokens of the check text, if nothing in the model depends on the length
+_CONTINUED: Final = 29  # of these, at most so many are read after the first pass of a path
+_CROSSED: Final = 25  # tokens of the check text beyond a window, so that a path crosses its end
 _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -47,7 +51,11 @@ def checked_reader(
         ModelError: No convention does, the model lets a token read later ones, computes NaN, or
             does not run at all.
     """
-    family, length = str(model.config.get_text_config().model_type), min(_LONGEST, context)
+    config = model.config.get_text_config()
+    crossing = (
+        size + _CROSSED for size in windows(config).values() if size <= LONGEST_CHECKED_WINDOW
+    )
+    family, length = str(config.model_type), min(context, max((_LONGEST, *crossing)))
     tokens = tokens_to_check(length, vocab_size)
     with naming_the_family(model):
         elsewhere = rows.own.shared_layers if rows is not None and rows.own is not None else ()
@@ -157,7 +165,8 @@ def _passes(
         cache.fork(path, children)
         texts.update(dict.fromkeys(children, texts.pop(path)))
 
-    start, rest = tokens[: half // 2 + 1], [*tokens[half // 2 + 1 :]]
+    first = max(half // 2 + 1, len(tokens) - _CONTINUED)
+    start, rest = tokens[:first], [*tokens[first:]]
     yield from read({0: start})
     if len(rest) < 9:
         for token in rest:

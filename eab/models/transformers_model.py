@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
 from eab.events.chat import Prompt
+from eab.models.base import LanguageModel
 from eab.models.fingerprint import fingerprint
 from eab.models.memory_words import rows_words
 from eab.models.prompts import PromptEncoder
@@ -24,7 +26,7 @@ from eab.models.weight_matrices import matrix_modules
 from eab.weight_formats import AS_LOADED
 
 
-class TransformersModel:
+class TransformersModel(LanguageModel):
     """A transformers LanguageModel without its forward pass."""
 
     def __init__(
@@ -95,7 +97,7 @@ class TransformersModel:
         return matrix_modules(self._model)
 
     def encode(
-        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+        self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """See `eab.models.base.LanguageModel`."""
         return self._encode(self.card.name, prompt, config, parse_special)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.server import ServerAnswer, ServerCache, ServerQuestion
 from eab.caches.shape import KVShape
@@ -22,6 +23,7 @@ from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
+from eab.models.base import LanguageModel
 from eab.models.families import refuse_uneven_layers
 from eab.models.prompts import PromptEncoder
 from eab.models.stopping import stop_if_requested
@@ -34,7 +36,7 @@ from eab.remote.dialect import Continuation, Dialect, bad_answer
 _SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides itself
 
 
-class RemoteModel:
+class RemoteModel(LanguageModel):
     """A LanguageModel on a server that returns the `top` most likely tokens."""
 
     def __init__(
@@ -78,7 +80,7 @@ class RemoteModel:
         self._connection.close()
 
     def encode(
-        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+        self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """The tokens of a prompt; ConfigError if the settings need more than the server returns."""
         if not 0 < config.top_k <= self.top:

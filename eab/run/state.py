@@ -280,12 +280,12 @@ class RunState:
             raise PromptError(
                 f"the text of path {path} has {len(tokens)} tokens; there is no token {index}"
             )
-        before, chosen = [token.token for token in tokens[:index]], tokens[index]
+        before, chosen = [token.id for token in tokens[:index]], tokens[index]
         if not isinstance(candidate, int) or candidate >= len(chosen.candidates):
             raise PromptError(
                 f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
             )
-        forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.token
+        forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.id
         return (*self.started.continued_tokens, *before, forced)
 
     def text(self, path: int) -> str:
@@ -313,6 +313,7 @@ class RunState:
         samples = [self.sample(leaf.id) for leaf in self.leaves()]
         return [samples[at] for at in largest_first([sample.weight for sample in samples])]
 
+    @property
     def peak_kv(self) -> KVUsage | None:
         """The measurement with the most distinct rows in use."""
         measured = [step.kv for step in self.steps if step.kv is not None]
@@ -322,11 +323,13 @@ class RunState:
             default=None,
         )
 
+    @property
     def peak_step(self) -> int:
         """The last step with the most live paths, where a replay comes to rest."""
         live = [0 if step.kv is None else len(step.kv.paths) for step in self.steps]
         return max(range(len(live)), key=lambda step: (live[step], step), default=0)
 
+    @property
     def last_kv(self) -> KVUsage | None:
         """The last measurement, with the totals of the run."""
         return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
@@ -346,12 +349,14 @@ class RunState:
         """Whether it was recomputed and the model might give another run at these settings."""
         return self.started.what_if == "approximate"
 
+    @property
     def seconds(self) -> float | None:
         """Wall time of all steps (measured); None for a what-if run."""
         if self.is_what_if:
             return None
         return sum(step.timing.seconds for step in self.steps if step.timing is not None)
 
+    @property
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, including the prompt and pruned paths."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
@@ -359,12 +364,13 @@ class RunState:
     @property
     def tokens_reused(self) -> int:
         """Prompt tokens that other runs or this run's probe had already computed."""
-        last = self.last_kv()
+        last = self.last_kv
         return 0 if last is None else last.tokens_reused
 
+    @property
     def tokens_needed(self) -> int:
         """Tokens that would have gone through the model without that reuse."""
-        return self.tokens_through_model() + self.tokens_reused
+        return self.tokens_through_model + self.tokens_reused
 
 
 def raise_if_failed(ended: RunEnded | None) -> None:

@@ -14,10 +14,10 @@ _ROUNDING: Final = 1e-6  # relative; weights that differ by less differ in no wa
 
 @dataclass(slots=True)
 class Token:
-    """One generated token: the fields of its NewToken and PathPrediction."""
+    """One generated token: the fields of its NewToken (`id` is its `token`) and PathPrediction."""
 
     step: int
-    token: int
+    id: int
     text: str
     special: bool
     log_prob: float
@@ -115,7 +115,7 @@ class Sample:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """The ids of its tokens."""
-        return tuple(token.token for token in self.tokens)
+        return tuple(token.id for token in self.tokens)
 
     @property
     def log_probs(self) -> tuple[float, ...]:

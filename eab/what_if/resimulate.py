@@ -22,6 +22,7 @@ import torch
 
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
+from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.layers import LayerAttention, RowShape
 from eab.caches.shape import KVShape, OwnMemory
@@ -42,6 +43,7 @@ from eab.events import (
     fields,
 )
 from eab.events.chat import Prompt
+from eab.models.base import LanguageModel
 from eab.what_if.trace import Decision, Trace, Unknown, Why
 
 DTYPES: Final = {
@@ -109,7 +111,7 @@ def _started(
     return replace(recorded, config=config, threshold_nats=float(threshold_nats))
 
 
-class RecordedModel:
+class RecordedModel(LanguageModel):
     """The parts of a model (`eab.models.base`) that a Generation needs; it cannot predict."""
 
     def __init__(self, trace: Trace) -> None:
@@ -125,7 +127,7 @@ class RecordedModel:
         raise NotImplementedError("a recorded run has no model")
 
     def encode(
-        self, prompt: Prompt, config: BranchingConfig, parse_special: bool = False
+        self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> NoReturn:
         """Not possible: a recorded run has the tokens of its prompt but no tokenizer."""
         raise NotImplementedError("a recorded run has no tokenizer")

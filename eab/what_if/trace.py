@@ -118,7 +118,7 @@ class Trace:
             case Pruned():
                 self._changes[event.step, event.path] = None
             case PathFinished(reason="stop") if not self.run.paths[event.path].cut:
-                self.stop_tokens |= {last.token for last in self.run.paths[event.path].tokens[-1:]}
+                self.stop_tokens |= {last.id for last in self.run.paths[event.path].tokens[-1:]}
             case RunEnded():
                 self.ended = event
 

@@ -69,7 +69,7 @@ def test_the_merged_tree_has_every_token_once_with_its_side(
         assert path.parent < path.id
         assert not path.tokens or path.born == path.tokens[0].step
         assert all(both.run.paths[child].parent == path.id for child in path.children)
-        before = [token.token for token in both.run.tokens(path.id)]
+        before = [token.id for token in both.run.tokens(path.id)]
         for length in range(len(before) - len(path.tokens) + 1, len(before) + 1):
             assert tuple(before[:length]) not in found
             found[tuple(before[:length])] = side
@@ -124,7 +124,7 @@ def test_equal_independent_texts_are_one_path_with_their_total_weight() -> None:
     leaves = [path for path in both.run.paths if not path.children]
     assert len(leaves) == len(counts) < 200
     for leaf in leaves:
-        text = tuple(token.token for token in both.run.tokens(leaf.id))
+        text = tuple(token.id for token in both.run.tokens(leaf.id))
         assert math.isclose(leaf.weight, counts[text] / 200)
 
 
@@ -150,15 +150,15 @@ def test_a_budget_is_the_number_of_texts_or_of_tokens_through_the_model() -> Non
         tree = grown(model, entropy_threshold=1.0, max_paths=64, seed=seed)
         config = independent_config(tree, "tokens")
         assert (config.policy, config.cache, config.seed) == ("independent", "tree", seed)
-        spent.append(run_of(model, "0 1", config).tokens_through_model())
-        paid.append(tree.tokens_through_model())
+        spent.append(run_of(model, "0 1", config).tokens_through_model)
+        paid.append(tree.tokens_through_model)
     assert 0.9 < sum(spent) / sum(paid) < 1.1
 
 
 def test_all_tokens_of_a_text_but_the_last_go_through_the_model() -> None:
     run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
     assert mean_tokens_per_text(run) == LENGTH - 1
-    assert run.tokens_through_model() == 2 + mean_tokens_per_text(run)
+    assert run.tokens_through_model == 2 + mean_tokens_per_text(run)
 
 
 def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() -> None:
@@ -201,5 +201,5 @@ def test_a_what_if_run_has_no_seconds_to_compare() -> None:
 def test_the_downloaded_table_has_the_numbers_of_both_runs() -> None:
     a, b = fold(bundled("ball")), fold(bundled("long"))
     table = diff_table(a, b).set_index("measure")
-    assert table.loc["tokens", "a"] == a.tokens_through_model()
+    assert table.loc["tokens", "a"] == a.tokens_through_model
     assert table.loc["distinct", "b"] == len(set(texts_of(b)))

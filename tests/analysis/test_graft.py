@@ -48,7 +48,7 @@ def forced(source: RunState) -> tuple[int, ...]:
 
 
 def texts(run: RunState) -> set[tuple[int, ...]]:
-    return {tuple(token.token for token in run.tokens(leaf.id)) for leaf in run.leaves()}
+    return {tuple(token.id for token in run.tokens(leaf.id)) for leaf in run.leaves()}
 
 
 @given(data=st.data())
@@ -87,7 +87,7 @@ def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchang
         both = graft(source, fold(events[:count]))
         versions.append(len(both.run.events))
         for one in both.run.paths:
-            first = tuple(token.token for token in one.tokens[:1])
+            first = tuple(token.id for token in one.tokens[:1])
             assert places.setdefault(one.id, first) in (first, ())
     assert versions == sorted(versions)
     assert before == source.paths
@@ -97,7 +97,7 @@ def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunSt
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
     assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id) + 0))
-    known = {source.paths[one].tokens[0].token for one in fork.children}
+    known = {source.paths[one].tokens[0].id for one in fork.children}
     for number, candidate in enumerate(child.tokens[0].candidates):
         forced = source.continuation(child.id, source.tokens_before(child.id) + 0, number)
         assert is_new(source, forced) == (candidate.token not in known)

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from table_model import TableModel, random_table
@@ -16,7 +17,14 @@ import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
 from eab.branching.presets import PRESETS, starting_config
-from eab.errors import ConfigError, MemoryLimitError, ModelError, PromptError
+from eab.errors import (
+    BatchError,
+    ConfigError,
+    MemoryLimitError,
+    ModelError,
+    PromptError,
+    UnfinishedWarning,
+)
 from eab.events import RunEnded, RunStarted
 from eab.share.python_code import as_python
 
@@ -142,6 +150,17 @@ def test_a_prompt_may_be_text_or_token_ids(embedded):
                 call(bad)
 
 
+def test_the_model_encodes_and_decodes() -> None:
+    model = EntropyAdaptiveBranching(chat_pair()).model
+    tokens = model.encode("w5 w6")
+    assert (
+        EntropyAdaptiveBranching(model).run(tokens, max_new_tokens=2).started.prompt_tokens
+        == tokens
+    )
+    assert "w5w6" in model.decode(tokens, skip_special_tokens=True)
+    assert (MODEL.decode([0, 4]), MODEL.decode([0, 4], skip_special_tokens=True)) == (" 0 4", " 0")
+
+
 def test_a_batch_gives_each_prompt_the_run_that_it_has_alone(embedded):
     explorer = EntropyAdaptiveBranching(embedded, max_paths=3, max_new_tokens=5)
     prompts = ["Once upon a time", "The cat", "One day"]
@@ -150,9 +169,36 @@ def test_a_batch_gives_each_prompt_the_run_that_it_has_alone(embedded):
     alone = [explorer.run(prompt, seed=4) for prompt in prompts]
     texts = [[sample.text for sample in run.samples] for run in runs]
     assert texts == [[sample.text for sample in run.samples] for run in alone]
-    for bad in ("The cat", 3, None, ["The cat", 3]):
+    for given in (pd.Series(prompts), np.array(prompts), iter(prompts), tuple(prompts)):
+        again = explorer.generate_batch(given, seed=4)
+        assert [[sample.text for sample in run.samples] for run in again] == texts
+    for bad in ("The cat", 3, None, ["The cat", 3], {"The cat"}, pd.DataFrame({"a": prompts})):
         with pytest.raises(PromptError):
             explorer.generate_batch(bad)
+
+
+def test_a_batch_keeps_the_runs_that_succeed() -> None:
+    explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
+    with pytest.raises(BatchError, match=r"2 of 4 prompts .* index 1: .*the context") as raised:
+        explorer.generate_batch(["0", "1 " * 6000 + "1", "1", ""])
+    kept = [run and run.samples for run in raised.value.runs]
+    assert kept == [explorer.run("0").samples, None, explorer.run("1").samples, None]
+    assert [*raised.value.errors] == [1, 3]
+
+
+def test_a_run_at_its_memory_limit_keeps_its_tree() -> None:
+    heavy = TableModel(random_table(2, 5, concentration=5.0))
+    limit = {"max_paths": 200, "max_new_tokens": 4000, "kv_limit_mib": 1, "cache": "deep-copy"}
+    explorer = EntropyAdaptiveBranching(heavy, 0.0, **limit, min_fork_weight=0)
+    with pytest.warns(UnfinishedWarning, match="kv_limit_mib"):
+        run = explorer.run("0")
+    assert run.ended.reason == "failed"
+    assert len(run.samples[0].tokens) > 1
+    with pytest.warns(UnfinishedWarning, match="failed"):
+        small, large = explorer.generate_batch([[0], "0"])
+    assert [small.samples, large.samples] == [run.samples] * 2
+    with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
+        explorer.generate("0")
 
 
 def test_numbers_and_names_of_other_libraries_are_accepted_as_settings():

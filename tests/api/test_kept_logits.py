@@ -20,7 +20,7 @@ def test_kept_logits_are_those_of_the_model_whatever_the_settings(twins, drafter
     assert {step for _, step in run.logits} == {2, 3, 4, 5}
     assert len(run.logits) > 8
     for (path, step), kept in run.logits.items():
-        before = [token.token for token in run.tokens(path) if token.step < step]
+        before = [token.id for token in run.tokens(path) if token.step < step]
         with torch.inference_mode():
             logits = twins("llama").plain(torch.tensor([[*run.started.prompt_tokens, *before]]))
         torch.testing.assert_close(kept, logits.logits[0, -1], atol=1e-9, rtol=0)

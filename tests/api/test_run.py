@@ -1,5 +1,6 @@
 """A run as a value: its events, files, what-ifs, answers and tables."""
 
+import re
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -12,14 +13,17 @@ import pytest
 
 import eab
 from eab import Run, record
-from eab.analysis.answers import group_answers
+from eab.analysis.answers import NO_ANSWER, group_answers
+from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
 from eab.errors import ApproximateWarning, ConfigError, PromptError, RecordError
 from eab.events import RunStarted
 from eab.lessons import bundled_runs
+from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
+ROOT = Path(__file__).parents[2]
 COIN = bundled_runs.events_of(bundled_runs.named("coin.eab"))
 
 
@@ -95,10 +99,17 @@ def test_a_value_that_is_not_a_run_is_refused(given: object, tmp_path: Path) -> 
             use(None)
 
 
-def test_a_run_can_be_made_from_a_run_but_not_from_a_file_name() -> None:
-    assert [*Run(Run(COIN)).events] == [*COIN]
-    with pytest.raises(RecordError, match=r"'coin.eab'; Run.load\(path\) reads a run file"):
-        Run("coin.eab")
+def test_a_run_is_given_as_a_run_its_events_or_its_path_everywhere(tmp_path: Path) -> None:
+    path, copy = tmp_path / "coin.eab", tmp_path / "copy.eab"
+    Run(COIN).save(path)
+    for given in (Run(COIN), fold(COIN), [*COIN], iter(COIN), path, str(path)):
+        eab.save(given, copy)
+        assert Run(copy).events == Run.load(copy).events == Run(COIN).events
+    for given in (fold(COIN), [*COIN], path, str(path)):
+        assert Run(given).events == Run(COIN).events
+        eab.save_html(given, copy)
+        assert eab.show(given) is not None
+        assert eab.show_lesson("forks", given) is not None
 
 
 def test_a_path_with_a_null_character_is_refused() -> None:
@@ -129,10 +140,53 @@ def test_a_same_answer_rule_with_a_wrong_signature_is_refused() -> None:
         Run(COIN).answers("text", lambda one, other: one == other)
 
 
+def test_answers_take_the_names_of_rules_and_functions() -> None:
+    run = Run(COIN)
+    for name, rule in RULES.items():
+        assert run.answers("text", name) == run.answers("text", rule)
+        assert run.uncertainty("text", name) == run.uncertainty("text", rule)
+    pattern = run.answers(re.compile(r"(heads|tails)"))
+    by_function = run.answers(
+        lambda text: match[1] if (match := re.search("(heads|tails)", text)) else None
+    )
+    assert by_function == pattern
+    assert run.answers(lambda text: None).ranked[0].text == NO_ANSWER
+    assert run.answers(same=lambda question, one, other: np.bool_(True)).ranked[0].low > 0.3
+    for wrong in (lambda *texts: 0.8, lambda *texts: None, lambda *texts: "yes"):
+        with pytest.raises(ConfigError, match="return True or False"):
+            run.answers("text", wrong)
+    with pytest.raises(ConfigError, match="return a text, or None"):
+        run.answers(lambda text: 3)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ConfigError, match="one of: exact, spelling, content"):
+        run.answers("text", "exactly")
+
+
+def test_tables_have_the_columns_of_the_documentation() -> None:
+    documented = (ROOT / "docs" / "library.md").read_text().partition("| rows | columns |")[2]
+    run = Run(COIN)
+    lengths = [len(run.samples), sum(len(path.tokens) for path in run.paths), len(run.steps)]
+    for rows, length in zip(("texts", "tokens", "steps"), lengths, strict=True):
+        table = run.to_pandas(rows)
+        assert len(table) == length
+        line = next(line for line in documented.splitlines() if line.startswith(f"| `{rows}` |"))
+        assert re.findall("`(.*?)`", line.split("|")[2]) == [*table.columns]
+    steps = run.to_pandas("steps")
+    kv = run.steps[-1].kv
+    assert kv is not None
+    assert [*steps.iloc[-1][["rows", "rows_spare", "held_bytes"]]] == [
+        kv.rows_shared + kv.rows_private,
+        kv.rows_spare,
+        kv.bytes_held,
+    ]
+    assert {*run.what_if(r=8).to_pandas("steps")["r"]} == {8}
+    with pytest.raises(ConfigError, match="texts, tokens, steps"):
+        run.to_pandas("paths")  # type: ignore[arg-type]
+
+
 def test_a_continuation_counts_in_the_text_that_one_sees() -> None:
     run = Run(COIN)
     for leaf in run.leaves():
-        tokens = [token.token for token in run.tokens(leaf.id)]
+        tokens = [token.id for token in run.tokens(leaf.id)]
         for index in range(len(tokens)):
             assert run.continuation(leaf.id, index) == tuple(tokens[: index + 1])
         with pytest.raises(PromptError, match=f"has {len(tokens)} tokens"):

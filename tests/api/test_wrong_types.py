@@ -77,6 +77,8 @@ RIGHT = {
     "a growth step": lambda value: isinstance(value, int) and 1 <= value <= 4096,
     "a limit of runs": lambda value: isinstance(value, int) and 1 <= value <= 10_000,
     "a limit of memory": lambda value: isinstance(value, int | float) and value >= 0,
+    "a part": callable,
+    "a part of uncertainty": callable,
     "a rule of answers": callable,
     "varied settings": lambda value: isinstance(value, dict) and not value,
     "continued": lambda value: isinstance(value, list | np.ndarray) and not np.size(value),

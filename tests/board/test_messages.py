@@ -198,8 +198,8 @@ def test_token_records_have_the_entropies_and_candidates_of_the_run() -> None:
             assert [text for text, _ in shown] == [one.text for one in token.candidates]
             for (_, share), candidate in zip(shown, token.candidates, strict=True):
                 assert share / SHARES == pytest.approx(candidate.probability, abs=1e-5)
-            if token.token in [candidate.token for candidate in token.candidates]:
-                assert token.candidates[taken].token == token.token
+            if token.id in [candidate.token for candidate in token.candidates]:
+                assert token.candidates[taken].token == token.id
             else:
                 assert texts[taken[0]] == token.text
                 assert taken[1] / SHARES == pytest.approx(math.exp(token.log_prob), abs=1e-5)
@@ -210,7 +210,7 @@ def test_the_sentences_contain_the_numbers_of_the_run() -> None:
     assert f"{len(run.leaves())} path" in tree_sentence(run)
     highest = max(token.entropy for path in run.paths for token in path.tokens)
     assert f"{highest:.2f} nats" in entropy_sentence(run)
-    kv = run.peak_kv()
+    kv = run.peak_kv
     saving = separate_bytes(run.started, kv) / kv.bytes_held
     assert f": {saving:.1f}× as much." in memory_sentence(run)
 

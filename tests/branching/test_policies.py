@@ -117,7 +117,7 @@ def test_a_fork_has_the_most_likely_tokens_and_one_drawn_from_the_rest():
     for seed in SEEDS:
         run = tree_of(FIVE, seed=seed, branch_factor=3)
         children = [run.paths[child] for child in run.paths[0].children]
-        weights = {child.tokens[0].token: child.weight for child in children}
+        weights = {child.tokens[0].id: child.weight for child in children}
         [rest] = weights.keys() - {1, 3}
         assert weights == pytest.approx({1: 0.4, 3: 0.3, rest: 0.3})
         rests.add(rest)
@@ -251,7 +251,7 @@ def test_the_heir_is_the_token_that_is_drawn_without_a_fork():
         run = tree_of(FIVE, seed=seed, branch_factor=3)
         [heir] = [path for path in run.paths[1:] if path.heir]
         [alone] = texts_of(tree_of(FIVE, seed=seed, entropy_threshold=20.0))
-        assert (heir.tokens[0].token,) == alone == drawn([uniform(seed, ROOT, 0, Purpose.TOKEN)])
+        assert (heir.tokens[0].id,) == alone == drawn([uniform(seed, ROOT, 0, Purpose.TOKEN)])
         heirs.add(alone[0])
     assert len(heirs) >= 4
 

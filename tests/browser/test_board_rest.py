@@ -19,7 +19,7 @@ def test_autoplay_rests_at_the_step_with_most_paths_and_repeats_until_touched(
     board: Boards,
 ) -> None:
     shown = board()
-    peak = STORY.peak_step()
+    peak = STORY.peak_step
     shown.page.clock.install()
     shown.feed(STORY, autoplay=True)
     shown.page.clock.run_for(5_000)
@@ -44,21 +44,21 @@ def test_a_live_run_rests_at_the_step_with_most_paths_unless_touched(board: Boar
         if touched:
             shown.root.click(position={"x": 5, "y": 5})
         shown.page.clock.run_for(5_000)
-        shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step())
+        shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step)
 
 
 def test_without_motion_a_recording_opens_at_the_step_with_most_paths(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     for _ in range(2):  # a repeated message moves nothing
         shown.feed(BRIDGE, autoplay=True)
-        shown.expect_cursor(BRIDGE.peak_step())
+        shown.expect_cursor(BRIDGE.peak_step)
 
 
 def test_at_rest_texts_are_shown_to_their_ends_until_the_cursor_moves(
     screen: Boards,
 ) -> None:
     shown = screen(1366, 768, reduced_motion="reduce")
-    peak = BRIDGE.peak_step()
+    peak = BRIDGE.peak_step
     shown.feed(BRIDGE, autoplay=True)
     shown.expect_cursor(peak)
 

@@ -100,7 +100,7 @@ def test_every_path_of_a_run_sees_exactly_its_own_tokens():
     for event in events:
         if isinstance(event, KvMeasured):
             means = [
-                np.mean([2, 5, 1, *(token.token for token in run.tokens(rows.path))])
+                np.mean([2, 5, 1, *(token.id for token in run.tokens(rows.path))])
                 for rows in event.usage.paths
             ]
             assert model.seen[event.step] == pytest.approx(means, abs=1e-12)

@@ -53,7 +53,7 @@ def test_a_chat_becomes_the_tokens_of_its_template(
 
 
 def decisions(run: RunState) -> list[Any]:
-    return [(path.children, [token.token for token in path.tokens]) for path in run.paths]
+    return [(path.children, [token.id for token in path.tokens]) for path in run.paths]
 
 
 def test_a_prompt_and_a_system_message_equal_the_same_messages(

@@ -65,7 +65,7 @@ def test_the_ids_include_those_of_the_run_that_was_continued(run, model):
     assert grown.started.beginning == "w5 w9 w3" + "".join(map(model.text, taken))
     first = next(path for path in grown.paths if path.tokens)
     again = grown.continuation(first.id, grown.tokens_before(first.id))
-    assert again == (*taken, first.tokens[0].token)
+    assert again == (*taken, first.tokens[0].id)
     twice = fold(grown_from(model, grown, again))
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 

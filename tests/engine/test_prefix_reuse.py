@@ -289,8 +289,8 @@ def test_an_explorer_keeps_what_its_calls_compute(twins):
         assert_decides_as(found.events, wanted.events)
     prompt = len(runs[kept][0].started.prompt_tokens)
     assert [run.tokens_reused for run in runs[kept]] == [0, prompt - 1]
-    assert [run.tokens_needed() for run in runs[kept]] == [
-        run.tokens_through_model() for run in runs[without]
+    assert [run.tokens_needed for run in runs[kept]] == [
+        run.tokens_through_model for run in runs[without]
     ]
 
 

@@ -133,10 +133,10 @@ def test_a_run_across_the_original_length_equals_passes_over_whole_texts(
         text = tuple(run.started.prompt_tokens)
         for token in run.tokens(leaf.id):
             log_probs = (plain_logits(text) / CROSSING.temperature).log_softmax(-1)
-            assert token.log_prob == pytest.approx(log_probs[token.token].item(), abs=1e-9)
+            assert token.log_prob == pytest.approx(log_probs[token.id].item(), abs=1e-9)
             entropy = torch.special.entr(log_probs.exp()).sum().item()
             assert token.entropy == pytest.approx(entropy, abs=1e-9)
-            text += (token.token,)
+            text += (token.id,)
 
 
 def test_across_the_original_length_greedy_tokens_are_those_of_transformers(words):

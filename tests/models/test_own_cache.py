@@ -16,7 +16,7 @@ from eab.caches.own_memory import bytes_of, compact
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.errors import ConfigError, ModelError
+from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import KvMeasured, RunEnded
 from eab.figures.what_if import rows_sentence
 from eab.models.loading import load_model, wrap_model
@@ -97,7 +97,7 @@ def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypat
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
-    kv = run.peak_kv()
+    kv = run.peak_kv
     assert kv.bytes_held == max(bytes_of(compact(memory)) for _, memory in seen)
     assert sum(kv.own_bytes) <= kv.bytes_held < sum(kv.own_bytes) + len(kv.paths)
     assert len(kv.own_bytes) == len(kv.paths) == FORKING.max_paths
@@ -107,7 +107,7 @@ def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypat
 def test_a_hybrid_shares_rows_and_copies_states(words):
     ours, _ = pair("LFM2", words)
     run = run_of(ours, PROMPT, FORKING)
-    kv, state = run.peak_kv(), ours.card.state_bytes
+    kv, state = run.peak_kv, ours.card.state_bytes
     assert kv.own_bytes == (state,) * len(kv.paths)
     assert kv.rows_shared > len(run.started.prompt_tokens)
     rows = kv.rows_shared + kv.rows_private + kv.rows_spare
@@ -188,7 +188,7 @@ def test_a_what_if_needs_no_model(name, words):
     again = fold(resimulate(events, 0.5).events)
     assert again.started.what_if == "exact"
     assert_same_decisions(again, fold(events))
-    kv, wanted = again.peak_kv(), fold(events).peak_kv()
+    kv, wanted = again.peak_kv, fold(events).peak_kv
     assert (kv.own_bytes, kv.rows_shared) == (wanted.own_bytes, wanted.rows_shared)
     words = rows_sentence(events, resimulate(events, r=8).events)
     assert ("r changes nothing" in words) == (name == "Mamba")
@@ -247,7 +247,7 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
     config = replace(FORKING, max_new_tokens=20, drafter=drafter, draft_length=2)
     settings = [replace(config, seed=seed) for seed in range(3)]
     alone = [run_of(ours, PROMPT, config) for config in settings]
-    limit = 1.6 * max(run.peak_kv().bytes_held for run in alone)
+    limit = 1.6 * max(run.peak_kv.bytes_held for run in alone)
     scheduler = Scheduler(ours, token_budget=40, kv_limit_mib=limit / 2**20)
     handles = [scheduler.submit(Request(PROMPT, config)) for config in settings]
     while scheduler.busy:
@@ -260,5 +260,26 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
         for text, wanted in zip(*texts, strict=True):
             assert text.token_ids == wanted.token_ids
             assert text.log_probs == pytest.approx(wanted.log_probs, abs=TOLERANCE)
-        assert run.peak_kv().own_bytes == expected.peak_kv().own_bytes
-        assert run.peak_kv().rows_shared == expected.peak_kv().rows_shared
+        assert run.peak_kv.own_bytes == expected.peak_kv.own_bytes
+        assert run.peak_kv.rows_shared == expected.peak_kv.rows_shared
+
+
+@pytest.mark.parametrize("window", [16, 30, 48, 100])
+def test_a_mask_that_begins_at_some_length_is_checked_beyond_it(window: int, words) -> None:
+    plain = with_large_weights("DogeConfig", keep_window_size=window)
+    ours = wrap_model(with_large_weights("DogeConfig", keep_window_size=window), words)
+    prompt = " ".join(f"w{2 + (7 * index) % 60}" for index in range(window - 2))
+    run = run_of(ours, prompt, FORKING, policy="greedy", max_new_tokens=6)
+    text = [*run.started.prompt_tokens]
+    for token in run.tokens(0):  # Doge's logits before a token depend on the length of the pass
+        expected = plain(torch.tensor([text])).logits[0, -1].log_softmax(-1)[token.id].item()
+        assert token.log_prob == pytest.approx(expected, abs=TOLERANCE)
+        text.append(token.id)
+    assert len(text) > window
+
+
+def test_a_mask_that_begins_beyond_every_check_limits_the_context(words) -> None:
+    sizes = {"keep_window_size": 600, "max_position_embeddings": 700}
+    ours = wrap_model(with_large_weights("DogeConfig", **sizes), words)
+    with pytest.raises(PromptError, match="is 600 tokens"):
+        run_of(ours, " ".join(["w5"] * 600), FORKING)

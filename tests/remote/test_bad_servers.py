@@ -48,8 +48,8 @@ def test_both_dialects_give_the_tokens_of_this_machine_whatever_the_order_of_ans
     for drafter in ("none", "run-ahead"):
         config = replace(CONFIG, drafter=drafter, draft_length=2)
         found = fold(event_stream(model, Request(PROMPT, config)))
-        assert [[token.token for token in path.tokens] for path in found.paths] == [
-            [token.token for token in path.tokens] for path in wanted.paths
+        assert [[token.id for token in path.tokens] for path in found.paths] == [
+            [token.id for token in path.tokens] for path in wanted.paths
         ]
         kv = found.steps[-1].kv
         assert kv.bytes_held % (kv.block_size * model.kv_shape.row_bytes) == 0
@@ -76,7 +76,7 @@ def test_a_bad_answer_fails_the_run_with_a_message_and_keeps_its_tokens(
 
     fake.answer_well()
     run = fold(events)
-    tokens = [token.token for token in run.paths[0].tokens]
+    tokens = [token.id for token in run.paths[0].tokens]
     grown = fold(event_stream(model, continue_from(model, run.started, tokens, CONFIG)))
     assert len(grown.steps) == CONFIG.max_new_tokens
 

@@ -40,6 +40,6 @@ def test_the_same_seed_gives_the_same_tokens(
     wanted = fold(event_stream(embedded, Request(prompt, here)))
     assert len(found.paths) == len(wanted.paths)
     for path, expected in zip(found.paths, wanted.paths, strict=True):
-        assert [token.token for token in path.tokens] == [token.token for token in expected.tokens]
+        assert [token.id for token in path.tokens] == [token.id for token in expected.tokens]
         entropies = [token.entropy for token in expected.tokens]
         assert [token.entropy for token in path.tokens] == pytest.approx(entropies, abs=1e-3)

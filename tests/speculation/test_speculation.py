@@ -111,7 +111,7 @@ def test_accepted_draft_tokens_are_in_the_text_and_rejected_ones_are_not(embedde
     settings = {"max_new_tokens": 60, "temperature": 0.3, "drafter": drafter, "draft_length": 4}
     prompt = "Anna has a red ball. Ben has a red ball. Anna has a"
     events = events_of(embedded, prompt, ONE_PATH, embedded, **settings)
-    text = [token.token for token in fold(events).tokens(0)]
+    text = [token.id for token in fold(events).tokens(0)]
     assert sum(one.accepted for one in speculated(events)) > 2
     for one in speculated(events):
         expected = text[one.step : one.step + one.accepted]

@@ -82,7 +82,7 @@ def assert_leaves_match(run: RunState, model: torch.nn.Module, tolerance: float)
     alike = [list(group) for _, group in groupby(leaves, key=len)]
     plain = (
         plain_log_probs_and_entropies(
-            model, prompt, [[one.token for one in text] for text in group], config
+            model, prompt, [[one.id for one in text] for text in group], config
         )
         for group in alike
     )
@@ -101,7 +101,7 @@ def assert_same_decisions(run: RunState, expected: RunState, tolerance: float = 
             wanted.status,
         )
         assert path.weight == pytest.approx(wanted.weight, abs=tolerance)
-        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
+        assert [token.id for token in path.tokens] == [token.id for token in wanted.tokens]
         for name in ("log_prob", "entropy"):
             found = [getattr(token, name) for token in path.tokens]
             assert found == pytest.approx(

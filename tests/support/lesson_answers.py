@@ -77,7 +77,7 @@ def bytes_loaded_over_int4(_: Sequence[Event]) -> float:
 def explored(events: Sequence[Event]) -> float:
     """The total probability of the distinct texts of the run, all of which have ended."""
     run = fold(events)
-    texts = {tuple(token.token for token in run.tokens(leaf.id)): leaf for leaf in run.leaves()}
+    texts = {tuple(token.id for token in run.tokens(leaf.id)): leaf for leaf in run.leaves()}
     return sum(
         math.exp(sum(token.log_prob for token in run.tokens(leaf.id))) for leaf in texts.values()
     )

@@ -11,16 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import ModelCard
+from eab.models.base import LanguageModel
 
 # (V, V): p(next | last); or (T, V, V), by the position of the next token
 Table = NDArray[np.float64]
 
 
-class TableModel:
+class TableModel(LanguageModel):
     """A LanguageModel (see eab.models.base). The prompt "0 2 1" stands for these token ids, and the
     last one starts the chain.
     """
@@ -57,7 +59,7 @@ class TableModel:
         return torch.cat(logits)
 
     def encode(
-        self, prompt: str, config: BranchingConfig, parse_special: bool = False
+        self, prompt: str, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """See LanguageModel.encode."""
         tokens = tuple(int(word) for word in prompt.split())

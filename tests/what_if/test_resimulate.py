@@ -320,6 +320,6 @@ def test_the_embedded_model_confirms_a_resimulated_run(embedded) -> None:
 
     def computed(run: RunState) -> list[object]:
         steps = [(step.kv, step.growth) for step in run.steps]
-        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model()]
+        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model]
 
     assert computed(fold(what_if.events)) == computed(made)

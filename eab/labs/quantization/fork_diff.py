@@ -56,7 +56,7 @@ def moved(a: RunState, b: RunState) -> Moved:
 
 def _texts(run: RunState) -> Iterator[tuple[Prefix, float]]:
     for leaf in run.leaves():
-        yield tuple(token.token for token in run.tokens(leaf.id)), leaf.weight
+        yield tuple(token.id for token in run.tokens(leaf.id)), leaf.weight
 
 
 def _prefixes(run: RunState) -> set[Prefix]:
@@ -70,7 +70,7 @@ def _entropies(run: RunState) -> Mapping[Prefix, float]:
         before: Prefix = ()
         for token in run.tokens(path.id):
             entropies.setdefault(before, token.entropy)
-            before = (*before, token.token)
+            before = (*before, token.id)
     return entropies
 
 
@@ -79,7 +79,7 @@ def _forks(run: RunState) -> Mapping[Prefix, str]:
     for path in run.paths:
         if path.status == "forked":
             tokens = list(run.tokens(path.id))
-            forks[tuple(token.token for token in tokens)] = "".join(token.text for token in tokens)
+            forks[tuple(token.id for token in tokens)] = "".join(token.text for token in tokens)
     return forks
 
 

@@ -93,7 +93,7 @@ class Answering:
             "unexplored probability": 1.0 - measures.explored,
             "length of the answer": float(len(top.text)),
         }
-        tokens = run.tokens_needed() - len(run.started.prompt_tokens)
+        tokens = run.tokens_needed - len(run.started.prompt_tokens)
         # The last token of a text never goes through the model.
         per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
         return QuestionResult(

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from eab.branching.own import own_name
 from eab.branching.presets import START, starting_config
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
+from eab.iterables import listed
 
 MAX_CONFIGS: Final = 20_000  # combinations in a grid that is run in full
 MAX_SEEDS: Final = 1_000
@@ -44,10 +46,12 @@ class Grid:
     value of `base` there: such a combination is tried only once.
 
     Attributes:
-        varied: The values of each setting that varies, by its name in eab.config.
+        varied: The values of each setting that varies, by its name in eab.config. A policy may be
+            a rule or a policy of your own.
         base: The other settings; by default the starting values. Varied thresholds are in its unit,
             by default in nats.
         seeds: Each combination is tried with each of these.
+        policies: Your own policies in `varied`, by their names.
         sample: Try only this many combinations, drawn at random without replacement; 0 tries all.
             The same grid always draws the same combinations.
 
@@ -61,6 +65,7 @@ class Grid:
     base: BranchingConfig = START
     seeds: Annotated[Sequence[int], Meta(max_length=MAX_SEEDS)] = (0,)
     sample: int = 0
+    policies: Mapping[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.varied, Mapping):
@@ -68,6 +73,14 @@ class Grid:
                 f"the varied settings are {quoted(self.varied)}; give the values of each by name, "
                 'such as {"entropy_threshold": [0.3, 0.65]}'
             )
+        varied = {name: _listed(values) for name, values in self.varied.items()}
+        own = [each for each in varied.get("policy", ()) if not isinstance(each, str)]
+        object.__setattr__(self, "policies", {own_name(each): each for each in own})
+        if own:
+            names = (each if isinstance(each, str) else own_name(each) for each in varied["policy"])
+            varied["policy"] = [*names]
+        object.__setattr__(self, "varied", varied)
+        object.__setattr__(self, "seeds", _listed(self.seeds))
         if not isinstance(self.base, BranchingConfig):
             raise ConfigError(f"the base is {quoted(self.base)}; give a BranchingConfig")
         for name, values in self.varied.items():
@@ -141,6 +154,13 @@ class Grid:
 
 def _product(axes: Mapping[str, Sequence[Any]]) -> int:
     return math.prod(len(values) for values in axes.values())
+
+
+def _listed(values: Any) -> Any:
+    """A Series, an array or a generator as a list; anything else is left for the checks."""
+    if isinstance(values, Sequence) or (items := listed(values)) is None:
+        return values
+    return items
 
 
 def _check_values(name: str, values: Sequence[Any]) -> None:

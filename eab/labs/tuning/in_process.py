@@ -42,7 +42,7 @@ class _Work:
     @property
     def request(self) -> Request:
         """The request for the next run."""
-        return self.item.prompt.request(self.left[0])
+        return self.item.prompt.request(self.left[0], self.item.policy)
 
     def outcome(self) -> Outcome:
         """What was made since the last outcome; the rest of the item stays."""

@@ -48,7 +48,7 @@ class Measurement:
         answers = group_answers(run, self.part, same)
         scores = uncertainty(run, answers)
         right, wrong = _split(question.prompt, question.answers, answers, same)
-        last = run.last_kv()
+        last = run.last_kv
         return Cell(
             key=key,
             prompt_id=prompt.id,
@@ -57,7 +57,7 @@ class Measurement:
             config=config,
             made="run" if seconds is not None else "resimulated",
             seconds=seconds,
-            tokens=run.tokens_needed(),
+            tokens=run.tokens_needed,
             forks=sum(path.status == "forked" for path in run.paths),
             paths=len(run.leaves()),
             kv_bytes=last.peak_bytes if last is not None else 0,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from eab.assets import ASSETS
+from eab.branching.own import GivenPolicy
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, check_one_of
@@ -50,10 +51,11 @@ class TuningPrompt:
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()
 
-    def request(self, config: BranchingConfig) -> Request:
-        """The request for the model."""
+    def request(self, config: BranchingConfig, policy: GivenPolicy | None = None) -> Request:
+        """The request for the model, perhaps with a policy of the caller's own."""
         prompt = "" if self.messages or self.token_ids else self.question.prompt
-        return Request(prompt, config, messages=self.messages, token_ids=self.token_ids)
+        chat, ids = self.messages, self.token_ids
+        return Request(prompt, config, messages=chat, token_ids=ids, policy=policy)
 
     def as_json(self) -> dict[str, Any]:
         """The prompt with all its fields, as JSON values."""

@@ -6,6 +6,7 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from eab.branching.own import GivenPolicy
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
 from eab.labs.tuning.cell import LATER_SETTINGS, Cell
@@ -26,6 +27,7 @@ class Item:
 
     prompt: TuningPrompt
     configs: tuple[BranchingConfig, ...]  # lowest threshold first
+    policy: GivenPolicy | None = None  # the caller's own, which `configs` only name
 
     @property
     def most_tokens(self) -> int:
@@ -49,7 +51,11 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
     for group in groups.values():
         group.sort(key=lambda config: config.entropy_threshold)
     return [
-        Item(prompt, tuple(replace(config, seed=seed) for config in group))
+        Item(
+            prompt,
+            tuple(replace(config, seed=seed) for config in group),
+            grid.policies.get(group[0].policy),
+        )
         for seed in grid.seeds
         for prompt in prompts
         for group in groups.values()

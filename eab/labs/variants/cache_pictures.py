@@ -167,7 +167,7 @@ def totals_sentence(compared: VariantRuns) -> str:
 
 def paths_figure(run: RunState) -> go.Figure:
     """The paths at the peak of a run: bytes shared with other paths, and private bytes."""
-    kv = run.peak_kv()
+    kv = run.peak_kv
     row = run.started.model.row_bytes
     paths = kv.paths if kv is not None else ()
     unit, name = byte_unit(max((row * (path.shared + path.private) for path in paths), default=0))
@@ -190,7 +190,7 @@ def paths_figure(run: RunState) -> go.Figure:
 
 def paths_sentence(run: RunState) -> str:
     """The share of the paths' bytes that is stored once for several paths."""
-    kv = run.peak_kv()
+    kv = run.peak_kv
     if kv is None or not kv.rows_independent:
         return "The tree has no rows yet."
     step = next(step.step for step in run.steps if step.kv is kv)
@@ -277,7 +277,7 @@ def processed_sentence(compared: VariantRuns) -> str:
     runs = dict(compared.pairs)
     if any(name not in runs or not runs[name].steps for name in _COMPARED):
         return NOTHING_YET
-    with_cache, without = (runs[name].tokens_through_model() for name in _COMPARED)
+    with_cache, without = (runs[name].tokens_through_model for name in _COMPARED)
     return (
         f"With a KV cache, {with_cache:,} tokens go through the model; without one, {without:,}, "
         f"or {times(without / with_cache)} as many (measured)."

@@ -140,7 +140,7 @@ def reuse_sentence(compared: VariantRuns) -> str:
 def _windows_words(compared: VariantRuns) -> str:
     """Bytes in caches that drop rows behind a window, unlike the caches that are compared."""
     tree = next((run for name, run in compared.pairs if name == "tree"), None)
-    kv = None if tree is None else tree.peak_kv()
+    kv = None if tree is None else tree.peak_kv
     if tree is None or kv is None or not tree.started.model.window_rows:
         return ""
     alone = human_bytes(separate_bytes(tree.started, kv))

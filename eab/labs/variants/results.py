@@ -202,7 +202,7 @@ def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> R
         seconds=Timing(tuple(timed.seconds for timed in times)),
         first_step_seconds=Timing(tuple(timed.first_step for timed in times)),
         step_seconds=Timing(tuple(timed.step_median for timed in times)),
-        tokens_through_model=run.tokens_through_model(),
+        tokens_through_model=run.tokens_through_model,
         tokens_reused=run.tokens_reused,
         reused_bytes=(kv[-1].rows_reused if kv else 0) * run.started.model.row_bytes,
         peak_bytes=kv[-1].peak_bytes if kv else 0,
@@ -246,7 +246,7 @@ def _rounding(card: ModelCard) -> float:
 
 def _choices(run: RunState) -> set[tuple[int, int, int]]:
     """All (step, path, token). Path ids follow the order of birth: equal trees have equal ids."""
-    return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
+    return {(token.step, path.id, token.id) for path in run.paths for token in path.tokens}
 
 
 def _entropies(run: RunState, until: int | None) -> dict[tuple[int, int], float]:

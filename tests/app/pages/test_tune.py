@@ -121,7 +121,7 @@ def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(pag
     assert page.session_state["prompt"] == "My favorite color is"
     assert page.session_state["set_min_fork_weight"] == 0.0
     tree = page.session_state["run_slot"][0].state.run
-    assert f"{tree.tokens_needed()} tokens" in shown.replace(",", "")
+    assert f"{tree.tokens_needed} tokens" in shown.replace(",", "")
     assert f"{len(tree.leaves())} path" in shown
 
 

@@ -38,7 +38,7 @@ def test_every_way_gives_each_request_the_tokens_that_it_gets_alone(
     for number, run in enumerate(found.runs):
         asked = WORKLOAD.requests[number]
         alone = run_of(model, asked.prompt, WORKLOAD.config(asked))
-        assert [one.token for one in run.tokens(0)] == [one.token for one in alone.tokens(0)]
+        assert [one.id for one in run.tokens(0)] == [one.id for one in alone.tokens(0)]
         assert run.ended == alone.ended
     written = sum(LENGTHS)
     assert {one.new_tokens for one in found.shown().values()} == {written}

@@ -293,7 +293,7 @@ def test_charts_show_the_figures_of_the_runs(compared):
 def test_shared_and_private_bars_add_up_to_the_rows_that_each_path_sees(compared):
     run = compared.runs[0]
     shared, private = caches.paths_figure(run).data
-    row, kv = run.started.model.row_bytes, run.peak_kv()
+    row, kv = run.started.model.row_bytes, run.peak_kv
     peak = next(step.step for step in run.steps if step.kv is kv)
     for number, path in enumerate(kv.paths):
         assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
