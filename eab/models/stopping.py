@@ -7,8 +7,9 @@ from typing import Final
 
 
 class Stopped(BaseException):
-    """Ends a run, or a forward pass whose result nobody waits for. Like asyncio's CancelledError, it
-    is no Exception: whoever handles what a model may raise must not take it for a failure.
+    """Ends a run, or a forward pass whose result nobody waits for.
+
+    Like asyncio's CancelledError, it is no Exception: it is not a failure of the model.
     """
 
 
