@@ -1,6 +1,7 @@
-"""Values of settings that are lists of texts, or JSON."""
+"""Values that can be given in several forms: lists, texts, JSON."""
 
 import json
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -114,3 +115,23 @@ def as_object_text(given: object) -> object:
 def as_plain_number(given: Any) -> Any:
     """A numpy or torch number as a Python number; other values unchanged."""
     return given.item() if getattr(given, "ndim", None) == 0 else given
+
+
+def is_iterable(given: object) -> bool:
+    """Whether it can be iterated over; a NumPy array without dimensions only seems to be."""
+    try:
+        iter(given)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
+def listed(given: Any) -> list[Any] | None:
+    """The items of a list, Series, array, tensor or generator, without NumPy's types; None if it is
+    none of these, such as a text, a mapping, a set (it has no order) or a DataFrame.
+    """
+    if isinstance(given, str | bytes | Mapping | Set) or hasattr(given, "columns"):
+        return None
+    if not is_iterable(given):
+        return None
+    return given.tolist() if hasattr(given, "tolist") else [*given]

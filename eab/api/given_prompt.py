@@ -11,7 +11,7 @@ from eab.errors import ConfigError, PromptError
 from eab.events import Message, rendered_chat
 from eab.events.chat import read_messages
 from eab.formatting import quoted
-from eab.iterables import listed
+from eab.text_values import listed
 
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, str]] | Sequence[int]
 

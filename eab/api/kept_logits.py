@@ -12,8 +12,8 @@ from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, Predicted
 from eab.formatting import human_bytes, quoted
-from eab.iterables import is_iterable
 from eab.models.base import LanguageModel
+from eab.text_values import is_iterable
 
 MOST_BYTES: Final = 2**30
 _MOST_NAMED: Final = 10**6  # steps; far more than a run can have

@@ -14,13 +14,13 @@ from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING
 from eab.errors import ConfigError, PromptError
 from eab.formatting import quoted
-from eab.iterables import listed
 from eab.labs.tuning import sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, read_prompts
 from eab.labs.tuning.questions import Question
 from eab.record.prompt_lines import default_id
 from eab.settings import Real, Whole
+from eab.text_values import listed
 
 if TYPE_CHECKING:
     from eab.labs.tuning.measure import Measurement

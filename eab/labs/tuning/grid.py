@@ -15,7 +15,7 @@ from eab.branching.presets import START, starting_config
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.iterables import listed
+from eab.text_values import listed
 
 MAX_CONFIGS: Final = 20_000  # combinations in a grid that is run in full
 MAX_SEEDS: Final = 1_000
