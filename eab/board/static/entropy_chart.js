@@ -210,9 +210,11 @@ export class EntropyChart {
     const draggable = this.store.canMoveThreshold;
     const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
-    const drawnWith = [this.drawnWith, value, draggable].join();
+    const { policy } = this.store.run; // "": the run has not started, its threshold is not known
+    const drawnWith = [this.drawnWith, value, draggable, policy].join();
     if (this.limitDrawnWith === drawnWith) return;
     this.limitDrawnWith = drawnWith;
+    if (!policy) return this.limit.replaceChildren();
     const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
