@@ -105,8 +105,6 @@ def _run_or_stop(
     if active:
         st.button("Stop", on_click=on_stop, icon=":material/stop:", key="stop_button")
         return
-    with st.container(key="answers_with"):  # over the button, which it must not rename
-        st.caption(plain(model_choice.short(model_choice.name())))
     st.button(
         "Run",
         on_click=on_run,

@@ -129,7 +129,7 @@ def save(page: Page, folder: Path) -> None:
 
 def test_the_boards_grow_and_respond_to_the_threshold_line(notebook: Page) -> None:
     page = notebook
-    expect(board_after(page, "eab.explore(").locator(".status")).to_have_text("Done after 12 steps")
+    expect(board_after(page, "eab.explore(").locator(".status")).to_have_text("Done after 10 steps")
     for code in ("eab.explore(", "eab.show(run)"):
         board = board_after(page, code)
         paths = board.get_attribute("data-paths")
@@ -195,7 +195,7 @@ def test_a_saved_notebook_shows_stills_and_no_error(
         expect(shown).to_contain_text("Run this cell")
     for code in SHOWN[:2]:
         picture = outputs_after(page, code).locator("img")
-        expect(picture).to_have_attribute("alt", "1 fork in 12 steps: 6 paths.")
+        expect(picture).to_have_attribute("alt", "1 fork in 10 steps: 3 paths.")
         assert picture.evaluate("one => one.naturalWidth") > 300
     page.close()
 

@@ -136,7 +136,8 @@ def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str
     page.keyboard.press("End")
     cursor_is(page, len(run.steps) - 1)
     shown = {int(path): lines for path, lines in page.evaluate(LABELS).items()}
-    assert sum(not run.paths[path].children for path in shown) >= 7
+    least = 4 if name == "recipe" else 7  # light texts without room are folded
+    assert sum(not run.paths[path].children for path in shown) >= least
     texts = {
         path: visible("".join(token.text for token in run.paths[path].tokens if not token.special))
         for path in shown

@@ -30,7 +30,8 @@ commands.main()
 
 
 def interrupted(*arguments: str, by: str = "SIGINT", code: int = 130) -> None:
-    out = python("-c", INTERRUPTED.replace("SIGINT", by), *arguments)
+    nats = ("--threshold", "0.65")  # no probe comes first
+    out = python("-c", INTERRUPTED.replace("SIGINT", by), *arguments, *nats)
     assert out.returncode == code, out.stderr
 
 

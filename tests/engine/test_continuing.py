@@ -168,6 +168,6 @@ def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, thresh
     )
 
     def texts(run: RunState) -> list[tuple[tuple[int, ...], float]]:
-        return [(tuple(t.token for t in run.tokens(leaf.id)), leaf.weight) for leaf in run.leaves()]
+        return [(tuple(t.id for t in run.tokens(leaf.id)), leaf.weight) for leaf in run.leaves()]
 
     assert texts(before) == texts(short)

@@ -145,7 +145,7 @@ def test_the_entropy_over_all_tokens_lies_within_its_bounds(
     for leaf in run.leaves():
         tokens = list(run.tokens(leaf.id))
         for index, token in enumerate(tokens):
-            text = [*prompt, *(before.token for before in tokens[:index])]
+            text = [*prompt, *(before.id for before in tokens[:index])]
             cache = make_cache("recompute", embedded.kv_shape, 1, 2**40)
             with torch.inference_mode():
                 logs = embedded.forward([cache.prepare([0], [text])])[0].double().log_softmax(-1)

@@ -52,13 +52,9 @@ const LEGENDS = {
       isDetail: true,
       notIn: "diff not-outline",
       words: "48% on an edge: share",
-      help: "How much of its parent's weight this branch received.",
-    },
-    {
-      isDetail: true,
-      notIn: "diff not-outline",
-      words: "others 8%, dashed: drawn",
-      help: "Its token was drawn from all tokens without a branch of their own, and stands for them.",
+      help:
+        "How much of its parent's weight this branch received. Others, dashed: its token was drawn " +
+        "from all tokens without a branch of their own, and stands for them.",
     },
     {
       isDetail: true,
