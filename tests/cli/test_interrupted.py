@@ -40,7 +40,7 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     interrupted("run", "Once upon a time", "--record", str(file))
     run = fold(record.load(file))
     assert run.ended.reason == "stopped"
-    assert len(run.steps) == 6
+    assert len(run.steps) == 5  # the pass of the sixth is left
     assert run.samples
 
 
