@@ -209,7 +209,8 @@ def leave_example(started: RunStarted) -> None:
 
 def moved_prompt() -> str:
     """A sentence if the prompt goes to another model than the one of the example it replaced."""
-    if st.session_state.get(_MOVED) != prompt() or model_choice.is_embedded():
+    moved = st.session_state.get(_MOVED, "")
+    if not moved or moved != prompt() or model_choice.is_embedded():
         return ""
     model = plain(model_choice.short(model_choice.name()))
     return f"Own prompts go to another model: {model}. The story model only continues stories."
