@@ -156,7 +156,18 @@ def test_no_text_of_a_tree_is_too_small_to_read_and_a_fold_says_what_it_stands_f
     assert shown.find("svg.tree text").count() > 5
     assert shown.find("svg.tree text").evaluate_all(TOO_SMALL) == []
     weights = [path.weight for path in run.leaves() if path.id in shown.drawn_paths()]
-    marks = shown.find(".fold").evaluate_all("all => all.map((one) => one.firstChild.data)")
+    marks = shown.find(":not(.hidden) > .fold").evaluate_all(
+        "all => all.map((one) => one.firstChild.data)"
+    )
     folded = [float(mark.split(", ")[1].rstrip("%")) / 100 for mark in marks if "%" in mark]
     assert sum(weights) + sum(folded) == pytest.approx(1.0, abs=0.05)
     assert weights
+
+
+def test_a_line_of_the_text_ends_a_line_of_its_box(still: Boards) -> None:
+    shown = still(fold(invented_run(5, 20, 4, [" return", " x", ":\n", "\n\n", "   "])))
+    shown.keys("End")
+    lines = shown.find(".box.path:not(.hidden) .label tspan").all_text_contents()
+    breaks = [line for line in lines if "↵" in line]
+    assert breaks
+    assert not [line for line in breaks if line.strip("↵").count("↵") or not line.endswith("↵")]

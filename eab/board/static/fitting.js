@@ -21,15 +21,17 @@ import {
   roomsOf,
   treeOrder,
 } from "./layout.js";
-import { characterWidth } from "./text.js";
+import { characterWidth, FONT_SIZE } from "./text.js";
 
 const MOST_WHOLE = 100; // texts; more are not folded one by one
+const SMALLEST = 11 / FONT_SIZE; // scale; texts are folded before they are drawn in less than 11 px
 const STUB_LINE = 14; // characters of a pruned path
 const MOST_LINES = 40;
 const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // values to try
 // Characters; the boxes on their left are narrowed before leaves get less than `wanted`.
 const LEAF_LINE = { wanted: 22, shortest: 10 };
 const UNEVEN = 1.15; // whole words do not fill their lines
+const ATTEMPTS = 3; // to keep to a width: the characters of a text may be wider than the mean
 const NARROWER = 0.85; // factor per attempt, until the lines fit
 const NARROWEST = 5; // characters; at worst, only longer words get wider boxes than this
 // Shares of the readable scale, and the share of omitted characters from which each may be used.
@@ -72,9 +74,8 @@ function foldsToFit({ aligned, outlined, presents }, kept, { showsWhole }) {
 
 /** @param {Arrangement} best @param {Camera} camera */
 function isTooLarge({ width, height }, camera) {
-  const { readable } = camera;
   const room = camera.room();
-  return (width + MARKS) * readable > room.width || height * readable > room.height;
+  return (width + MARKS) * SMALLEST > room.width || height * SMALLEST > room.height;
 }
 
 /**
@@ -85,8 +86,14 @@ function isTooLarge({ width, height }, camera) {
 function fittest(kept, prompt, camera, { aligned, branches }) {
   const texts = textsOf(kept, prompt, new Set(branches.byFork.keys()));
   const at = (/** @type {Size} */ room, /** @type {number} */ lines) => {
-    const { sizes, longest } = fitted(texts, room, lines);
-    return arranged(prompt, kept, sizes, longest);
+    let wanted = room.width;
+    for (let attempt = 1; ; attempt += 1) {
+      const { sizes, longest } = fitted(texts, { ...room, width: wanted }, lines);
+      const made = arranged(prompt, kept, sizes, longest);
+      const over = made.width + MARKS - room.width;
+      if (over <= 0 || attempt === ATTEMPTS) return made;
+      wanted -= over;
+    }
   };
   const { readable } = camera;
   const largest = Math.max(1, readable);

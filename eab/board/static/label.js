@@ -6,6 +6,7 @@ import { textWidth } from "./text.js";
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;
 const LINE_BREAK = "↵"; // as the text of a token shows it
+const NEW_LINE = -1; // among the lengths of words
 const SHORTEST_END = 4; // characters; a shorter end of a text is useless
 export const LONGEST_WORD = 24; // characters; a longer one may be cut
 
@@ -97,15 +98,15 @@ export function wrappedSize(pieces, perLine, most) {
 }
 
 /**
- * The word lengths of a text, in characters; a line break also ends a word.
+ * The word lengths of a text, in characters, with NEW_LINE after each line of the text.
  * @param {string} text
  */
 export function wordLengths(text) {
   return text
     .replace(/^ /, "")
-    .replace(/↵(?=[^↵ ])/g, "↵ ") // older browsers lack lookbehind
+    .replace(/↵ ?(?=[^↵])/g, "↵ \n ") // older browsers lack lookbehind
     .split(" ")
-    .map((word) => [...word].length);
+    .map((word) => (word === "\n" ? NEW_LINE : [...word].length));
 }
 
 /**
@@ -117,6 +118,10 @@ export function wordLengths(text) {
 export function wrapped(words, perLine) {
   let [lines, longest, length] = [0, 0, perLine];
   for (const word of words) {
+    if (word === NEW_LINE) {
+      length = perLine;
+      continue;
+    }
     length += 1 + word;
     if (length > perLine) {
       lines += Math.max(1, Math.ceil(word / perLine));
@@ -243,7 +248,7 @@ function glyphsOf(all, gaps) {
 }
 
 /**
- * Lines break at spaces, and after line breaks of the text. A longer word is cut.
+ * Lines break after line breaks of the text, and at spaces. A longer word is cut.
  * @param {Glyph[]} glyphs
  * @param {number} perLine characters
  * @returns {Glyph[][]}
@@ -272,8 +277,8 @@ function lineEnd(glyphs, perLine) {
   let [end, length, last] = [0, 0, 0];
   for (; end < glyphs.length; end += 1) {
     const { text } = glyphs[end];
-    const isAfterBreak = end > 0 && glyphs[end - 1].text === LINE_BREAK && text !== LINE_BREAK;
-    if (text.startsWith(" ") || isAfterBreak) last = end;
+    if (end > 0 && glyphs[end - 1].text === LINE_BREAK && text !== LINE_BREAK) return end;
+    if (text.startsWith(" ")) last = end;
     length += text.length;
     if (length > perLine) return last || Math.max(1, end);
   }
