@@ -13,7 +13,8 @@ import statistics
 import subprocess
 import sys
 
-WAYS = {"as PyTorch does": {}, "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"}}
+FEW = "GOMP_SPINCOUNT=1000"
+WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}
 PROMPT, PATHS, STEPS = 300, 20, 40
 
 
@@ -41,7 +42,8 @@ def measured(way: str, threads: int, busy: bool) -> float:
     """The same in a process of its own, perhaps beside one that only counts."""
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
     try:
-        command = [sys.executable, __file__, "--step", str(threads)]
+        used = 1 if way == "one thread" else threads
+        command = [sys.executable, __file__, "--step", str(used)]
         done = subprocess.run(
             command, env=os.environ | WAYS[way], capture_output=True, text=True, check=True
         )
@@ -77,10 +79,9 @@ def main() -> None:
         ]
         for way in WAYS
     ]
-    few = "GOMP_SPINCOUNT=1000"
     ratios = {
-        "busy_over_quiet": median[few, True] / median[few, False],
-        "quiet_over_default": median[few, False] / median["as PyTorch does", False],
+        "busy_over_quiet": median[FEW, True] / median[FEW, False],
+        "quiet_over_default": median[FEW, False] / median["as PyTorch does", False],
     }
     heads = [
         "threads wait",
