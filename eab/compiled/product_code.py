@@ -17,6 +17,7 @@ from eab.compiled.llvm_code import (
     BIT,
     BYTE,
     FLOAT,
+    INT64,
     POINTER,
     VOID,
     WORK,
@@ -27,11 +28,12 @@ from eab.compiled.llvm_code import (
     function,
     integers,
     number,
+    taking_shares,
     threads,
     wait_for_all_threads,
 )
 from eab.compiled.row_functions import write_gate, write_norm, write_rotation
-from eab.compiled.tiles import Tile, share
+from eab.compiled.tiles import Tile
 
 MOST_PARTS: Final = 3
 FLOAT_BYTES: Final = 4
@@ -133,7 +135,8 @@ def write_product(module: Any, weights: Weights) -> None:
     given, parts = Arguments(*numbers[:count]), numbers[count:]
     rows = _write_preparation(code, given, weights)
     outputs = code.mul(given.blocks, number(weights.tile.outputs))
-    _write_blocks(code, given, parts, rows, outputs, weights)
+    counters = element(code, array, INT64, number(len(numbers)))
+    _write_blocks(code, given, parts, counters, rows, outputs, weights)
     with code.if_then(code.icmp_signed(">", given.rotated, number(0))):
         wait_for_all_threads(code)
         _write_rotation(code, given, outputs)
@@ -175,6 +178,7 @@ def _write_blocks(
     code: Any,
     given: Arguments,
     parts: Sequence[Any],
+    counters: Any,
     rows: Rows,
     outputs: Any,
     weights: Weights,
@@ -184,8 +188,7 @@ def _write_blocks(
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
-    first, end = share(code, given.blocks, *threads(code))
-    with counting(code, first, end, number(1)) as block:
+    with taking_shares(code, counters, given.blocks) as block:
         *bases, bias = _places_of_block(code, block, parts)
         bases.append(code.select(is_residual, given.residual, bias))
         sizes = given.weight_bytes, given.constant_bytes, code.mul(width, number(FLOAT_BYTES))
