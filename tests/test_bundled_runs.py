@@ -347,7 +347,7 @@ def test_the_page_offers_every_setting_of_an_example(run: RunState) -> None:
             assert steps == pytest.approx(round(steps)), name
 
 
-def test_sharing_holds_no_more_in_most_steps_and_where_a_replay_rests(run: RunState) -> None:
+def test_sharing_holds_no_more_in_most_steps_and_with_most_paths(run: RunState) -> None:
     assert caches_ratio(run, run.peak_step) >= 1.0
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
     assert more <= 0.25 * len(run.steps)

@@ -280,8 +280,10 @@ def changed_since(started: RunStarted | None) -> str:
         words = f"This tree was made with another {listed(others)}. Press Run to use yours."
         return moved_prompt() or words
     chosen = _chosen()
+    rank = "rank " if started.config.threshold_unit == "rank" else ""
     changed = [
-        f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"
+        f"{SETTINGS[name].label.lower()} (was {rank if name == 'entropy_threshold' else ''}"
+        f"{setting_widgets.shown(name, recorded)})"
         for name, recorded in _recorded(started.config).items()
         if chosen[name] != recorded
     ]

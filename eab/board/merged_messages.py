@@ -42,7 +42,6 @@ def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any
         "autoplay": False,
         "limit": "",
         "deciding": None,
-        "peak_step": last,
         "sides": list(both.sides),
         "steps": [{"step": step, **nothing} for step in range(last + 1)],
         "sentences": sentences | {"memory": ""},

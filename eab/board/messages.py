@@ -85,7 +85,14 @@ def greedy_message(key: str, prompt: str, probed: Sequence[Probed], steps: int) 
     ]
     last = len(tokens) - 1
     path = {"id": 0, "parent": -1, "status": "live", "finish_reason": None, "weights": [[0, 1.0]]}
-    path |= {"share": 1.0, "born": 0, "touched": last, "limited_steps": [], "first_token": 0}
+    path |= {
+        "share": 1.0,
+        "drawn": False,
+        "born": 0,
+        "touched": last,
+        "limited_steps": [],
+        "first_token": 0,
+    }
     memory = dict.fromkeys(("shared", "private", "spare", "reused", "independent"), 0)
     return _NOT_STARTED | {
         "version": len(tokens),
@@ -115,7 +122,6 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "ended": "",
     "limit": "",
     "deciding": None,
-    "peak_step": 0,
     "r": AUTO,
     "texts": [],
     "paths": [],
@@ -146,10 +152,10 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
         "deciding": deciding_forks(run),
-        "peak_step": run.peak_step,
         "r": started.config.r,
         "paths": [
             _path_record(path, since_step, begun if _is_first(run, path) else "", texts)
+            | {"drawn": run.is_drawn(path)}
             for path in run.paths
             if path.touched >= since_step
         ],

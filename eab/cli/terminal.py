@@ -34,8 +34,8 @@ UNKNOWN: Final = "◇"
 MAX_ROWS: Final = 2000  # in the tree, and in the table of texts
 _ENDS: Final = {"stop": "■", "length": "→", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
-    "Before a branch: its share at the fork (◆). After a text: its weight.\n"
-    "■ ended by {stops}, → cut at the length limit."
+    "Before a branch: its share at the fork (◆); others: all tokens without an own branch.\n"
+    "After a text: its weight. ■ ended by {stops}, → cut at the length limit."
 )
 KV_NAMES: Final = (
     "bytes_held",
@@ -189,17 +189,18 @@ def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
             root.append_text(_fork_mark(path))  # the prompt itself forks
             branches[path.id] = tree
         else:
-            branches[path.id] = branches[path.parent].add(_path_label(path, unknown))
+            others = "others " if run.is_drawn(path) else ""
+            branches[path.id] = branches[path.parent].add(_path_label(path, unknown, others))
     if len(run.paths) > MAX_ROWS:
         tree.add(Text(f"… and {counted(len(run.paths) - MAX_ROWS, 'path')} more", style="dim"))
     return tree
 
 
-def _path_label(path: Path, unknown: Collection[Place]) -> Text:
+def _path_label(path: Path, unknown: Collection[Place], others: str) -> Text:
     """The path's share at the fork that created it, its text, and its status."""
     label = Text()
     if path.parent >= 0:
-        label.append(f"{path.share:6.1%} ", "cyan")
+        label.append(f"{others}{path.share:6.1%} ", "cyan")
     label.append(token_text.visible_join(_marked_texts(path, unknown)))
     match path.status:
         case "forked":

@@ -323,9 +323,21 @@ class RunState:
             default=None,
         )
 
+    def is_drawn(self, path: Path) -> bool:
+        """Whether its first token was drawn from all without a branch of their own, and stands for
+        them: it is the last branch, and has more of the weight than its token.
+        """
+        if self.started.config.policy != "fair" or path.parent < 0:
+            return False
+        first, *others = (self.paths[child] for child in self.paths[path.parent].children)
+        if not others or path is not others[-1] or not (path.tokens and first.tokens):
+            return False
+        expected = math.exp(path.tokens[0].log_prob - first.tokens[0].log_prob) * first.share
+        return path.share > 1.01 * expected
+
     @property
     def peak_step(self) -> int:
-        """The last step with the most live paths, where a replay comes to rest."""
+        """The last step with the most live paths."""
         live = [0 if step.kv is None else len(step.kv.paths) for step in self.steps]
         return max(range(len(live)), key=lambda step: (live[step], step), default=0)
 

@@ -208,7 +208,7 @@ export class EntropyChart {
     const value = this.drag.active ? this.drag.threshold : this.store.run.threshold;
     const [at, right] = [this.y(value), width - RIGHT];
     const draggable = this.store.canMoveThreshold;
-    const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
+    const grip = { x: 0, y: at - GRIP, width: LEFT + innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
     const { policy } = this.store.run; // "": the run has not started, its threshold is not known
     const drawnWith = [this.drawnWith, value, draggable, policy].join();
@@ -218,8 +218,8 @@ export class EntropyChart {
     const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
-      ...(draggable ? [this.grip(grip)] : []),
       label,
+      ...(draggable ? [this.grip(grip)] : []),
     );
     this.hideTicksBehind(label);
   }

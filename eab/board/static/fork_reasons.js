@@ -103,21 +103,6 @@ function obstacle({ run }, path, step) {
 }
 
 /**
- * Whether a path's first token was drawn from all tokens without a branch of their own, for which
- * the branch stands: it is the last branch, and its share exceeds the probability of its token.
- * @param {RunStore} store @param {Path} path
- */
-export function isDrawn(store, path) {
-  if (store.run.policy !== "fair" || store.sides !== null || path.parent < 0) return false;
-  const siblings = store.childrenOf(path.parent);
-  const [first] = siblings;
-  if (path !== siblings.at(-1) || path === first || !path.tokens[0] || !first.tokens[0])
-    return false;
-  const scale = first.share / first.tokens[0].probability;
-  return path.share > 1.01 * scale * path.tokens[0].probability;
-}
-
-/**
  * What a child of the policy `fair` stands for, with the probability of its token, the share of the
  * branch and, where it is a leaf, the weight of the text.
  * @param {RunStore} store @param {Path} path @param {Token} token
@@ -125,7 +110,7 @@ export function isDrawn(store, path) {
 function branchWeight(store, path, token) {
   if (store.run.policy !== "fair") return "";
   const [probability, share] = [percent(token.probability), percent(path.share)];
-  if (!isDrawn(store, path)) return ` The branch has ${share} of the weight of its parent.`;
+  if (!path.drawn) return ` The branch has ${share} of the weight of its parent.`;
   const stands = `stands for all tokens without a branch of their own, which together have ${share}`;
   return ` This token has ${probability}: it was drawn, and ${stands}.`;
 }

@@ -35,11 +35,6 @@ const TOPICS = [
       "follows the answer. The rings appear once the run has ended.",
   ],
   [
-    "Why are some words pale?",
-    "After a run, the cursor goes to the step with the most live paths. Pale words come after that " +
-      "step; they are there so that the texts can be read. They disappear when you move the cursor.",
-  ],
-  [
     "Which texts give the same answer?",
     "With “Same answers”, a branch whose texts all begin with the same sentence is one box: its " +
       "heaviest text, with the weight of all. Click “3 texts” after it to see them. Case, spaces, " +

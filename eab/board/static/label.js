@@ -168,7 +168,8 @@ function fitLines(perLine, most, shorten) {
     lines = breakLines(shorten(longest), perLine);
   }
   if (lines.length <= most) return lines;
-  return breakLines(shorten(longest), perLine + ELLIPSIS_LENGTH); // of a word and the ellipsis
+  // of a word and the ellipsis
+  return breakLines(shorten(longest), perLine + ELLIPSIS_LENGTH, most);
 }
 
 /**
@@ -251,16 +252,18 @@ function glyphsOf(all, gaps) {
  * Lines break after line breaks of the text, and at spaces. A longer word is cut.
  * @param {Glyph[]} glyphs
  * @param {number} perLine characters
+ * @param {number} [most] lines; the last one does not end at a line break of the text
  * @returns {Glyph[][]}
  */
-function breakLines(glyphs, perLine) {
+function breakLines(glyphs, perLine, most = Number.POSITIVE_INFINITY) {
   const lines = [];
   let rest = withoutSpace(glyphs);
-  for (let end = lineEnd(rest, perLine); end < rest.length; end = lineEnd(rest, perLine)) {
+  for (;;) {
+    const end = lineEnd(rest, perLine, lines.length + 1 < most);
+    if (end >= rest.length) return [...lines, rest];
     lines.push(rest.slice(0, end));
     rest = withoutSpace(rest.slice(end));
   }
-  return [...lines, rest];
 }
 
 /** A space at the beginning of a line has no width. @param {Glyph[]} glyphs */
@@ -272,12 +275,14 @@ function withoutSpace([first, ...others]) {
  * The index at which the first line of these glyphs ends.
  * @param {Glyph[]} glyphs
  * @param {number} perLine characters
+ * @param {boolean} breaks whether at a line break of the text
  */
-function lineEnd(glyphs, perLine) {
+function lineEnd(glyphs, perLine, breaks) {
   let [end, length, last] = [0, 0, 0];
   for (; end < glyphs.length; end += 1) {
     const { text } = glyphs[end];
-    if (end > 0 && glyphs[end - 1].text === LINE_BREAK && text !== LINE_BREAK) return end;
+    const isAfterBreak = end > 0 && glyphs[end - 1].text === LINE_BREAK && text !== LINE_BREAK;
+    if (isAfterBreak && breaks) return end;
     if (text.startsWith(" ")) last = end;
     length += text.length;
     if (length > perLine) return last || Math.max(1, end);

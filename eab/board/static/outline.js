@@ -18,7 +18,6 @@ import { element, set } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
 import { statusAt, textOf, tokenCountAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
-import { showsToCome } from "./text_to_come.js";
 import { tokenTip } from "./tooltip.js";
 
 const INDENT = 11; // px per fork
@@ -189,8 +188,7 @@ export class Outline {
     const folded = path.joined || isForked ? this.foldOf(path) : { words: "", help: "", name: "" };
     const weights = weightWords(store, path, cursor);
     const name = nameOf(path, status, textOf(path, count), weights, folded.name);
-    const toCome = showsToCome(view);
-    const state = [count, path.tokens.length, view.tokenIn(path), toCome, store.whatIf, name];
+    const state = [count, path.tokens.length, view.tokenIn(path), store.whatIf, name];
     const filledWith = [...state, radius, folded.words, store.run.threshold].join();
     if (item.filledWith === filledWith) return;
     item.filledWith = filledWith;
@@ -204,7 +202,7 @@ export class Outline {
     set(item.fold, { "data-fork": path.id, ...help });
     if (folded.words) item.body.append(item.fold);
     else item.fold.remove();
-    item.text.replaceChildren(...this.tokensOf(path, count, toCome));
+    item.text.replaceChildren(...this.tokensOf(path, count));
   }
 
   /** @param {Path} path */
@@ -213,15 +211,14 @@ export class Outline {
     return path.joined ? joinedWords(view, path) : { ...foldedWords(view, path.id), name: "" };
   }
 
-  /** @param {Path} path @param {number} count @param {boolean} toCome whether the rest is shown */
-  tokensOf(path, count, toCome) {
+  /** @param {Path} path @param {number} count */
+  tokensOf(path, count) {
     const { store, view } = this;
     const selected = view.tokenIn(path);
-    return path.tokens.slice(0, toCome ? path.tokens.length : count).map((token, index) => {
+    return path.tokens.slice(0, count).map((token, index) => {
       const words = index ? token.piece : token.piece.replace(/^ (?=.)/, "");
-      const level =
-        index < count ? ` ${entropyClass(token.entropy, store.run.threshold)}` : " to-come";
-      const kind = `token${level}${index < count ? this.noteOf(path, index) : ""}`;
+      const level = entropyClass(token.entropy, store.run.threshold);
+      const kind = `token ${level}${this.noteOf(path, index)}`;
       const chosen = index === selected ? " selected" : "";
       const place = { class: `${kind}${chosen}`, "data-token": index };
       return element("span", place, words.replace(/↵(?!↵)/g, "↵\n"));

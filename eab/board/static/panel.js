@@ -45,8 +45,8 @@ const LEGENDS = {
       isDetail: true,
       only: "missed",
       swatch: "missed-key",
-      words: "unsure, but no fork",
-      help: "The path limit or the minimum weight kept the path from forking: point at a token to see why.",
+      words: "unsure, no fork: too little weight or path limit",
+      help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
     },
     {
       isDetail: true,
@@ -150,8 +150,8 @@ const LEGENDS = {
       only: "missed",
       notIn: "spread",
       swatch: "missed-key",
-      words: "unsure, but no fork",
-      help: "The path limit or the minimum weight kept the path from forking.",
+      words: "unsure, no fork",
+      help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
     },
     {
       only: "bands",

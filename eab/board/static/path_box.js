@@ -6,14 +6,12 @@ import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
 import { set, shape } from "./elements.js";
 import { FarStrip } from "./far_strip.js";
 import { FoldMark } from "./fold_mark.js";
-import { isDrawn } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
 import { lineOf } from "./same_answer.js";
 import { Strip } from "./strip.js";
 import { clip } from "./text.js";
-import { labelToCome, markToCome } from "./text_to_come.js";
 
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
@@ -170,7 +168,7 @@ export class PathBox {
     const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
     const thin = this.height < THINNEST_WITH_TEXT ? " thin" : "";
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
-    const drawn = isDrawn(this.store, path) ? " drawn" : "";
+    const drawn = path.drawn ? " drawn" : "";
     set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
     const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
     if (this.thickness === thickness) return;
@@ -183,11 +181,11 @@ export class PathBox {
    * @param {Path} path @param {Status} status @param {number} selected index of a token, or -1
    */
   stateOf(path, status, selected) {
-    const { aligned, atRest, branches, cursor, focused, layout } = this.view;
+    const { aligned, branches, cursor, focused, layout } = this.view;
     const width = this.target.width.toFixed(1);
     const size = [width, this.height, layout.perLine[path.id], this.isTiny, aligned, focused];
     const count = tokenCountAt(path, cursor);
-    const words = [count, path.tokens.length, selected, this.stub, atRest, this.store.whatIf];
+    const words = [count, path.tokens.length, selected, this.stub, this.store.whatIf];
     if (this.isTiny) return [...size, ...words];
     const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id).weight;
     const marks = [status, weightAt(path, cursor), this.radius, marked, layout.only[path.id]];
@@ -207,7 +205,6 @@ export class PathBox {
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
-    markToCome(this.view, this.text, path, count);
     set(this.number, { y: -height / 2 - 2 });
     this.number.textContent = String(lineOf(path).at(-1)?.id);
     this.fillMarks(path, status);
@@ -238,7 +235,7 @@ export class PathBox {
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     set(this.tip, { cx: this.width + 8 });
     const alone = path.parent < 0 || layout.only[path.id];
-    const others = isDrawn(this.store, path) ? "others " : "";
+    const others = path.drawn ? "others " : "";
     this.share.textContent = alone ? "" : `${others}${percent(path.share)}`;
     const isLeaf = status === "live" || status === "finished";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
@@ -255,7 +252,7 @@ export class PathBox {
 
   /** Set width and cells from the words in the box. @param {Path} path @param {number} count */
   fillLabel(path, count) {
-    const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
+    const label = labelOf(this.view, path, count);
     const start = this.textLeft();
     this.width = label.width + start + 9;
     this.cells = label.cells; // new with each label

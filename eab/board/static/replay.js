@@ -1,8 +1,6 @@
 // The cursor: its step, and how it moves.
 //
-// A replay that the board started repeats until the user touches the board. At the end of each
-// round, and after a live run, the cursor rests at the step with the most live paths, because the
-// last step often has only one.
+// A replay that the board started repeats until the user touches the board.
 
 /** @import { Pace } from "./pace.js" */
 /** @import { RunStore } from "./run_store.js" */
@@ -12,8 +10,7 @@
 const STEPS_PER_SECOND = 6;
 const GLIDE = { slowest: 12, slowestAtTheEnd: 100, perStepBehind: 5 }; // steps per second
 const SLOW_MS = 150; // between pictures of a live run, if the browser is slow
-const END_MS = 1500; // at the last step, before the cursor goes to rest
-const REST_MS = 5000; // at rest, before the next round
+const END_MS = 6000; // at the last step, before the next round
 
 export class Replay {
   /** @param {RunStore} store @param {ViewState} view @param {Send} send @param {Pace} pace */
@@ -24,17 +21,14 @@ export class Replay {
     this.pace = pace;
     this.speed = 1;
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
-    this.byItself = false; // whether the board started to play, not the user
-    this.loops = false; // whether it then starts again
-    this.rests = false; // whether to go to rest at the end of a live run
-    this.growing = false; // whether the run was growing at the last message
+    this.loops = false; // whether it starts again at the end, as the board started it
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
   }
 
   clear() {
     this.close();
-    this.byItself = this.loops = this.rests = this.growing = false;
+    this.loops = false;
   }
 
   close() {
@@ -49,31 +43,16 @@ export class Replay {
     else if (isNewRun && message.graft) this.view.cursor = lastStep;
     else if (isNewRun && message.autoplay && lastStep > 1) {
       if (this.view.animates) this.playByItself();
-      else this.rest();
+      else this.view.cursor = lastStep;
     } else if (this.view.follow && !this.view.playing && !this.glides(isNewRun))
       this.view.cursor = lastStep;
     this.view.cursor = Math.min(this.view.cursor, lastStep);
-    this.restAfterRun(isNewRun);
   }
 
-  /**
-   * Go to rest if a live run has just ended and the cursor followed it.
-   * @param {boolean} isNewRun
-   */
-  restAfterRun(isNewRun) {
-    const { run } = this.store;
-    if (this.growing && !isNewRun && run.ended && this.view.follow) {
-      this.rests = true;
-      this.reachEnd();
-    }
-    this.growing = this.store.isGrowing;
-  }
-
-  /** Go to rest after a pause if the cursor has reached the end. */
+  /** Start again after a pause if a replay by itself has reached the end. */
   reachEnd() {
-    if (this.view.cursor < this.store.lastStep || !(this.rests || this.byItself)) return;
-    this.rests = false;
-    this.timer = setTimeout(() => this.settle(), END_MS);
+    if (this.view.cursor < this.store.lastStep || !this.loops) return;
+    this.timer = setTimeout(() => this.play(), END_MS);
   }
 
   /**
@@ -89,7 +68,7 @@ export class Replay {
 
   /** @param {number} step */
   goTo(step) {
-    this.view.playing = this.byItself = this.rests = this.view.atRest = false;
+    this.view.playing = this.loops = false;
     this.view.cursor = Math.min(this.store.lastStep, Math.max(0, step));
     this.view.follow = this.view.cursor === this.store.lastStep;
     this.send("followCursor");
@@ -97,7 +76,7 @@ export class Replay {
 
   /** Note that the user touched the board: a replay by itself plays to its end, but not again. */
   touch() {
-    this.loops = this.rests = false;
+    this.loops = false;
     if (!this.view.playing) clearTimeout(this.timer);
   }
 
@@ -113,7 +92,7 @@ export class Replay {
   }
 
   toggle() {
-    this.byItself = false;
+    this.loops = false;
     if (this.view.playing) this.view.playing = false;
     else this.play();
     this.send("render");
@@ -122,14 +101,14 @@ export class Replay {
   play() {
     if (this.view.cursor >= this.store.lastStep) this.view.cursor = 0;
     this.view.playing = true;
-    this.view.follow = this.view.atRest = false;
+    this.view.follow = false;
     this.movedAt = performance.now();
     this.send("animate");
   }
 
   playByItself() {
     this.play();
-    this.byItself = this.loops = true;
+    this.loops = true;
   }
 
   // ---- movement
@@ -171,22 +150,5 @@ export class Replay {
     }
     this.reachEnd();
     this.send("render");
-  }
-
-  rest() {
-    this.view.cursor = this.store.run.peakStep;
-    this.view.follow = false;
-    this.view.atRest = true;
-  }
-
-  /** Rest, and start again if it loops. */
-  settle() {
-    this.rest();
-    this.send("render");
-    if (!this.loops) return;
-    this.timer = setTimeout(() => {
-      this.view.cursor = 0;
-      this.play();
-    }, REST_MS);
   }
 }

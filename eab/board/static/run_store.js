@@ -24,7 +24,6 @@ const NO_RUN = {
   maxSteps: 0,
   ended: "",
   limit: "",
-  peakStep: 0,
   r: "auto",
   sentences: { tree: "", entropy: "", memory: "" },
 };
@@ -45,7 +44,6 @@ function decodeRun(message) {
     maxSteps: message.max_steps,
     ended: message.ended,
     limit: message.limit,
-    peakStep: message.peak_step,
     r: message.r,
     sentences: message.sentences,
   };
@@ -85,6 +83,7 @@ function decodePath(message, texts, before, since) {
     finishReason: message.finish_reason,
     weights: [...(known?.weights.filter(({ step }) => step < since) ?? []), ...weights],
     share: message.share,
+    drawn: message.drawn,
     born: known?.born ?? message.born,
     touched: message.touched,
     limitedSteps: [

@@ -34,6 +34,7 @@ export interface PathMessage {
   finish_reason: "stop" | "length" | null;
   weights: [step: number, weight: number][]; // all, or if first_token > 0 those since since_step
   share: number; // of the fork's weight
+  drawn: boolean; // whether it stands for all tokens without a branch of their own
   born: number;
   touched: number; // step of the last change
   limited_steps: number[]; // as the weights
@@ -88,7 +89,6 @@ export interface Message {
   ended: string;
   limit: string; // what the path limit did, in a sentence; "" if nothing
   deciding: DecidingMessage | null; // which forks decide the answer; null while nothing can be said
-  peak_step: number; // the last step with the most live paths
   r: number | string; // the growth step
   texts: string[]; // of tokens, each once
   paths: PathMessage[];
@@ -160,7 +160,6 @@ export interface RunInfo {
   maxSteps: number;
   ended: string;
   limit: string;
-  peakStep: number;
   r: number | string;
   sentences: Sentences;
 }
@@ -205,6 +204,7 @@ export interface Path {
   finishReason: "stop" | "length" | null;
   weights: { step: number; weight: number }[];
   share: number;
+  drawn: boolean;
   born: number;
   touched: number;
   limitedSteps: number[];

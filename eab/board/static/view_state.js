@@ -19,7 +19,6 @@ export class ViewState {
   cursor = 0; // a step
   follow = true; // whether the cursor stays at the newest step
   playing = false;
-  atRest = false; // whether the cursor rests where it went by itself
 
   // The selected token: the drawer describes it, and the pictures highlight it.
 
@@ -63,7 +62,7 @@ export class ViewState {
   clear() {
     this.cursor = 0;
     this.follow = true;
-    this.playing = this.atRest = false;
+    this.playing = false;
     this.focused = null;
     this.found = new Set();
     this.deselect();
