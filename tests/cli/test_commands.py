@@ -167,8 +167,10 @@ def test_the_tree_has_the_share_at_each_fork_and_the_weight_of_each_text(columns
     shown = output_of("replay", MARKET, columns=columns)
     for leaf in run.leaves():
         text = "".join(token.text for token in leaf.tokens if not token.special)
-        assert f"─ {leaf.share:6.1%} {text}  ■ {leaf.weight:.1%}\n" in shown
-    assert "Before a branch: its share at the fork (◆). After a text: its weight." in shown
+        others = "others " if run.is_drawn(leaf) else ""
+        assert f"─ {others}{leaf.share:6.1%} {text}  ■ {leaf.weight:.1%}\n" in shown
+    assert "Before a branch: its share at the fork (◆); others: all tokens without" in shown
+    assert "others" in shown.partition("Before a branch")[0]
     assert "<|endoftext|>" not in shown
     assert "path limit" not in shown
 
