@@ -214,8 +214,7 @@ def cost_sentence(run: RunState) -> str:
 def _reuse(run: RunState) -> str:
     if not run.tokens_reused:
         return ""
-    by = ", by the probe of its threshold or an earlier run" if run.probe else ""
-    return f"; {counted(run.tokens_reused, 'token')} of the prompt had been computed before{by}"
+    return f"; {counted(run.tokens_reused, 'token')} of the prompt were in the prefix cache"
 
 
 def _ending(run: RunState) -> str:

@@ -356,5 +356,5 @@ def test_the_board_shows_the_rows_that_other_runs_also_read(twins):
     words = memory_words(run, run.steps[1].kv)
     assert words.endswith("is in the prefix cache, read by 1 other run, too.")
     assert "nothing to share" not in words
-    assert f" {rows} tokens of the prompt had been computed before" in cost_sentence(run)
+    assert f" {rows} tokens of the prompt were in the prefix cache" in cost_sentence(run)
     assert "before" not in cost_sentence(first)
