@@ -28,6 +28,7 @@ from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
@@ -119,6 +120,7 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
+    top = st.container(horizontal=True, vertical_alignment="center", key="tune_answer")
     with st.container(key="page_controls"):
         cost, gain = bar(cells, can_go_on and not sweeping)
         show_problems(SWEEP.current())
@@ -131,7 +133,7 @@ def sweep() -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
             st.caption(f"Run: {plain(needs())}")
             sweep_choice.draw(displayed)
-        results(displayed, cost, gain)
+        results(displayed, cost, gain, top)
         SWEEP.watch(sweeping)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
@@ -150,8 +152,24 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
     return draw_so_far
 
 
-def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
-    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
+def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity) -> None:
+    """Draw the best setting, and a button that sets it on Explore."""
+    from eab.labs.tuning import sentences as words
+
+    st.text(words.answer_sentence(points, gain))
+    if points:
+        best = best_setting(points, gain).config
+        first = next(cell for cell in report.cells if setting_of(cell) == best)
+        if sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name):
+            st.switch_page(sweep_cells.EXPLORE)
+
+
+def results(
+    displayed: Entry[TuningReport], cost: Quantity, gain: Quantity, top: DeltaGenerator
+) -> None:
+    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads;
+    the answer goes to the top.
+    """
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
 
@@ -164,6 +182,8 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
     white = white_background()
     with charts:
         points = sweep_charts.draw_charts(cells, cost, gain, key, white=white)
+        with top:
+            answer(report, points, gain)
         st.caption(
             f"{words.over_words(points)} {words.saving_sentence(cells)} "
             f"{words.unknown_sentence(cells, cost)}"

@@ -7,9 +7,15 @@ import streamlit as st
 
 from app.widgets import sweep_cells
 from app.widgets.charts import draw
-from eab.config import SETTINGS
+from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.frontier import SettingPoint, measured, setting_points, varying
+from eab.labs.tuning.frontier import (
+    SettingPoint,
+    best_setting,
+    measured,
+    setting_points,
+    varying,
+)
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
 _COST, _GAIN = "tune_cost", "tune_gain"
@@ -72,7 +78,7 @@ def draw_charts(
     with pareto:
         draw(
             "",
-            words.pareto_sentence(points, cost, gain),
+            words.sampling_sentence(points, cost, gain),
             tuning.pareto_figure(points, cost, gain),
             "pareto",
             key,
@@ -93,7 +99,7 @@ def _heat_map(
     place = {point.config: number for number, point in enumerate(points)}
     chart = st.container()
     with st.popover("Axes", icon=":material/grid_on:") if points else st.container():
-        across, down, shown = _axes(every, menu=bool(points))
+        across, down, shown = _axes(every, best_setting(points, gain).config if points else None)
 
     def clicked(number: int) -> None:
         if shown[number].config in place:
@@ -112,8 +118,13 @@ def _heat_map(
         )
 
 
-def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:
-    """The axes of the heat map, and its points with the other settings fixed."""
+def _axes(
+    points: Sequence[SettingPoint], best: BranchingConfig | None
+) -> tuple[str, str, list[SettingPoint]]:
+    """The axes of the heat map, and its points with the other settings fixed, at first as in the
+    best one. Without a best one yet, nothing can be chosen.
+    """
+    menu = best is not None
     names = varying(point.config for point in points) or ["entropy_threshold"]
     ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names
     across = _one_of("Across", _ACROSS, ordered, menu)
@@ -123,7 +134,7 @@ def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[Se
     for name in rest:
         if name != down:
             values = sorted({getattr(point.config, name) for point in shown})
-            fixed = _fixed(name, values, menu)
+            fixed = values[0] if best is None else _fixed(name, values, getattr(best, name))
             shown = [point for point in shown if getattr(point.config, name) == fixed]
     return across, down, shown
 
@@ -136,14 +147,12 @@ def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
     return st.selectbox(label, names, format_func=lambda name: SETTINGS[name].label, key=key)
 
 
-def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
+def _fixed(name: str, values: Sequence[Any], best: Any) -> Any:
     from eab.labs.tuning.sentences import value_words
 
     key = f"tune_fixed_{name}"
-    if not menu:
-        return values[0]
     if st.session_state.get(key) not in values:
-        st.session_state[key] = values[0]
+        st.session_state[key] = best if best in values else values[0]
     return st.selectbox(
         f"{SETTINGS[name].label} is",
         values,
