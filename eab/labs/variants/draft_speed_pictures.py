@@ -130,6 +130,19 @@ def answer_sentence(compared: VariantRuns) -> str:
     return f"{right} {quickest.name}: {comparison(quickest.seconds, plain.seconds)} here."
 
 
+def paying_sentence(pays: VariantRuns, does_not: VariantRuns) -> str:
+    """When drafting saves time, by a comparison in which it does and one in which it does not."""
+    most, least = (
+        max(result.steps_per_pass for result in draft_length_results(each))
+        for each in (pays, does_not)
+    )
+    return (
+        "Drafting pays where the text repeats what stands before it, as in an edit (up to "
+        f"{most:.1f} steps per forward pass), and not where every word is new, as in an open story "
+        f"({least:.1f})."
+    )
+
+
 def speed_sentence(compared: VariantRuns) -> str:
     """The draft lengths that are measurably faster or slower than plain decoding."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
