@@ -28,7 +28,7 @@ from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
-from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of
+from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of, setting_points
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
@@ -55,17 +55,17 @@ the lowest threshold, without the model. Such cells are resimulated and have no 
 """
 
 
-def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
-    """Draw the prompts, the cost and the gain (both returned), Run, Stop and perhaps Resume."""
+def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
+    """Draw the prompts, the cost and the gain, Run, Stop and perhaps Resume."""
     widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 3, 3]
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, *go_on, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
-        cost = sweep_charts.choose_cost(cells)
+        sweep_charts.choose_cost(cells)
     with gains:
-        gain = sweep_charts.choose_gain(cells)
+        sweep_charts.choose_gain(cells)
     with run:
         words = "Run every cell of this sweep."
         start_button("Run", "tune_start", controls.model_missing(), words, sweeping, start)
@@ -74,7 +74,6 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
     for place in go_on:
         resume_button(place)
     sweep_editor.own_prompts()
-    return cost, gain
 
 
 def resume_button(place: DeltaGenerator) -> None:
@@ -120,9 +119,12 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
-    top = st.container(horizontal=True, vertical_alignment="center", key="tune_answer")
+    cost, gain = sweep_charts.chosen(cells)
+    points = setting_points(cells, cost, gain)
+    if not sweeping:
+        answer(displayed.state, points, gain)
     with st.container(key="page_controls"):
-        cost, gain = bar(cells, can_go_on and not sweeping)
+        bar(cells, can_go_on and not sweeping)
         show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
@@ -133,7 +135,7 @@ def sweep() -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
             st.caption(f"Run: {plain(needs())}")
             sweep_choice.draw(displayed)
-        results(displayed, cost, gain, top)
+        results(displayed, points, cost, gain)
         SWEEP.watch(sweeping)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
@@ -147,7 +149,8 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
         with displayed.locked:
             cells = [*displayed.state.cells]
         if cells:
-            sweep_charts.draw_charts(cells, cost, gain, f"{displayed.key}-growing", clickable=False)
+            points, key = setting_points(cells, cost, gain), f"{displayed.key}-growing"
+            sweep_charts.draw_charts(cells, points, cost, gain, key, clickable=False)
 
     return draw_so_far
 
@@ -156,20 +159,24 @@ def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity)
     """Draw the best setting, and a button that sets it on Explore."""
     from eab.labs.tuning import sentences as words
 
-    st.text(words.answer_sentence(points, gain))
-    if points:
-        best = best_setting(points, gain).config
-        first = next(cell for cell in report.cells if setting_of(cell) == best)
-        if sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name):
-            st.switch_page(sweep_cells.EXPLORE)
+    used = False
+    with st.container(horizontal=True, vertical_alignment="center", key="tune_answer"):
+        st.text(words.answer_sentence(points, gain))
+        if points:
+            best = best_setting(points, gain).config
+            first = next(cell for cell in report.cells if setting_of(cell) == best)
+            used = sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name)
+    if used:
+        st.switch_page(sweep_cells.EXPLORE)
 
 
 def results(
-    displayed: Entry[TuningReport], cost: Quantity, gain: Quantity, top: DeltaGenerator
+    displayed: Entry[TuningReport],
+    points: Sequence[SettingPoint],
+    cost: Quantity,
+    gain: Quantity,
 ) -> None:
-    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads;
-    the answer goes to the top.
-    """
+    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
 
@@ -181,9 +188,7 @@ def results(
     charts = st.container()
     white = white_background()
     with charts:
-        points = sweep_charts.draw_charts(cells, cost, gain, key, white=white)
-        with top:
-            answer(report, points, gain)
+        sweep_charts.draw_charts(cells, points, cost, gain, key, white=white)
         st.caption(
             f"{words.over_words(points)} {words.saving_sentence(cells)} "
             f"{words.unknown_sentence(cells, cost)}"

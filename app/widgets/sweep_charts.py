@@ -25,14 +25,19 @@ _PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy"
 _FEW: Final = 2  # settings on the axes of the heat map
 
 
-def choose_cost(cells: Sequence[Cell]) -> Quantity:
+def chosen(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
+    """The cost and the gain; at first, and if no cell knows the chosen one, one that is known."""
+    return _chosen(_COST, _known(cells, COSTS)), _chosen(_GAIN, _known(cells, GAINS))
+
+
+def choose_cost(cells: Sequence[Cell]) -> None:
     """Draw the choice of the cost; only costs that some cell knows are offered."""
-    return _choose("Cost", _COST, _known(cells, COSTS))
+    _choose("Cost", _COST, _known(cells, COSTS))
 
 
-def choose_gain(cells: Sequence[Cell]) -> Quantity:
+def choose_gain(cells: Sequence[Cell]) -> None:
     """Draw the choice of the gain; only gains that some cell knows are offered."""
-    return _choose("Gain", _GAIN, _known(cells, GAINS))
+    _choose("Gain", _GAIN, _known(cells, GAINS))
 
 
 def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quantity]:
@@ -44,33 +49,36 @@ def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quant
     return known or dict(among)
 
 
-def _choose(label: str, key: str, among: dict[str, Quantity]) -> Quantity:
+def _chosen(key: str, among: dict[str, Quantity]) -> Quantity:
     if st.session_state.get(key) not in among:
         st.session_state[key] = next(iter(among))
-    chosen = st.selectbox(
+    return among[st.session_state[key]]
+
+
+def _choose(label: str, key: str, among: dict[str, Quantity]) -> None:
+    st.selectbox(
         label,
         list(among),
         format_func=lambda name: among[name].label,
         key=key,
         help=" ".join(f"{quantity.label}: {quantity.help}" for quantity in among.values()),
     )
-    return among[chosen]
 
 
 def draw_charts(
     cells: Sequence[Cell],
+    points: Sequence[SettingPoint],
     cost: Quantity,
     gain: Quantity,
     key: str,
     *,
     clickable: bool = True,
     white: bool = False,
-) -> list[SettingPoint]:
-    """Draw the heat map and the Pareto front; return the settings as numbered in the charts."""
+) -> None:
+    """Draw the heat map and the Pareto front of these points."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as words
 
-    points = setting_points(cells, cost, gain)
     key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
     heat, pareto = st.columns(2, gap="medium")
     with heat:
@@ -85,7 +93,6 @@ def draw_charts(
             white,
             on_click=sweep_cells.choose if clickable else None,
         )
-    return points
 
 
 def _heat_map(
