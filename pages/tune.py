@@ -32,7 +32,6 @@ from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of, set
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
-from eab.timing import NOTHING_YET
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
@@ -63,9 +62,9 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
-        sweep_charts.choose_cost(cells)
+        sweep_charts.choose("Cost", cells)
     with gains:
-        sweep_charts.choose_gain(cells)
+        sweep_charts.choose("Gain", cells)
     with run:
         words = "Run every cell of this sweep."
         start_button("Run", "tune_start", controls.model_missing(), words, sweeping, start)
@@ -119,7 +118,7 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
-    cost, gain = sweep_charts.chosen(cells)
+    cost, gain = sweep_charts.chosen("Cost", cells), sweep_charts.chosen("Gain", cells)
     points = setting_points(cells, cost, gain)
     if not sweeping:
         answer(displayed.state, points, gain)
@@ -159,22 +158,16 @@ def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity)
     """Draw the best setting, and a button that sets it on Explore."""
     from eab.labs.tuning import sentences as words
 
-    used = False
     with st.container(horizontal=True, vertical_alignment="center", key="tune_answer"):
         st.text(words.answer_sentence(points, gain))
         if points:
             best = best_setting(points, gain).config
             first = next(cell for cell in report.cells if setting_of(cell) == best)
-            used = sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name)
-    if used:
-        st.switch_page(sweep_cells.EXPLORE)
+            sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name)
 
 
 def results(
-    displayed: Entry[TuningReport],
-    points: Sequence[SettingPoint],
-    cost: Quantity,
-    gain: Quantity,
+    displayed: Entry[TuningReport], points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
 ) -> None:
     """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
     from eab.figures.tables import text_table
@@ -183,7 +176,6 @@ def results(
     report, key = displayed.state, displayed.key
     cells = report.cells
     if not cells:
-        st.text(NOTHING_YET)
         return
     charts = st.container()
     white = white_background()

@@ -18,51 +18,41 @@ from eab.labs.tuning.frontier import (
 )
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
-_COST, _GAIN = "tune_cost", "tune_gain"
+_KEYS: Final = {"Cost": "tune_cost", "Gain": "tune_gain"}
 _ACROSS, _DOWN = "tune_across", "tune_down"
 # The first two of these that vary are the axes of the heat map.
 _PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy")
 _FEW: Final = 2  # settings on the axes of the heat map
 
 
-def chosen(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
-    """The cost and the gain; at first, and if no cell knows the chosen one, one that is known."""
-    return _chosen(_COST, _known(cells, COSTS)), _chosen(_GAIN, _known(cells, GAINS))
-
-
-def choose_cost(cells: Sequence[Cell]) -> None:
-    """Draw the choice of the cost; only costs that some cell knows are offered."""
-    _choose("Cost", _COST, _known(cells, COSTS))
-
-
-def choose_gain(cells: Sequence[Cell]) -> None:
-    """Draw the choice of the gain; only gains that some cell knows are offered."""
-    _choose("Gain", _GAIN, _known(cells, GAINS))
-
-
-def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quantity]:
-    known = {
-        name: quantity
-        for name, quantity in among.items()
-        if any(measured(cell, quantity) is not None for cell in cells)
-    }
-    return known or dict(among)
-
-
-def _chosen(key: str, among: dict[str, Quantity]) -> Quantity:
+def chosen(label: str, cells: Sequence[Cell]) -> Quantity:
+    """The chosen "Cost" or "Gain"; at first, and if no cell knows it, one that some cell knows."""
+    among, key = _known(label, cells), _KEYS[label]
     if st.session_state.get(key) not in among:
         st.session_state[key] = next(iter(among))
     return among[st.session_state[key]]
 
 
-def _choose(label: str, key: str, among: dict[str, Quantity]) -> None:
+def choose(label: str, cells: Sequence[Cell]) -> None:
+    """Draw the choice of the "Cost" or "Gain"; only those that some cell knows are offered."""
+    among = _known(label, cells)
     st.selectbox(
         label,
         list(among),
         format_func=lambda name: among[name].label,
-        key=key,
+        key=_KEYS[label],
         help=" ".join(f"{quantity.label}: {quantity.help}" for quantity in among.values()),
     )
+
+
+def _known(label: str, cells: Sequence[Cell]) -> dict[str, Quantity]:
+    among = COSTS if label == "Cost" else GAINS
+    known = {
+        name: quantity
+        for name, quantity in among.items()
+        if any(measured(cell, quantity) is not None for cell in cells)
+    }
+    return known or among
 
 
 def draw_charts(
@@ -86,7 +76,7 @@ def draw_charts(
     with pareto:
         draw(
             "",
-            words.sampling_sentence(points, cost, gain),
+            words.sampling_sentence(points, gain),
             tuning.pareto_figure(points, cost, gain),
             "pareto",
             key,
@@ -128,9 +118,7 @@ def _heat_map(
 def _axes(
     points: Sequence[SettingPoint], best: BranchingConfig | None
 ) -> tuple[str, str, list[SettingPoint]]:
-    """The axes of the heat map, and its points with the other settings fixed, at first as in the
-    best one. Without a best one yet, nothing can be chosen.
-    """
+    """The axes of the heat map, and its points with other settings fixed, at first as in `best`."""
     menu = best is not None
     names = varying(point.config for point in points) or ["entropy_threshold"]
     ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names

@@ -12,12 +12,8 @@ export class Presentation {
     this.root = root;
     this.view = view;
     this.send = send;
-    const left = () => !document.fullscreenElement && this.isAlone && this.leave();
+    const left = () => !document.fullscreenElement && root.popover && this.leave();
     document.addEventListener("fullscreenchange", left, { signal });
-  }
-
-  get isAlone() {
-    return Boolean(this.root.popover);
   }
 
   /** Adapt to the window's size; a phone is not a projector, so it keeps its outline. */
@@ -34,14 +30,12 @@ export class Presentation {
   }
 
   toggleFullScreen() {
-    if (this.isAlone) this.leave();
+    if (this.root.popover) this.leave();
     else this.fill();
   }
 
-  /**
-   * Use the whole window, and the full screen if the browser allows it: that of the page, because
-   * nothing outside a full-screen element can be clicked, as the bar of a class above the board is.
-   */
+  // Full screen, if the browser allows it, is that of the page, because nothing outside a full-screen
+  // element can be clicked, and the bar of a class is above the board.
   fill() {
     const { root } = this;
     root.popover = "manual";
@@ -60,7 +54,7 @@ export class Presentation {
 
   /** Tell the page whether the board is alone in the window. */
   tell() {
-    document.dispatchEvent(new CustomEvent("eab-alone", { detail: this.isAlone }));
+    document.dispatchEvent(new CustomEvent("eab-alone", { detail: Boolean(this.root.popover) }));
   }
 
   /** @param {boolean} isOn */

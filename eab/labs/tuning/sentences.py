@@ -84,10 +84,7 @@ def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
 
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
     """What the heat map shows; `fixed` settings vary only outside these points."""
-    if not points:
-        return NOTHING_YET
-    here = f" Shown: {setting_words(points[0].config, fixed)}." if fixed else ""
-    return f"{gain.label} by setting.{here}"
+    return f"{gain.label} with {setting_words(points[0].config, fixed)}." if points else NOTHING_YET
 
 
 def mean_words(amount: Mean, of: Quantity) -> str:
@@ -103,12 +100,11 @@ def mean_words(amount: Mean, of: Quantity) -> str:
     return f"{value}{margin} {unit}".strip()
 
 
-def sampling_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
+def sampling_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
     """Whether the best setting beats independent sampling at the same cost."""
     if not points:
         return NOTHING_YET
-    line = baseline(points)
-    if not line:
+    if not (line := baseline(points)):
         return "Add the policy independent to see whether branching beats sampling."
     best = best_setting(points, gain)
     if best.is_baseline:
@@ -120,11 +116,7 @@ def sampling_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quan
     if difference.excludes_zero:
         is_worse = (difference.value > 0) == gain.more_is_better
         verdict = f"measurably {'worse' if is_worse else 'better'}"
-    return f"At equal {_cost_noun(cost)}, independent sampling is {verdict}."
-
-
-def _cost_noun(cost: Quantity) -> str:
-    return {"tokens": "tokens", "kv_bytes": "KV bytes", "seconds": "time"}[cost.column]
+    return f"At the same cost, independent sampling is {verdict}."
 
 
 def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:

@@ -133,7 +133,6 @@ def test_every_policy_can_be_compared_with_independent_sampling(page: Tab) -> No
         assert sum(f"policy {policy}" in one for one in settings) == 4, "thresholds, path limits"
     for policy in ("independent", "arithmetic", "stochastic-beam"):
         assert sum(f"policy {policy}" in one for one in settings) == 2, "path limits"
-    assert len(page.table[0].value) == 14
 
 
 @pytest.mark.slow

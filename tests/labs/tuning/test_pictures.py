@@ -81,7 +81,7 @@ def test_the_answer_is_the_best_setting_and_how_many_are_not_measurably_worse() 
     assert tuning_words.answer_sentence([], ANSWERS).startswith("No setting has run")
     some = [point for point in fair() if point.config.max_paths == 8]
     words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
-    assert words == "Distinct answers by setting. Shown: max paths 8, policy fair."
+    assert words == "Distinct answers with max paths 8, policy fair."
     assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
 
 
@@ -136,16 +136,16 @@ def test_bytes_are_shown_in_a_readable_unit() -> None:
 
 def test_the_best_setting_is_compared_with_independent_sampling() -> None:
     found = points()
-    words = tuning_words.sampling_sentence(found, TOKENS, ANSWERS)
-    assert words == "At equal tokens, independent sampling is measurably worse."
+    words = tuning_words.sampling_sentence(found, ANSWERS)
+    assert words == "At the same cost, independent sampling is measurably worse."
     less = replace(ANSWERS, more_is_better=False)
-    assert "is the best" in tuning_words.sampling_sentence(found, TOKENS, less)
-    noisy = tuning_words.sampling_sentence(points(spread=20.0), TOKENS, ANSWERS)
+    assert "is the best" in tuning_words.sampling_sentence(found, less)
+    noisy = tuning_words.sampling_sentence(points(spread=20.0), ANSWERS)
     assert noisy.endswith("is as good (no difference measured).")
-    assert tuning_words.sampling_sentence([], TOKENS, ANSWERS) == NOTHING_YET
-    assert "Add the policy independent" in tuning_words.sampling_sentence(fair(), TOKENS, ANSWERS)
+    assert tuning_words.sampling_sentence([], ANSWERS) == NOTHING_YET
+    assert "Add the policy independent" in tuning_words.sampling_sentence(fair(), ANSWERS)
     costly = [*fair(), replace(found[-1], costs={1: 9000.0, 2: 9000.0, 3: 9000.0})]
-    assert "not tried" in tuning_words.sampling_sentence(costly, TOKENS, ANSWERS)
+    assert "not tried" in tuning_words.sampling_sentence(costly, ANSWERS)
 
 
 def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
@@ -154,7 +154,7 @@ def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
         fixed = ["max_paths", "policy"]
         for words in (
             tuning_words.heat_sentence(fair(spread), ANSWERS, fixed),
-            tuning_words.sampling_sentence(found, TOKENS, ANSWERS),
+            tuning_words.sampling_sentence(found, ANSWERS),
             tuning_words.answer_sentence(found, ANSWERS),
         ):
             assert words.count(". ") <= 1

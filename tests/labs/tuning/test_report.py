@@ -185,7 +185,7 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
         figures.parallel_figure(points, ["entropy_threshold"], cost, gain).to_json()
         tuning_words.settings_table(points, cost, gain).to_csv()
         tuning_words.answer_sentence(points, gain).encode()
-        tuning_words.sampling_sentence(points, cost, gain).encode()
+        tuning_words.sampling_sentence(points, gain).encode()
         tuning_words.heat_sentence(points, gain).encode()
     tuning_words.saving_sentence(found.cells).encode()
     tuning_words.over_words(points).encode()
