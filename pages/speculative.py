@@ -1,6 +1,4 @@
-"""Speculative decoding: one text with and without draft tokens; how many of them are accepted, and
-what they save.
-"""
+"""Speculative decoding: texts with and without draft tokens, and when these save time."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,6 +15,7 @@ from eab.config import BranchingConfig, DrafterName
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, draft_length_variants
+from eab.lessons import bundled_runs
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
@@ -98,6 +97,24 @@ def table_note(compared: VariantRuns) -> str:
     return note
 
 
+def side_by_side() -> None:
+    """Draw a recorded answer for which drafting pays beside one for which it does not."""
+    from eab.labs.variants import draft_pictures as speculation
+    from eab.labs.variants import draft_speed_pictures as speculation_speed
+
+    pays, does_not = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
+    st.text(speculation_speed.paying_sentence(pays, does_not))
+    columns = zip(st.columns(2), ("A text to edit", "An open story"), (pays, does_not), strict=True)
+    for column, title, compared in columns:
+        with column:
+            st.header(title)
+            run = compared.runs[-2]  # with the longest drafts
+            origin(run.started, False, "Drafter: prompt-lookup.")
+            st.text(speculation_speed.answer_sentence(compared))
+            chips(speculation.chips(run, run.samples[0].lineage[-1]), f"chips-{title}")
+    st.header("The drafts of a small model")
+
+
 def text(compared: VariantRuns, key: str) -> None:
     """Draw the text with the highest weight of one of the runs, as chips."""
     from eab.labs.variants import draft_pictures as speculation
@@ -123,7 +140,7 @@ first = displayed.state.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt)
 controls.ensure_defaults()
 
-st.title("Can a small model predict the tokens of a large one?")
+st.title("When do draft tokens save time?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
@@ -153,6 +170,8 @@ with st.sidebar:
 DRAFT_LENGTHS.watch(active, displayed)
 
 with displayed.locked:
+    if displayed.live is None:
+        side_by_side()
     drafter = next(reversed(displayed.state.variants.values()))["drafter"]
     origin(first, displayed.live is not None, f"Drafter: {drafter}.")
     results(displayed.state, displayed.key)

@@ -28,10 +28,10 @@ from app.widgets.start_stop import show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of, setting_points
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.quantities import Quantity
 from eab.labs.tuning.report import TuningReport, dumps
-from eab.timing import NOTHING_YET
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
@@ -54,17 +54,17 @@ the lowest threshold, without the model. Such cells are resimulated and have no 
 """
 
 
-def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
-    """Draw the prompts, the cost and the gain (both returned), Run, Stop and perhaps Resume."""
+def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
+    """Draw the prompts, the cost and the gain, Run, Stop and perhaps Resume."""
     widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 3, 3]
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, *go_on, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
-        cost = sweep_charts.choose_cost(cells)
+        sweep_charts.choose("Cost", cells)
     with gains:
-        gain = sweep_charts.choose_gain(cells)
+        sweep_charts.choose("Gain", cells)
     with run:
         words = "Run every cell of this sweep."
         start_button("Run", "tune_start", controls.model_missing(), words, sweeping, start)
@@ -73,7 +73,6 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> tuple[Quantity, Quantity]:
     for place in go_on:
         resume_button(place)
     sweep_editor.own_prompts()
-    return cost, gain
 
 
 def resume_button(place: DeltaGenerator) -> None:
@@ -119,8 +118,12 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
+    cost, gain = sweep_charts.chosen("Cost", cells), sweep_charts.chosen("Gain", cells)
+    points = setting_points(cells, cost, gain)
+    if not sweeping:
+        answer(displayed.state, points, gain)
     with st.container(key="page_controls"):
-        cost, gain = bar(cells, can_go_on and not sweeping)
+        bar(cells, can_go_on and not sweeping)
         show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
@@ -131,7 +134,7 @@ def sweep() -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
             st.caption(f"Run: {plain(needs())}")
             sweep_choice.draw(displayed)
-        results(displayed, cost, gain)
+        results(displayed, points, cost, gain)
         SWEEP.watch(sweeping)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
@@ -145,12 +148,27 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
         with displayed.locked:
             cells = [*displayed.state.cells]
         if cells:
-            sweep_charts.draw_charts(cells, cost, gain, f"{displayed.key}-growing", clickable=False)
+            points, key = setting_points(cells, cost, gain), f"{displayed.key}-growing"
+            sweep_charts.draw_charts(cells, points, cost, gain, key, clickable=False)
 
     return draw_so_far
 
 
-def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
+def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity) -> None:
+    """Draw the best setting, and a button that sets it on Explore."""
+    from eab.labs.tuning import sentences as words
+
+    with st.container(horizontal=True, vertical_alignment="center", key="tune_answer"):
+        st.text(words.answer_sentence(points, gain))
+        if points:
+            best = best_setting(points, gain).config
+            first = next(cell for cell in report.cells if setting_of(cell) == best)
+            sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name)
+
+
+def results(
+    displayed: Entry[TuningReport], points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
+) -> None:
     """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
@@ -158,12 +176,11 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
     report, key = displayed.state, displayed.key
     cells = report.cells
     if not cells:
-        st.text(NOTHING_YET)
         return
     charts = st.container()
     white = white_background()
     with charts:
-        points = sweep_charts.draw_charts(cells, cost, gain, key, white=white)
+        sweep_charts.draw_charts(cells, points, cost, gain, key, white=white)
         st.caption(
             f"{words.over_words(points)} {words.saving_sentence(cells)} "
             f"{words.unknown_sentence(cells, cost)}"

@@ -2,8 +2,8 @@
 
     python scripts/record_measurements.py [NAME ...] [--repeats N]
 
-They are made as in the app: with the embedded model, and one core left free for the page. Nothing
-else should run on the machine. Before anything is written, the comparisons behind the pages'
+They are made as in the app: with the embedded model (the `lookup-` ones with the chat model, see
+`eab models get smollm2`), and one core left free for the page. Nothing else should run on the machine. Before anything is written, the comparisons behind the pages'
 sentences are checked (`scripts.claims.objections`). If there are too few repeats, or the machine
 was too disturbed to find a difference, the old recording stays. The script then says why and exits
 with code 1.
@@ -14,6 +14,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -53,6 +54,7 @@ from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.machine import describe_machine
+from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
 from eab.weight_formats import AS_LOADED
 from scripts import claims
@@ -76,6 +78,14 @@ CACHE_CONFIG: Final = BranchingConfig(
 TEXT_CONFIG: Final = BranchingConfig(
     max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4
 )
+# A text to be edited, which the answer repeats, and one that nothing foretells
+LOOKUPS: Final = {
+    "edit": "Correct the spelling:\n\nThe train to the coast leaves at nine. We will bring bread, "
+    "cheese and two botles of cider. The tickets are in the blue box on the kitchen table. Please "
+    "bring the big umbrela, because it may rain.",
+    "story": "Write a story about a lighthouse.",
+}
+LOOKUP_CONFIG: Final = replace(TEXT_CONFIG, max_new_tokens=64, temperature=0.5, top_p=0.9)
 AnyEvent = TypeVar("AnyEvent")
 # Passes on the events of a measurement, and shows their progress.
 Watch = Callable[[Iterable[Any]], Iterator[Any]]
@@ -134,6 +144,15 @@ def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -
     return measure_variants(compared, bundled_runs.DRAFT_LENGTHS, model, watch(events))
 
 
+def measure_prompt_lookup(name: str, _: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
+    """For the Speculative page: an answer of the chat model with each draft length."""
+    model = load_model(SMOLLM2.name, "cpu", "float32")
+    compared = draft_length_variants("prompt-lookup")
+    request = Request(LOOKUPS[name], LOOKUP_CONFIG)
+    events = run_variants(model, request, compared.variants, repeats=repeats)
+    return measure_variants(compared, bundled_runs.LOOKUPS / name, model, watch(events))
+
+
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Batching page: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
@@ -185,6 +204,7 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
 MEASUREMENTS: Final[Mapping[str, Measurement]] = {
     "caches": measure_caches,
     "draft-lengths": measure_draft_lengths,
+    **{f"lookup-{name}": partial(measure_prompt_lookup, name) for name in LOOKUPS},
     "batching": measure_batching,
     **{f"bmc-{name}": partial(measure_experiment, name) for name in EXPERIMENTS},
     "weights": measure_weights,

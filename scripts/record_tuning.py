@@ -16,7 +16,7 @@ from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.live_sweep import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport, dumps
-from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
+from eab.labs.tuning.sentences import answer_sentence, saving_sentence
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 
@@ -37,7 +37,7 @@ def main() -> None:
     print(saving_sentence(report.cells))
     for gain in GAINS.values():
         points = setting_points(report.cells, COSTS["tokens"], gain)
-        print(f"{gain.label}: {pareto_sentence(points, COSTS['tokens'], gain)}")
+        print(f"{gain.label}: {answer_sentence(points, gain)}")
 
 
 if __name__ == "__main__":

@@ -20,18 +20,23 @@ MENU: Final = "class_ask"  # whether the popover is open
 _TEXT, _OPTIONS = "class_question_text", "class_question_options"
 
 
-def ask(room: Classroom, shown: View | None) -> None:
-    """Draw what a lecturer can ask, including about the lesson or the token that is shown."""
+def ask_about(room: Classroom, shown: View | None, place: str) -> None:
+    """Draw what a lecturer can ask about the lesson or the token that is shown."""
     if shown is not None and shown.lesson is not None:
         title = plain(learning.lesson().question.title)
         st.button(
             f"The lesson’s question: {title}",
             on_click=_ask_of_lesson,
             args=(room, shown),
-            key="class_ask_lesson",
+            key=f"class_ask_lesson_{place}",
         )
     else:
-        _ask_about_token(room, None if shown is None else _selected(shown))
+        _ask_about_token(room, None if shown is None else _selected(shown), place)
+
+
+def ask(room: Classroom, shown: View | None) -> None:
+    """Draw all that a lecturer can ask."""
+    ask_about(room, shown, "menu")
     st.text_input("Your own question", key=_TEXT)
     st.text_area(f"Answers, one per line (2 to {MOST_OPTIONS})", key=_OPTIONS)
     st.button("Ask", on_click=_ask_own, args=(room,), key="class_ask_own")
@@ -46,7 +51,7 @@ def ask(room: Classroom, shown: View | None) -> None:
     )
 
 
-def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -> None:
+def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None, place: str) -> None:
     followed = None if about is None else next_question(*about)
     forks = None if about is None else fork_question(*about)
     if about is None:
@@ -59,7 +64,7 @@ def _ask_about_token(room: Classroom, about: tuple[RunState, int, int] | None) -
             disabled=question is None,
             on_click=_ask,
             args=(room, question),
-            key=f"class_ask_{key}",
+            key=f"class_ask_{key}_{place}",
         )
 
 

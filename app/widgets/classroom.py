@@ -131,6 +131,10 @@ def _lecturer(member: Membership, state: ClassState) -> None:
         with st.popover("Invite", icon=":material/qr_code_2:", key="class_invite"):
             _invitation(room.code)
         shown: View | None = state.shown
+        with st.container(
+            horizontal=True, vertical_alignment="center", width="content", key="class_ask_now"
+        ):
+            class_questions.ask_about(room, shown, "now")
         with st.popover(
             "Ask the class", icon=":material/quiz:", key=class_questions.MENU, on_change="rerun"
         ):

@@ -147,11 +147,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) ->
             help=f"Runs this threshold with {CHECK_SEEDS} seeds that the pilot did not use.",
         )
         first = min(cells, key=lambda cell: (len(cell.prompt_id), cell.prompt_id))
-        used = sweep_cells.use_button(
-            "tune_use_recommended", first.prompt, advice.config, model_name
-        )
-    if used:
-        st.switch_page(sweep_cells.EXPLORE)
+        sweep_cells.use_button("tune_use_recommended", first.prompt, advice.config, model_name)
 
 
 def _is_check(cell: Cell, advice: Recommendation, pilot: Sequence[Cell]) -> bool:

@@ -76,8 +76,8 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
             disabled=bool(missing),
             help=missing or "Repeats this run on Explore; the same seed gives the same tree.",
         )
-        used = use_button("tune_use", chosen.prompt, chosen.config, model_name)
-    if (opened or used) and not messages.message():
+        use_button("tune_use", chosen.prompt, chosen.config, model_name)
+    if opened and not messages.message():
         st.switch_page(EXPLORE)
     other, button = st.columns([5, 2], vertical_alignment="bottom")
     second = other.selectbox(
@@ -133,16 +133,17 @@ def _open_tree(cell: Cell, model_name: str) -> None:
     controls.fill_from(cell.prompt, cell.config, model_name)
 
 
-def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:
-    """Draw a button that sets Explore's controls; if it was pressed, the caller opens Explore."""
-    return st.button(
+def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> None:
+    """Draw a button that sets Explore's controls and opens it."""
+    if st.button(
         "Use these settings",
         on_click=_use,
         args=(prompt, config, model_name),
         icon=":material/tune:",
         key=key,
         help="Opens Explore with these settings and this prompt.",
-    )
+    ):
+        st.switch_page(EXPLORE)
 
 
 def _use(prompt: str, config: BranchingConfig, model_name: str) -> None:

@@ -7,64 +7,68 @@ import streamlit as st
 
 from app.widgets import sweep_cells
 from app.widgets.charts import draw
-from eab.config import SETTINGS
+from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.frontier import SettingPoint, measured, setting_points, varying
+from eab.labs.tuning.frontier import (
+    SettingPoint,
+    best_setting,
+    measured,
+    setting_points,
+    varying,
+)
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
-_COST, _GAIN = "tune_cost", "tune_gain"
+_KEYS: Final = {"Cost": "tune_cost", "Gain": "tune_gain"}
 _ACROSS, _DOWN = "tune_across", "tune_down"
 # The first two of these that vary are the axes of the heat map.
 _PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy")
 _FEW: Final = 2  # settings on the axes of the heat map
 
 
-def choose_cost(cells: Sequence[Cell]) -> Quantity:
-    """Draw the choice of the cost; only costs that some cell knows are offered."""
-    return _choose("Cost", _COST, _known(cells, COSTS))
+def chosen(label: str, cells: Sequence[Cell]) -> Quantity:
+    """The chosen "Cost" or "Gain"; at first, and if no cell knows it, one that some cell knows."""
+    among, key = _known(label, cells), _KEYS[label]
+    if st.session_state.get(key) not in among:
+        st.session_state[key] = next(iter(among))
+    return among[st.session_state[key]]
 
 
-def choose_gain(cells: Sequence[Cell]) -> Quantity:
-    """Draw the choice of the gain; only gains that some cell knows are offered."""
-    return _choose("Gain", _GAIN, _known(cells, GAINS))
+def choose(label: str, cells: Sequence[Cell]) -> None:
+    """Draw the choice of the "Cost" or "Gain"; only those that some cell knows are offered."""
+    among = _known(label, cells)
+    st.selectbox(
+        label,
+        list(among),
+        format_func=lambda name: among[name].label,
+        key=_KEYS[label],
+        help=" ".join(f"{quantity.label}: {quantity.help}" for quantity in among.values()),
+    )
 
 
-def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quantity]:
+def _known(label: str, cells: Sequence[Cell]) -> dict[str, Quantity]:
+    among = COSTS if label == "Cost" else GAINS
     known = {
         name: quantity
         for name, quantity in among.items()
         if any(measured(cell, quantity) is not None for cell in cells)
     }
-    return known or dict(among)
-
-
-def _choose(label: str, key: str, among: dict[str, Quantity]) -> Quantity:
-    if st.session_state.get(key) not in among:
-        st.session_state[key] = next(iter(among))
-    chosen = st.selectbox(
-        label,
-        list(among),
-        format_func=lambda name: among[name].label,
-        key=key,
-        help=" ".join(f"{quantity.label}: {quantity.help}" for quantity in among.values()),
-    )
-    return among[chosen]
+    return known or among
 
 
 def draw_charts(
     cells: Sequence[Cell],
+    points: Sequence[SettingPoint],
     cost: Quantity,
     gain: Quantity,
     key: str,
     *,
     clickable: bool = True,
     white: bool = False,
-) -> list[SettingPoint]:
-    """Draw the heat map and the Pareto front; return the settings as numbered in the charts."""
+) -> None:
+    """Draw the heat map and the Pareto front of these points."""
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as words
 
-    points = setting_points(cells, cost, gain)
     key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
     heat, pareto = st.columns(2, gap="medium")
     with heat:
@@ -72,14 +76,13 @@ def draw_charts(
     with pareto:
         draw(
             "",
-            words.pareto_sentence(points, cost, gain),
+            words.sampling_sentence(points, gain),
             tuning.pareto_figure(points, cost, gain),
             "pareto",
             key,
             white,
             on_click=sweep_cells.choose if clickable else None,
         )
-    return points
 
 
 def _heat_map(
@@ -93,7 +96,7 @@ def _heat_map(
     place = {point.config: number for number, point in enumerate(points)}
     chart = st.container()
     with st.popover("Axes", icon=":material/grid_on:") if points else st.container():
-        across, down, shown = _axes(every, menu=bool(points))
+        across, down, shown = _axes(every, best_setting(points, gain).config if points else None)
 
     def clicked(number: int) -> None:
         if shown[number].config in place:
@@ -112,8 +115,11 @@ def _heat_map(
         )
 
 
-def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:
-    """The axes of the heat map, and its points with the other settings fixed."""
+def _axes(
+    points: Sequence[SettingPoint], best: BranchingConfig | None
+) -> tuple[str, str, list[SettingPoint]]:
+    """The axes of the heat map, and its points with other settings fixed, at first as in `best`."""
+    menu = best is not None
     names = varying(point.config for point in points) or ["entropy_threshold"]
     ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names
     across = _one_of("Across", _ACROSS, ordered, menu)
@@ -123,7 +129,7 @@ def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[Se
     for name in rest:
         if name != down:
             values = sorted({getattr(point.config, name) for point in shown})
-            fixed = _fixed(name, values, menu)
+            fixed = values[0] if best is None else _fixed(name, values, getattr(best, name))
             shown = [point for point in shown if getattr(point.config, name) == fixed]
     return across, down, shown
 
@@ -136,14 +142,12 @@ def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
     return st.selectbox(label, names, format_func=lambda name: SETTINGS[name].label, key=key)
 
 
-def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
+def _fixed(name: str, values: Sequence[Any], best: Any) -> Any:
     from eab.labs.tuning.sentences import value_words
 
     key = f"tune_fixed_{name}"
-    if not menu:
-        return values[0]
     if st.session_state.get(key) not in values:
-        st.session_state[key] = values[0]
+        st.session_state[key] = best if best in values else values[0]
     return st.selectbox(
         f"{SETTINGS[name].label} is",
         values,

@@ -37,11 +37,10 @@ def answers_figure(
     given = sum(counts)
     shares = [100 * count / given if given else 0.0 for count in counts]
     figure = go.Figure()
-    _add_bars(figure, "the class", labels, shares, BLUE, "", [str(count) for count in counts])
+    _add_bars(figure, "the class", labels, shares, BLUE, "")
     if probabilities is not None:
         percent = [100 * probability for probability in probabilities]
-        words = [f"{share:.0f}%" for share in percent]
-        _add_bars(figure, "the model", labels, percent, ORANGE, "/", words)
+        _add_bars(figure, "the model", labels, percent, ORANGE, "/")
     title = "answers (%)" if probabilities is None else "answers and probability (%)"
     figure.update_yaxes(title=title, range=[0, 112])
     figure.update_xaxes(type="category", tickfont_size=16)
@@ -56,13 +55,12 @@ def _add_bars(
     percent: Sequence[float],
     colour: str,
     shape: str,
-    words: Sequence[str],
 ) -> None:
     figure.add_bar(
         name=name,
         x=list(labels),
         y=list(percent),
-        text=list(words),
+        text=[f"{share:.0f}%" for share in percent],
         textposition="outside",
         textfont_size=16,
         cliponaxis=False,

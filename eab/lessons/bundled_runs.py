@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from eab import record
 from eab.assets import ASSETS
@@ -32,7 +32,8 @@ from eab.run import RunFold, fold_prefix
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
-TIMES: Final = "times.json"  # in both folders: how long the repeats of their runs took
+LOOKUPS: Final = FOLDER.parent / "prompt-lookup"  # two prompts: `edit` and `story`
+TIMES: Final = "times.json"  # in these folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
@@ -105,6 +106,12 @@ def caches() -> VariantRuns:
 def draft_lengths() -> VariantRuns:
     """The same run without drafts, and with the draft model at several draft lengths."""
     return _load_variants(draft_length_variants("model"), DRAFT_LENGTHS)
+
+
+@lru_cache(maxsize=2)
+def prompt_lookup(prompt: Literal["edit", "story"]) -> VariantRuns:
+    """The chat model's answer to a prompt, without drafts and with those of prompt-lookup."""
+    return _load_variants(draft_length_variants("prompt-lookup"), LOOKUPS / prompt)
 
 
 @lru_cache(maxsize=1)

@@ -27,6 +27,7 @@ from eab.labs.bmc.tables import allocations_table, points_table
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.draft_pictures import draft_length_results
+from eab.labs.variants.draft_speed_pictures import answer_sentence, paying_sentence
 from eab.labs.variants.results import CACHES, DRAFT_LENGTHS
 from eab.lessons import bundled_runs
 
@@ -71,6 +72,18 @@ def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -
     passes = passes[: 1 + len(DRAFT_LENGTHS)]
     assert passes == sorted(passes, reverse=True)
     assert passes[-1] < passes[0] / 2
+
+
+def test_prompt_lookup_pays_for_an_edit_and_not_for_an_open_story() -> None:
+    edit, story = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
+    per_pass = []
+    for found, pays in ((edit, True), (story, False)):
+        assert found.agreed
+        per_pass.append(max(one.steps_per_pass for one in draft_length_results(found)))
+        assert ("times as fast here" in answer_sentence(found)) is pays
+    assert per_pass[0] > 2 > 1.2 > per_pass[1]
+    words = paying_sentence(edit, story)
+    assert all(f"{rate:.1f}" in words for rate in per_pass)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

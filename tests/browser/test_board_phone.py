@@ -182,7 +182,7 @@ def test_the_presenter_fills_a_phone_with_the_outline_above_the_scrubber(
         )
         shown.page.evaluate(refuse)
     shown.keys("End", "p")
-    alone = shown.find(".eab:fullscreen" if full_screen else ".eab:popover-open")
+    alone = shown.find(".eab:popover-open")
     expect(alone).to_be_visible()
     assert shown.page.evaluate(FAULTS) == []
     first, slider = (

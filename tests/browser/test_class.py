@@ -156,6 +156,30 @@ def test_a_question_is_answered_and_revealed(lecturer: Page, student: Student) -
     expect(ada.get_by_text("was chosen by 2 of 2 students.")).to_have_count(0)
 
 
+def test_a_lecturer_asks_and_reveals_in_the_presenter(lecturer: Page, student: Student) -> None:
+    lecturer.set_viewport_size({"width": 1024, "height": 768})
+    ada = student()
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    to_step(lecturer, 0)
+    lecturer.keyboard.press("p")
+    bar = lecturer.locator(".st-key-class_bar:popover-open")
+    question = bar.get_by_role("button", name="Which word comes next?")
+    expect(question).to_be_disabled()
+    assert overlap(box_of(bar), box_of(board(lecturer).locator(".screen"))) <= 0
+    lecturer.keyboard.press("Enter")
+    question.click()
+    answers(ada).nth(0).click()
+    expect(bar.get_by_text("was chosen by 1 of 1 student.")).to_be_visible()
+    bar.get_by_role("button", name="Reveal").click()
+    expect(bar.get_by_text("more than any other")).to_be_visible()
+    bar.get_by_role("button", name="Close the question").click()
+    expect(bar.locator("blockquote")).to_have_count(0)
+    assert overlap(box_of(bar), box_of(board(lecturer).locator(".screen"))) <= 0
+    lecturer.keyboard.press("p")
+    expect(bar).to_have_count(0)
+    expect(lecturer.get_by_role("button", name="Ask the class")).to_be_visible()
+
+
 def test_the_question_of_a_lesson_is_answered_by_the_class(
     lecturer: Page, student: Student
 ) -> None:

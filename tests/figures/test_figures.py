@@ -25,6 +25,7 @@ from eab.figures.captions import (
     tree_sentence,
     weight_sentence,
 )
+from eab.figures.class_answers import answers_figure as class_figure
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
@@ -252,3 +253,10 @@ def test_bounds_that_say_nothing_are_not_given(explored: float) -> None:
     says = "certainly between" in answers_sentence(answers)
     assert says is has_bounds(answers) is (explored >= 0.1)
     assert says is not ("fewer new tokens, a pattern" in answers_sentence(answers))
+
+
+def test_the_bars_of_a_class_carry_the_unit_of_their_axis() -> None:
+    for counts in ((0, 0, 0), (1, 2, 0)):
+        for bars in class_figure(["a", "b", "c"], counts, [0.5, 0.3, 0.2]).data:
+            assert list(bars.text) == [f"{share:.0f}%" for share in bars.y]
+            assert sum(bars.y) == pytest.approx(100 if any(bars.y) else 0)

@@ -48,6 +48,16 @@ class Reporter {
   }
 }
 
+// A board that is alone in the window has the bar above it, or below the question that it asks.
+document.addEventListener("eab-alone", (event) => {
+  const bar = document.querySelector(".st-key-class_bar");
+  if (!(bar instanceof HTMLElement) || !bar.showPopover) return;
+  bar.popover = null; // also hides it; shown again, it is above the board
+  if (!(/** @type {CustomEvent<boolean>} */ (event).detail)) return;
+  bar.popover = "manual";
+  bar.showPopover();
+});
+
 /** @param {{ data?: [Data] | null, parentElement: Parent, setStateValue: (name: string, value: unknown) => void }} component */
 export default function ({ data, parentElement, setStateValue }) {
   const [{ leads, lead, covered }] = data ?? [

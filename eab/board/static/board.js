@@ -73,7 +73,7 @@ export class Board {
     this.send = send;
     this.pace = new Pace();
     this.replay = new Replay(store, view, send, this.pace);
-    this.presentation = new Presentation(root, view, send);
+    this.presentation = new Presentation(root, view, send, this.closing.signal);
     this.guidance = new Guidance(store, view, send);
     this.entropy = new EntropyChart(store, view, send);
     this.memory = new MemoryChart(store, view, send);

@@ -6,15 +6,14 @@
 export class Presentation {
   /**
    * @param {HTMLElement} root of the board
-   * @param {ViewState} view @param {Send} send
+   * @param {ViewState} view @param {Send} send @param {AbortSignal} signal
    */
-  constructor(root, view, send) {
+  constructor(root, view, send, signal) {
     this.root = root;
     this.view = view;
     this.send = send;
-    root.addEventListener("fullscreenchange", () => {
-      if (!document.fullscreenElement) this.set(false);
-    });
+    const left = () => !document.fullscreenElement && root.popover && this.leave();
+    document.addEventListener("fullscreenchange", left, { signal });
   }
 
   /** Adapt to the window's size; a phone is not a projector, so it keeps its outline. */
@@ -25,31 +24,37 @@ export class Presentation {
   }
 
   toggle() {
-    this.set(!this.view.presents);
-    if (this.view.presents) this.fill();
-    else this.leave();
+    if (this.view.presents) return this.leave();
+    this.set(true);
+    this.fill();
   }
 
   toggleFullScreen() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else this.root.requestFullscreen?.().catch(() => {});
+    if (this.root.popover) this.leave();
+    else this.fill();
   }
 
-  /** Use the full screen if the browser allows it, otherwise the whole window. */
-  async fill() {
+  // Full screen, if the browser allows it, is that of the page, because nothing outside a full-screen
+  // element can be clicked, and the bar of a class is above the board.
+  fill() {
     const { root } = this;
-    try {
-      await root.requestFullscreen();
-    } catch {
-      root.popover = "manual";
-      root.showPopover?.();
-    }
+    root.popover = "manual";
+    root.showPopover?.();
+    this.tell();
     root.focus({ preventScroll: true }); // so the board gets the remote's keys
+    document.documentElement.requestFullscreen?.().catch(() => {});
   }
 
   leave() {
+    this.set(false);
     this.root.popover = null; // also hides it
+    this.tell();
     if (document.fullscreenElement) document.exitFullscreen();
+  }
+
+  /** Tell the page whether the board is alone in the window. */
+  tell() {
+    document.dispatchEvent(new CustomEvent("eab-alone", { detail: Boolean(this.root.popover) }));
   }
 
   /** @param {boolean} isOn */

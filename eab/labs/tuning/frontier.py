@@ -175,3 +175,9 @@ def beats(ours: SettingPoint, theirs: SettingPoint, gain: Quantity) -> bool | No
     if difference is None or not difference.excludes_zero:
         return None
     return (difference.value > 0) == gain.more_is_better
+
+
+def best_setting(points: Iterable[SettingPoint], gain: Quantity) -> SettingPoint:
+    """The cheapest setting on the front that is not measurably worse than the best gain there."""
+    front = pareto_front(points, gain)
+    return next(point for point in front if beats(front[-1], point, gain) is None)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import pandas as pd
@@ -14,6 +14,7 @@ from eab.labs.tuning.frontier import (
     SettingPoint,
     baseline,
     beats,
+    best_setting,
     beyond_baseline,
     has_effect,
     pareto_front,
@@ -67,44 +68,23 @@ def over_words(points: Sequence[SettingPoint]) -> str:
     return f"Means over {counted(prompts, 'prompt')} and {each}. {interval}"
 
 
-def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
-    """The setting with the best gain; `fixed` settings vary only outside these points."""
+def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
+    """The best setting, its gain, and how many other settings are not measurably worse."""
     if not points:
-        return NOTHING_YET
-    ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
-    best, others = ranked[0], ranked[1:]
-    here = f" Shown: {setting_words(best.config, fixed)}." if fixed else ""
-    if others and beats(best, others[-1], gain) is None:
-        return f"{gain.label}: {NO_DIFFERENCE} between these settings.{here}"
-    equal = sum(beats(best, other, gain) is None for other in others)
-    also = f" ({equal} of {len(others)} others not measurably worse)" if equal else ""
-    value = mean_words(replace(best.gain, error=None), gain)
-    return f"Best for “{gain.label}”: {_named(best, points)}, with {value}{also}.{here}"
+        return "No setting has run on every prompt yet."
+    best = best_setting(points, gain)
+    named = setting_words(best.config, varying(point.config for point in points))
+    words = f"{named[0].upper()}{named[1:]}: {gain.label.lower()} {best.gain.value:.3g}"
+    alike = sum(beats(best, other, gain) is not True for other in points if other is not best)
+    if alike:
+        others = f"{counted(alike, 'other setting')} {'is' if alike == 1 else 'are'} not"
+        return f"{words}; {others} measurably worse."
+    return f"{words}; every other setting is measurably worse." if points[1:] else f"{words}."
 
 
-def _alike(point: SettingPoint, points: Sequence[SettingPoint]) -> list[str]:
-    """The settings whose values make no difference to this point's gain."""
-    names = varying(point.config for point in points)
-    return [name for name in names if _is_alike(point, name, points)]
-
-
-def _named(point: SettingPoint, points: Sequence[SettingPoint]) -> str:
-    names = varying(point.config for point in points)
-    alike = _alike(point, points)
-    named = [name for name in names if name not in ("policy", *alike)]
-    words = [setting_words(point.config, named)] if named or not alike else []
-    words += [f"any {SETTINGS[name].label.lower()}" for name in alike]
-    policy = f"{point.config.policy}, " if "policy" in names else ""
-    return f"{policy}{', '.join(words)}"
-
-
-def _is_alike(point: SettingPoint, name: str, points: Sequence[SettingPoint]) -> bool:
-    """Whether the gain is the same at all values of this setting, with the others unchanged."""
-    if name == "policy" or not has_effect(name, point.config):
-        return False
-    value = getattr(point.config, name)
-    beside = [each for each in points if replace(each.config, **{name: value}) == point.config]
-    return len(beside) > 1 and len({round(each.gain.value, 12) for each in beside}) == 1
+def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
+    """What the heat map shows; `fixed` settings vary only outside these points."""
+    return f"{gain.label} with {setting_words(points[0].config, fixed)}." if points else NOTHING_YET
 
 
 def mean_words(amount: Mean, of: Quantity) -> str:
@@ -120,29 +100,23 @@ def mean_words(amount: Mean, of: Quantity) -> str:
     return f"{value}{margin} {unit}".strip()
 
 
-def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
-    """How many settings are on the front, and how many beat independent sampling."""
+def sampling_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
+    """Whether the best setting beats independent sampling at the same cost."""
     if not points:
-        return "No setting has run on every prompt yet."
-    line = baseline(points)
-    front = f"On the Pareto front: {len(pareto_front(points, gain))} of {len(points)} settings."
-    if not line:
-        return f"{front} Add the policy independent to see whether branching beats sampling."
-    differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
-    inside = [difference for difference in differences if difference is not None]
-    if not inside:
-        return f"{front} None costs as much as independent sampling, so none is compared with it."
-    sign = 1 if gain.more_is_better else -1
-    signs = [sign * difference.value > 0 for difference in inside if difference.excludes_zero]
-    better, alike = sum(signs), len(inside) - len(signs)
-    return (
-        f"{front} At equal {_cost_noun(cost)}, against independent sampling: {better} better, "
-        f"{len(signs) - better} worse, {alike} with {NO_DIFFERENCE}."
-    )
-
-
-def _cost_noun(cost: Quantity) -> str:
-    return {"tokens": "tokens", "kv_bytes": "KV bytes", "seconds": "time"}[cost.column]
+        return NOTHING_YET
+    if not (line := baseline(points)):
+        return "Add the policy independent to see whether branching beats sampling."
+    best = best_setting(points, gain)
+    if best.is_baseline:
+        return "Independent sampling is the best of these settings."
+    difference = beyond_baseline(best, line)
+    if difference is None:
+        return "Independent sampling was not tried at the cost of the best setting."
+    verdict = f"as good ({NO_DIFFERENCE})"
+    if difference.excludes_zero:
+        is_worse = (difference.value > 0) == gain.more_is_better
+        verdict = f"measurably {'worse' if is_worse else 'better'}"
+    return f"At the same cost, independent sampling is {verdict}."
 
 
 def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:

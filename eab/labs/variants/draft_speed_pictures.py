@@ -119,15 +119,24 @@ def answer_sentence(compared: VariantRuns) -> str:
     )
     if any(are_too_few(plain.seconds, result.seconds) for result in drafted):
         return right
-    faster = [
-        result
-        for result in drafted
-        if differs(result.seconds, plain.seconds) and result.seconds.median < plain.seconds.median
-    ]
-    if not faster:
+    different = [result for result in drafted if differs(result.seconds, plain.seconds)]
+    quickest = min(different, key=lambda result: result.seconds.median, default=plain)
+    if quickest.seconds.median >= plain.seconds.median:
         return f"{right} No draft length is measurably faster here."
-    quickest = min(faster, key=lambda result: result.seconds.median)
     return f"{right} {quickest.name}: {comparison(quickest.seconds, plain.seconds)} here."
+
+
+def paying_sentence(pays: VariantRuns, does_not: VariantRuns) -> str:
+    """When drafting saves time, by a comparison in which it does and one in which it does not."""
+    most, least = (
+        max(result.steps_per_pass for result in draft_length_results(each))
+        for each in (pays, does_not)
+    )
+    return (
+        "Drafting pays where the text repeats what stands before it, as in an edit (up to "
+        f"{most:.1f} steps per forward pass), and not where every word is new, as in an open story "
+        f"({least:.1f})."
+    )
 
 
 def speed_sentence(compared: VariantRuns) -> str:
@@ -139,24 +148,17 @@ def speed_sentence(compared: VariantRuns) -> str:
     beginning = f"Plain decoding takes {in_ms(plain.seconds)}"
     if any(are_too_few(plain.seconds, result.seconds) for result in drafted):
         return f"{beginning} for all decode steps ({repeats_words(timings)})."
-    different = [result for result in drafted if differs(result.seconds, plain.seconds)]
-    faster = [result for result in different if result.seconds.median < plain.seconds.median]
-    slower = [result.name for result in different if result not in faster]
-    alike = [result.name for result in drafted if result not in different]
-    if faster:
-        told = [
-            listed(
-                [f"{result.name}: {comparison(result.seconds, plain.seconds)}" for result in faster]
-            )
-        ]
-    elif len(slower) == len(drafted):
-        told = ["every draft length is slower"]
-        slower = []
-    else:
-        told = ["no draft length is measurably faster"]
-    told += [f"slower: {listed(slower)}"] if slower else []
-    told += [f"{NO_DIFFERENCE}: {listed(alike)}"] if alike else []
-    return f"{beginning} for all decode steps; {'; '.join(told)} ({repeats_words(timings)})."
+    told: dict[str, list[str]] = {"faster": [], "slower": [], NO_DIFFERENCE: []}
+    for result in drafted:
+        if not differs(result.seconds, plain.seconds):
+            told[NO_DIFFERENCE].append(result.name)
+        elif result.seconds.median > plain.seconds.median:
+            told["slower"].append(result.name)
+        else:
+            speed = comparison(result.seconds, plain.seconds)
+            told["faster"].append(f"{result.name} ({speed})")
+    words = "; ".join(f"{verdict}: {listed(names)}" for verdict, names in told.items() if names)
+    return f"{beginning} for all decode steps; {words} ({repeats_words(timings)})."
 
 
 def surface_figure(compared: VariantRuns) -> go.Figure:

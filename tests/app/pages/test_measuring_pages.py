@@ -53,8 +53,8 @@ FIRST = {
         [*weight_formats.HEADINGS[1:]],
     ),
     "speculative": (
-        draft_speed.answer_sentence(bundled_runs.draft_lengths()),
-        *(6, 3),
+        draft_speed.paying_sentence(*map(bundled_runs.prompt_lookup, ("edit", "story"))),
+        *(9, 3),
         [*bundled_runs.draft_lengths().variants],
     ),
 }
@@ -67,7 +67,7 @@ def test_the_first_visit_shows_what_was_recorded(name: str) -> None:
     assert not page.error
     assert sentence in page.said
     assert (len(page.words), page.charts) == (count, charts)
-    assert page.captions.count("Recorded:") == 1
+    assert page.captions.count("Recorded:") == (3 if name == "speculative" else 1)
     assert "Recorded: embedded, float32, on " in page.captions
     if columns is not None:
         assert [*page.table[0].value.columns] == columns

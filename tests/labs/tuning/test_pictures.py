@@ -10,7 +10,7 @@ from eab.config import BranchingConfig
 from eab.labs.tuning import pictures as tuning
 from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.frontier import SettingPoint, pareto_front, setting_points
+from eab.labs.tuning.frontier import SettingPoint, setting_points
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.timing import NOTHING_YET
 
@@ -71,34 +71,47 @@ def test_a_heat_map_of_one_setting_has_one_row_and_good_tiles_are_dark() -> None
     assert less_is_better.reversescale
 
 
-def test_the_sentence_of_the_heat_map_names_the_best() -> None:
-    words = tuning_words.heat_sentence(fair(), ANSWERS)
-    assert (
-        words == "Best for “Distinct answers”: entropy threshold 0.5, max paths 16, with 8 answers."
+def test_the_answer_is_the_best_setting_and_how_many_are_not_measurably_worse() -> None:
+    words = tuning_words.answer_sentence(fair(), ANSWERS)
+    assert words == (
+        "Entropy threshold 0.5, max paths 16: distinct answers 8; every other setting is "
+        "measurably worse."
     )
+    assert tuning_words.answer_sentence(fair()[:1], ANSWERS).endswith(": distinct answers 5.")
+    assert tuning_words.answer_sentence([], ANSWERS).startswith("No setting has run")
     some = [point for point in fair() if point.config.max_paths == 8]
     words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
-    assert words.endswith("threshold 0.5, with 5 answers. Shown: max paths 8, policy fair.")
+    assert words == "Distinct answers with max paths 8, policy fair."
+    assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
 
 
-def test_a_setting_whose_value_makes_no_difference_may_have_any_value() -> None:
+def test_of_equal_settings_the_cheapest_is_the_best() -> None:
     gains = {(0.5, 8): 4, (0.5, 16): 4, (1.0, 8): 1, (1.0, 16): 1, (1.5, 8): 1, (1.5, 16): 4}
     found = [
-        cell(threshold, seed, settings={"max_paths": limit}, distinct_answers=gain)
+        cell(
+            threshold,
+            seed,
+            settings={"max_paths": limit},
+            distinct_answers=gain,
+            tokens=100 * limit - int(threshold),
+        )
         for (threshold, limit), gain in gains.items()
         for seed in range(8)
     ]
-    words = tuning_words.heat_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert ": entropy threshold 0.5, any max paths, with 4 answers (" in words
-    assert "(2 of 5 others not measurably worse)" in words
+    words = tuning_words.answer_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    assert words == (
+        "Entropy threshold 0.5, max paths 8: distinct answers 4; 2 other settings are not "
+        "measurably worse."
+    )
 
 
 def test_differences_within_the_error_are_not_reported() -> None:
-    words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
-    assert words == "Distinct answers: no difference measured between these settings."
-    assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
+    words = tuning_words.answer_sentence(fair(spread=20.0), ANSWERS)
+    assert words.endswith("; 3 other settings are not measurably worse.")
     single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
-    assert "no difference measured" in tuning_words.heat_sentence(single, ANSWERS)
+    assert "1 other setting is not measurably worse" in tuning_words.answer_sentence(
+        single, ANSWERS
+    )
     assert "One seed has no interval" in tuning_words.over_words(single)
 
 
@@ -121,18 +134,18 @@ def test_bytes_are_shown_in_a_readable_unit() -> None:
     assert set(figure.data[-1].x) == {4.0}
 
 
-def test_the_sentence_counts_settings_that_beat_independent_sampling() -> None:
+def test_the_best_setting_is_compared_with_independent_sampling() -> None:
     found = points()
-    words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
-    assert f"{len(pareto_front(found, ANSWERS))} of 6 settings" in words
-    assert "At equal tokens" in words
-    assert "3 better, 1 worse, 0 with no difference measured" in words
-    noisy = tuning_words.pareto_sentence(points(spread=20.0), TOKENS, ANSWERS)
-    assert "0 better, 0 worse, 4 with no difference measured" in noisy
-    assert tuning_words.pareto_sentence([], TOKENS, ANSWERS).startswith("No setting has run")
-    assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
+    words = tuning_words.sampling_sentence(found, ANSWERS)
+    assert words == "At the same cost, independent sampling is measurably worse."
+    less = replace(ANSWERS, more_is_better=False)
+    assert "is the best" in tuning_words.sampling_sentence(found, less)
+    noisy = tuning_words.sampling_sentence(points(spread=20.0), ANSWERS)
+    assert noisy.endswith("is as good (no difference measured).")
+    assert tuning_words.sampling_sentence([], ANSWERS) == NOTHING_YET
+    assert "Add the policy independent" in tuning_words.sampling_sentence(fair(), ANSWERS)
     costly = [*fair(), replace(found[-1], costs={1: 9000.0, 2: 9000.0, 3: 9000.0})]
-    assert "so none is compared" in tuning_words.pareto_sentence(costly, TOKENS, ANSWERS)
+    assert "not tried" in tuning_words.sampling_sentence(costly, ANSWERS)
 
 
 def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
@@ -141,7 +154,8 @@ def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
         fixed = ["max_paths", "policy"]
         for words in (
             tuning_words.heat_sentence(fair(spread), ANSWERS, fixed),
-            tuning_words.pareto_sentence(found, TOKENS, ANSWERS),
+            tuning_words.sampling_sentence(found, ANSWERS),
+            tuning_words.answer_sentence(found, ANSWERS),
         ):
             assert words.count(". ") <= 1
             assert len(words) < 150

@@ -165,7 +165,7 @@ def test_a_faster_draft_length_is_reported_with_its_spread(first_runs):
     made = invented(first_runs, (0.2, 0.19, 0.1, 0.201, 0.3, 0.2))
     words = speculation_speed.speed_sentence(made)
     assert "200 ms (197–203)" in words
-    assert "1 draft token: 1.05 times as fast and 2 draft tokens: 2.00 times as fast;" in words
+    assert "1 draft token (1.05 times as fast) and 2 draft tokens (2.00 times as fast);" in words
     assert "slower: 8 draft tokens;" in words
     assert f"{NO_DIFFERENCE}: 4 draft tokens and adaptive (medians of 7" in words
     assert claims.objections(claims.of_draft_lengths(made)) == []
@@ -182,7 +182,7 @@ def test_the_summary_says_if_no_draft_length_is_faster(first_runs):
     answer = speculation_speed.answer_sentence(made)
     assert answer.endswith("No draft length is measurably faster here.")
     words = speculation_speed.speed_sentence(made)
-    assert "every draft length is slower" in words
+    assert "; slower: 1 draft token, 2 draft tokens, 4 draft tokens, 8 draft tokens and" in words
     assert "times as fast" not in words
 
 
