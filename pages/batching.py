@@ -12,7 +12,7 @@ from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
-from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
@@ -72,7 +72,7 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
 
 
 def three_ways() -> None:
-    with st.container(key="page_controls"):
+    with page_controls():
         chosen = bar()
         show_problems(BATCHING.current())
         BATCHING.watch(active)
@@ -91,6 +91,7 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     from eab.labs.batching import pictures as figures
     from eab.labs.batching import sentences as words
 
+    chart = st.container()
     with st.container(horizontal=True, vertical_alignment="center", key="batching_view_options"):
         axis = st.segmented_control(
             "Horizontal axis",
@@ -103,7 +104,8 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
         white = white_background()
     across: Across = "seconds" if axis == SECONDS else "passes"
     figure = figures.batching_figure(comparison, across)
-    draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
+    with chart:
+        draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
     for sentence in words.way_sentences(comparison).values():
         st.text(sentence)
     st.header("In numbers")

@@ -11,7 +11,7 @@ from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.markdown import plain
-from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
 from app.widgets.upload import upload
 from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import same_prompt
@@ -142,7 +142,7 @@ compare.note_in_url(choices)
 samples, active = SAMPLES.current(), compare.active(choices.values())
 
 st.title("Where do two runs diverge?")
-with st.container(key="page_controls"):
+with page_controls():
     left, right = st.columns(2)
     with left:
         a = choose("a", "A (solid line)")

@@ -24,7 +24,7 @@ from app.widgets import (
 )
 from app.widgets.charts import csv_file, downloads, origin, white_background
 from app.widgets.markdown import plain
-from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
@@ -121,19 +121,20 @@ def sweep() -> None:
     cost, gain = sweep_charts.chosen("Cost", cells), sweep_charts.chosen("Gain", cells)
     points = setting_points(cells, cost, gain)
     if not sweeping:
+        tuning.keep_ended()
+        tuning.note_saved_in_url()
         answer(displayed.state, points, gain)
-    with st.container(key="page_controls"):
+    with page_controls():
         bar(cells, can_go_on and not sweeping)
-        show_problems(SWEEP.current())
+        if not sweeping:
+            with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
+                st.caption(f"Run: {plain(needs())}")
+                sweep_choice.draw(displayed)
+    show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
         polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))
     else:
-        tuning.keep_ended()
-        tuning.note_saved_in_url()
-        with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
-            st.caption(f"Run: {plain(needs())}")
-            sweep_choice.draw(displayed)
         results(displayed, points, cost, gain)
         SWEEP.watch(sweeping)
     with st.expander("How it works"):

@@ -6,8 +6,10 @@ model. Names are those of `eab.models.loading`, followed by the format: `embedde
 """
 
 import gc
+import math
 import os
 import threading
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 EMBEDDED: Final = "embedded"
 DRAFT: Final = "embedded-draft"  # the draft model of the embedded model
 KEPT: Final = (SMOLLM2.name, EMBEDDED)  # loaded in advance, and never dropped
+FREE: Final = 2**30  # bytes; the chat model needs about 800 MiB, with torch
+IDLE: Final = 1.0  # seconds in which an idle process computes at most this share of the time:
+IDLE_SHARE: Final = 0.05
 MAX_OTHERS: Final = 2  # models besides those and the draft model
 
 
@@ -54,14 +59,22 @@ class ModelCache:
                     del self._models[known]
             return model
 
-    def warm_up(self, names: Sequence[str], after: float) -> None:
-        """Load models in the background after some seconds, so that the first run need not wait."""
-        timer = threading.Timer(after, self._warm_up_now, (names,))
-        timer.daemon = True
-        timer.start()
+    def warm_up(self, names: Sequence[str]) -> None:
+        """Load models in the background, so that the first run need not wait: as soon as this
+        process is idle, because the first page is drawn, and while there is enough free memory.
+        """
+        threading.Thread(target=self._warm_up, args=(names,), daemon=True).start()
 
-    def _warm_up_now(self, names: Sequence[str]) -> None:
+    def _warm_up(self, names: Sequence[str]) -> None:
+        used, before = time.process_time(), -math.inf
+        while used - before > IDLE_SHARE * IDLE:
+            time.sleep(IDLE)
+            used, before = time.process_time(), used
+        from eab.models.machine import free_memory
+
         for name in names:
+            if free_memory() < FREE:
+                return
             with suppress(Exception):  # the next run reports the error
                 self.get(name)
 

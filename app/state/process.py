@@ -1,7 +1,7 @@
 """The worker of this server process, and the name under which this tab queues its runs."""
 
 import secrets
-from typing import Final, cast
+from typing import cast
 
 import streamlit as st
 
@@ -12,7 +12,6 @@ from app.server.unfinished import Keeper
 from app.server.worker import Worker
 from eab.models.packaged import SMOLLM2
 
-WARM_UP_AFTER: Final = 3.0  # seconds; the first page is drawn before torch is imported
 _OWNER, CLASS_SCOPE = "owner", "class_scope"
 
 
@@ -22,7 +21,7 @@ def worker() -> Worker:
     allowed = rules.current()
     here = [name for name in model_cache.KEPT if not model_cache.missing(name)]
     offered = [name for name in here if not allowed.models or name in allowed.models]
-    models().warm_up(offered, WARM_UP_AFTER)
+    models().warm_up(offered)
     made = Worker(models(), rules=allowed)
     if kinds := unfinished_kinds.of_this_server():
         Keeper(lambda: made.remembered, kinds)
@@ -38,7 +37,7 @@ def models() -> ModelCache:
 @st.cache_resource(show_spinner=False)
 def model_download() -> ModelDownload:
     """The download of the chat model, shared by all tabs."""
-    return ModelDownload(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
+    return ModelDownload(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name]))
 
 
 def scope() -> str:

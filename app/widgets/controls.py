@@ -68,7 +68,7 @@ def run_bar(
     here: bool = False,
     on_prompt: Callable[[], None] | None = None,
 ) -> None:
-    """Draw the prompt and Run (disabled without its model), or Stop while a run is active."""
+    """Draw the prompt, Run (disabled without its model) or Stop, and the model that answers."""
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
             before()
@@ -82,6 +82,7 @@ def run_bar(
         )
         with st.container(key="run_or_stop"):
             _run_or_stop(on_run, on_stop, active, model_missing(here))
+            st.caption(plain(model_choice.short(model_choice.name())))
     _notices()
 
 

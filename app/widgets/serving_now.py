@@ -35,7 +35,6 @@ _PREFIXES: Final = (
 def draw() -> None:
     """Draw the view here, and again every second."""
     polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # lambda: `_redraw` keeps its name
-    st.caption(_WHAT)
 
 
 def _redraw() -> None:
@@ -63,6 +62,7 @@ def _redraw() -> None:
         st.header("Prefix cache: computed only once", help=_PREFIXES)
         for number, prefixes in enumerate(caches):
             _draw_prefixes(prefixes, f"prefixes-{number}")
+    st.caption(_WHAT)
 
 
 def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:

@@ -4,10 +4,18 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.state import messages
 from app.state.slot import Entry
 from app.widgets.markdown import plain
+
+
+def page_controls() -> DeltaGenerator:
+    """A place for the controls above the answer of a page. A phone shows them only on request."""
+    place = st.container(key="page_controls")
+    place.toggle("Show the controls", key="show_controls")
+    return place
 
 
 def start_button(

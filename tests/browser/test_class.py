@@ -10,6 +10,7 @@ from axe import grave_findings
 from browser_steps import OpenPage, box_of, overlap
 from made_runs import bundled_run
 from playwright.sync_api import Locator, Page, expect
+from reachable import unreachable
 
 from eab.lessons.bundled import lessons
 
@@ -252,6 +253,7 @@ def test_on_a_phone_nothing_covers_the_class_the_answers_or_the_prompt(
     lecturer.get_by_role("button", name="Which word comes next?").click()
     expect(lecturer.get_by_test_id("stPopoverBody")).to_have_count(0)
     expect(answers(phone)).to_have_count(2)
+    assert unreachable(phone) == []
     for answer in answers(phone).all():
         answer.tap()
         expect(answer.locator("input")).to_be_checked()
@@ -264,5 +266,9 @@ def test_on_a_phone_nothing_covers_the_class_the_answers_or_the_prompt(
     run = box_of(phone.get_by_role("button", name="Run", exact=True))
     assert field["x"] >= 0
     assert overlap(field, run) <= 0
+    phone.keyboard.press("Enter")
+    expect(phone.locator(".eab .outline-item.prompt")).to_contain_text("Why do cats purr")
+    expect(phone.get_by_text("Done after").first).to_be_visible()
+    assert unreachable(phone) == []
     phone.locator(".eab .outline-item.path").first.tap()
     expect(phone.locator(".eab .inspector li").first).to_be_visible()

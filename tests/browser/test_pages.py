@@ -14,6 +14,7 @@ from axe import KEPT, grave_findings
 from browser_steps import OpenPage, box_of, until_attached
 from cut_words import cut_words, empty_boxes
 from playwright.sync_api import Locator, Page, expect
+from reachable import unreachable
 
 from app.widgets.chips import FOLDER
 from eab.labs.bmc.results import EXPERIMENTS
@@ -22,7 +23,7 @@ from eab.lessons import bundled_runs
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # in Playwright's milliseconds
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
-SIZES = [(1366, 768), (1024, 768), (390, 844), (360, 740)]
+SIZES = [(1366, 768), (1024, 768), (768, 1024), (390, 844), (360, 740)]
 PICTURES = ".js-plotly-plot .nsewdrag, .eab svg.tree, .chips .text"
 TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
 # Pages, with an element that is on them once they are drawn.
@@ -37,6 +38,7 @@ PAGES = {
     "tune": TICKS,
     "tune?view=threshold": ".st-key-tune_pilot_stop",
     "tune?view=worth": TICKS,
+    "learn": ".stMain h1",
     "learn?lesson=forks&stage=1": ".st-key-lesson_reveal",
     "learn?lesson=forks&stage=2": ".st-key-lesson_picture .eab .box.path",
     "learn?lesson=batching&stage=2": f".st-key-lesson_picture {TICKS}",
@@ -95,7 +97,9 @@ def test_a_page_is_accessible_and_fits_the_screen(
 
 
 def expect_to_fit_all_sizes(page: Page) -> None:
-    """Expect the first picture on the first screen, and at no size a cut word or an empty box."""
+    """Expect the first picture on the first screen, and at no size a cut word, an empty box, or a
+    control that cannot be reached, in a closed sidebar either.
+    """
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         settled(page)
@@ -105,6 +109,28 @@ def expect_to_fit_all_sizes(page: Page) -> None:
             assert page.evaluate(f"{part}.scrollWidth") <= width
         assert cut_words(page) == [], width
         assert empty_boxes(page) == 0, width
+        assert unreachable(page) == [], width
+        if (opens := page.get_by_test_id("stExpandSidebarButton")).is_visible():
+            opens.click()
+            settled(page)
+            assert unreachable(page, ".stSidebar") == [], width
+            page.locator(".stSidebar").hover()
+            page.get_by_test_id("stSidebarCollapseButton").locator("button").click()
+
+
+def test_controls_that_cannot_be_reached_are_found(new_page: OpenPage) -> None:
+    page = new_page()
+    page.set_content(
+        """<style>a { position: absolute; top: 9px; width: 50px }</style>
+        <a href=x style="left: -9px">out</a> <a href=x style="left: 99px">below</a>
+        <a href=x style="left: 120px">above</a> <a href=x style="left: 300px">covered</a>
+        <p style="position: absolute; left: 290px; top: 9px; margin: 0; width: 90px">text</p>"""
+    )
+    found = " ".join(unreachable(page))
+    assert all(
+        words in found
+        for words in ("outside: A “out”", "“below” over A “above”", "covered: A “covered”")
+    )
 
 
 @SCHEMES
@@ -143,6 +169,28 @@ def test_explore_is_accessible(open_page: OpenPage, scheme: str) -> None:
 def bottom(drawn: Locator) -> float:
     box = box_of(drawn)
     return box["y"] + box["height"]
+
+
+# Batching, Compare, Tune
+
+
+@pytest.mark.parametrize("query", ["batching", "compare", "tune"])
+def test_on_a_phone_the_answer_comes_first_and_the_controls_on_request(
+    open_page: OpenPage, query: str
+) -> None:
+    page = opened(open_page, query)
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled(page)
+    chart = page.locator(".js-plotly-plot .nsewdrag, .eab .outline").first
+    assert box_of(chart)["y"] < 600
+    control = page.locator(".st-key-page_controls").get_by_role("combobox").first
+    expect(control).to_be_hidden()
+    page.get_by_text("Show the controls").click()
+    expect(control).to_be_visible()
+    assert unreachable(page) == []
+    page.set_viewport_size({"width": 1366, "height": 768})
+    expect(page.get_by_text("Show the controls")).to_be_hidden()
+    expect(control).to_be_visible()
 
 
 # Batching

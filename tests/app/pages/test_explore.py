@@ -54,10 +54,10 @@ def test_no_page_imports_torch_on_the_first_visit() -> None:
     names = sorted(file.stem for file in (ROOT / "pages").glob("*.py"))
     code = f"""
 import sys
-from app.state import process
+from app.server.model_cache import ModelCache
 from page_walk import opened
 
-process.WARM_UP_AFTER = 600.0
+ModelCache.warm_up = lambda *_: None
 tab = opened()
 for name in {names}:
     assert tab.go_to(name).main.children, name
