@@ -204,6 +204,8 @@ def test_a_run_without_logits_processors_does_not_name_them():
     assert "logits_processors" not in STARTED
     named = from_json(STARTED | {"logits_processors": ["MinPLogitsWarper"]})
     assert to_json(named)["logits_processors"] == ("MinPLogitsWarper",)
+    assert "parse_special" not in STARTED
+    assert to_json(from_json(STARTED | {"parse_special": True}))["parse_special"] is True
     for wrong in ([3], ["x"] * 65, ["x" * 101], ["\udc80"], "MinPLogitsWarper"):
         with pytest.raises(RecordError):
             from_json(STARTED | {"logits_processors": wrong})
