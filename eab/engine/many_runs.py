@@ -46,7 +46,8 @@ class ActiveRun(Generic[Tag]):
 
 
 class ManyRuns(Generic[Tag]):
-    """Waiting runs, and as many active ones as the scheduler serves at a time.
+    """Waiting runs, and as many active ones as the scheduler serves at a time. On a CPU, the first
+    runs alone, so that its result is there early.
 
     Args:
         prefixes: The cache in which runs find the rows of common prefixes; None to use none.
@@ -62,6 +63,7 @@ class ManyRuns(Generic[Tag]):
         self._scheduler = Scheduler(model, prefixes=prefixes)
         self._waiting: deque[tuple[Tag, Request]] = deque()
         self._active: dict[Handle, ActiveRun[Tag]] = {}
+        self._has_ended = False  # whether any run has
 
     @property
     def busy(self) -> bool:
@@ -94,13 +96,14 @@ class ManyRuns(Generic[Tag]):
             if handle.ended:
                 run.error = handle.error
                 ended.append(self._active.pop(handle))
+        self._has_ended |= bool(ended)
         return ended
 
     def _has_room(self, request: Request) -> bool:
         if self._scheduler.model.kv_shape.device.type == "cpu":
             configs = [asked.config for asked in (request, *(run.request for run in self._active))]
             paths = sum(1 if one.policy == "greedy" else one.max_paths for one in configs)
-            if self._active and paths > PATHS_ON_CPU:
+            if self._active and (paths > PATHS_ON_CPU or not self._has_ended):
                 return False
         return len(self._active) < self._scheduler.max_running
 
