@@ -66,7 +66,9 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
 def warned(request: Request) -> Request:
     """The request, after a warning of what the writer of its prompt may not have meant."""
     frames = enumerate(walk_stack(sys._getframe()), 1)
-    callers = (at for at, (one, _) in frames if not one.f_globals["__name__"].startswith("eab."))
+    callers = (
+        at for at, (one, _) in frames if not str(one.f_globals.get("__name__")).startswith("eab.")
+    )
     level = next(callers, 1)  # the line outside this package
     for notice in notices(request.messages or request.prompt, request.parse_special):
         warnings.warn(notice, PromptWarning, stacklevel=level)

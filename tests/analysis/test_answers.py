@@ -82,7 +82,7 @@ def test_the_bounds_of_the_entropy_are_in_nats() -> None:
         ("fair", [("b", 0.3, 0.3), ("a", 0.3, 0.3 * (1 + 1e-12)), ("c", 0.3, 0.2)], "b"),
         # long texts: how often an answer came says more than the probability of one wording
         ("independent", [("x", 0.2, 1e-6)] * 2 + [("y", 0.4, 1e-5)], "y"),
-        ("independent", [("x", 0.3, 1e-6), ("x!", 0.3, 1e-6), ("y", 0.4, 1e-5)], "x"),
+        ("independent", [("x", 0.3, 1e-6), ("x.", 0.3, 1e-6), ("y", 0.4, 1e-5)], "x"),
         ("independent", [("x", 0.6, 0.3), ("y", 0.4, 0.5)], "y"),
     ],
 )
