@@ -46,11 +46,12 @@ class ActiveRun(Generic[Tag]):
 
 
 class ManyRuns(Generic[Tag]):
-    """Waiting runs, and as many active ones as the scheduler serves at a time. On a CPU, the first
-    runs alone, so that its result is there early.
+    """Waiting runs, and as many active ones as the scheduler serves at a time.
 
     Args:
         prefixes: The cache in which runs find the rows of common prefixes; None to use none.
+        first_alone: Whether no other run starts before one has ended, so that a result is there
+            early. On a GPU, this is never necessary.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class ManyRuns(Generic[Tag]):
         model: LanguageModel,
         draft: LanguageModel | None = None,
         prefixes: PrefixCache | None = None,
+        *,
+        first_alone: bool = False,
     ) -> None:
         self._draft = draft
         self._scheduler = Scheduler(model, prefixes=prefixes)
         self._waiting: deque[tuple[Tag, Request]] = deque()
         self._active: dict[Handle, ActiveRun[Tag]] = {}
-        self._has_ended = False  # whether any run has
+        self._alone = first_alone
 
     @property
     def busy(self) -> bool:
@@ -96,14 +99,14 @@ class ManyRuns(Generic[Tag]):
             if handle.ended:
                 run.error = handle.error
                 ended.append(self._active.pop(handle))
-        self._has_ended |= bool(ended)
+        self._alone = self._alone and not ended
         return ended
 
     def _has_room(self, request: Request) -> bool:
         if self._scheduler.model.kv_shape.device.type == "cpu":
             configs = [asked.config for asked in (request, *(run.request for run in self._active))]
             paths = sum(1 if one.policy == "greedy" else one.max_paths for one in configs)
-            if self._active and (paths > PATHS_ON_CPU or not self._has_ended):
+            if self._active and (paths > PATHS_ON_CPU or self._alone):
                 return False
         return len(self._active) < self._scheduler.max_running
 

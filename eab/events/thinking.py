@@ -49,4 +49,5 @@ def _last_marker(text: str, named: Sequence[str]) -> "regex.Match[str] | None":
 
 
 def _pair(marker: str) -> str:
-    return _SIDE.sub("", marker).casefold()
+    pair: str = _SIDE.sub("", marker)
+    return pair.casefold()

@@ -41,7 +41,7 @@ def test_every_run_equals_the_same_run_alone() -> None:
 
 
 def test_the_first_run_has_the_model_for_itself_so_that_its_result_is_early() -> None:
-    runs: ManyRuns[int] = ManyRuns(MODEL)
+    runs: ManyRuns[int] = ManyRuns(MODEL, first_alone=True)
     for seed in range(4):
         runs.add(seed, request(seed))
     while not (ended := runs.step()):
