@@ -75,7 +75,11 @@ class Estimates:
 
 
 def _mean(values: Values) -> Interval:
-    return bootstrap(lambda at: float(values[at].mean()), len(values))
+    return bootstrap(np.mean, values)
+
+
+def _known(entropy: float | None) -> float:
+    return math.nan if entropy is None else entropy  # left out of the means
 
 
 def _written(value: Interval) -> str:
@@ -99,7 +103,7 @@ def compared(
     config: BranchingConfig,
     seeds: int,
 ) -> Estimates:
-    """The estimates for these prompts and their entropies; one text measures nothing and counts 0."""
+    """The estimates for these prompts and their entropies; one text measures nothing."""
     found, part = Estimates(outcomes, len(truth)), SENTENCE if config.top_k == 0 else TEXT
     for seed in range(seeds):
         # A new seed for each prompt, or the same random numbers would decide all of them
@@ -112,9 +116,9 @@ def compared(
             others, _ = scored(run(model, prompt, replace(alone, seed=number)), part)
             found.texts.append(texts)
             found.truth.append(truth[prompt])
-            found.tree.append((scores.semantic or 0.0) - truth[prompt])
+            found.tree.append(_known(scores.semantic) - truth[prompt])
             found.seen_only.append(seen - truth[prompt])
-            found.independent.append((others.semantic or 0.0) - truth[prompt])
+            found.independent.append(_known(others.semantic) - truth[prompt])
     return found
 
 

@@ -23,14 +23,6 @@ PATTERN: Final = "regex:"
 _FLAGS: Final = {"a": re.A, "i": re.I, "m": re.M, "s": re.S, "x": re.X}
 LONGEST_PATTERN: Final = 500  # characters
 MOST_SECONDS: Final = 2.0  # time limit for searching all texts of a run with one pattern
-_NAME: Final = r"[\w:]*(?:think|thought|reason)[\w:]*"
-# The markers of the common families; Cohere's and those of gpt-oss are control tokens.
-_THINKING: Final = regex.compile(
-    rf"(?P<end></{_NAME}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|END_THINKING\|>|"
-    r"<\|channel\|>final<\|message\|>)|"
-    rf"<{_NAME}>|\[{_NAME}\]|◁{_NAME}▷|<\|START_THINKING\|>|<\|channel\|>analysis<\|message\|>",
-    regex.IGNORECASE,
-)
 
 
 def check_part(part: str) -> Part:
@@ -71,24 +63,6 @@ def reader(part: Part) -> Callable[[str], str | None]:
         return answer
 
     return search
-
-
-def end_of_thinking(prompt: str, text: str) -> int | None:
-    """Where the answer begins in a text with its control tokens: after the last thought.
-
-    Args:
-        prompt: What the model continued; a template may open the thought at its end.
-
-    Returns:
-        None if the thought was not closed.
-    """
-    last = list(_THINKING.finditer(text))[-1:]
-    if last:
-        return last[0].end() if last[0]["end"] else None
-    opened = list(_THINKING.finditer(prompt.rstrip()))[-1:]
-    return (
-        None if opened and not opened[0]["end"] and opened[0].end() == len(prompt.rstrip()) else 0
-    )
 
 
 def _compiled(pattern: str) -> Any:

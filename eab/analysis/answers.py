@@ -26,12 +26,12 @@ from eab.analysis.answer_parts import (
     SENTENCE,
     TEXT,
     GivenPart,
-    end_of_thinking,
     part_of,
     reader,
 )
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.analysis.sentences import first_sentence
+from eab.events.thinking import end_of_thinking
 from eab.run import Path, RunState, Token, largest_first
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
@@ -109,11 +109,12 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
 
     Args:
         part: Which part of a text is its answer: the whole `text`, its first `sentence`, the text
-            `after-thinking` (after the last end of thinking, such as `</think>`; all of it if there
-            is none; a thought that is not closed is undecided), or the one
-            group of a regular expression's first match, given as `re.compile(...)` or as
-            `regex:PATTERN`, which type checkers accept from `check_part`. A sentence ends at a line
-            break, or where `sentencex` finds its end (see `eab.analysis.sentences`).
+            `after-thinking` (after the last end of thinking, such as `</think>`, by the markers
+            that the chat template names, or else by those of the common families; all of it if
+            there is none; a thought that is not closed is undecided), or the one group of a
+            regular expression's first match, given as `re.compile(...)` or as `regex:PATTERN`,
+            which type checkers accept from `check_part`. A sentence ends at a line break, or where
+            `sentencex` finds its end (see `eab.analysis.sentences`).
         same: The rule that decides whether two texts are the same answer.
 
     Raises:
@@ -165,7 +166,8 @@ def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
 def _after_thinking(run: RunState, leaf: Path) -> LeafAnswer | None:
     tokens = list(run.tokens(leaf.id))
     text = token_text.exact(token.text for token in tokens)
-    start = end_of_thinking(token_text.join(run.started.prompt_texts), text)
+    prompt = token_text.join(run.started.prompt_texts)
+    start = end_of_thinking(prompt, text, run.started.model.thinking)
     if leaf.status != "finished" or start is None:
         return None
     left, kept = len(token_text.to_bytes(text[:start])), b""

@@ -19,7 +19,11 @@ _QUOTED: Final = re.compile(
     r"(?<![\w*])(?:([\"“”„«»‘’'`])(.+?)[\"“”„«»‘’'`]|\*\*(.+?)\*\*)(?![\w*])"
 )
 _OPEN_QUOTE: Final = re.compile(r"(?<!\w)[\"“„«](?=[^\W\d])")
-_CLOSING: Final = re.compile(r"(?:(?<=\d)[.,;:。]|(?<!\d)[.,;:!?…。！？])+$")
+# ! and ? after a digit or a single letter, also in brackets, are not closing: n!, (n-1)!, Nf3?
+_SYMBOL: Final = r"(?:[\d⁰¹²³⁴-⁹]|(?<![^\W\d_]|['’])[A-Za-zΑ-ω])"
+_CLOSING: Final = re.compile(
+    rf"(?:(?<!{_SYMBOL})(?<!{_SYMBOL}\))(?<![!?])[!?][.,;:!?…。！？]*|[.,;:…。！？]+)$"
+)
 _LONG_WORD: Final = 8  # letters; in shorter words, changing one letter often gives another word
 _FILLERS: Final = "it there is are be has have do does of answer"
 _NEGATIONS: Final = (
@@ -50,8 +54,9 @@ def normalised(text: str) -> str:
     """The normal form of a text, in which equal answers are equal strings.
 
     Ignored are letter case, the amount of white space, closing punctuation (but no ! or ? after a
-    digit), quotation marks and bold type around words, and the articles a, an, the before a
-    lower-case word. All else is kept. A text of punctuation alone is kept as it is.
+    digit or a single letter: n! is not n), quotation marks and bold type around words, and the
+    articles a, an, the before a lower-case word. All else is kept. A text of punctuation alone is
+    kept as it is.
     """
     plain = " ".join(unicodedata.normalize("NFC", text).replace("−", "-").split())
     words = plain.replace("’", "'") if plain.count("’") > plain.count("‘") else plain

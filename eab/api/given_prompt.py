@@ -1,15 +1,19 @@
 """Prompts in any form that callers may have, and the requests made from them and settings."""
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from traceback import walk_stack
 from typing import Any, TypeAlias
 
 from eab.branching.own import own_name
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ConfigError, PromptError
-from eab.events import Message, rendered_chat
+from eab.errors import ConfigError, PromptError, PromptWarning
+from eab.events import Message
 from eab.events.chat import read_messages
+from eab.events.rendered_chat import notices
 from eab.formatting import quoted
 from eab.text_values import listed
 
@@ -48,18 +52,27 @@ def request_of(prompt: Any, asked: Request, continued: Sequence[int] = ()) -> Re
     if more is None:
         raise PromptError(f"continued is {quoted(continued)}; give token ids")
     if isinstance(prompt, str):
-        rendered_chat.warn(prompt)
-        return replace(asked, prompt=prompt, continued=more)
+        return warned(replace(asked, prompt=prompt, continued=more))
     if (tokens := _ids(prompt)) is not None:
         return replace(asked, token_ids=tokens, continued=more)
     if isinstance(prompt, Sequence) and all(isinstance(each, Mapping | Message) for each in prompt):
-        messages = read_messages(prompt)
-        rendered_chat.warn(messages)
-        return replace(asked, messages=messages, continued=more)
+        return warned(replace(asked, messages=read_messages(prompt), continued=more))
     raise PromptError(
         f"the prompt is {quoted(prompt)}; give text, messages such as "
         '[{"role": "user", "content": "Hello"}], or token ids'
     )
+
+
+def warned(request: Request) -> Request:
+    """The request, after a warning of what the writer of its prompt may not have meant."""
+    frames = enumerate(walk_stack(sys._getframe()), 1)
+    callers = (
+        at for at, (one, _) in frames if not str(one.f_globals.get("__name__")).startswith("eab.")
+    )
+    level = next(callers, 1)  # the line outside this package
+    for notice in notices(request.messages or request.prompt, request.parse_special):
+        warnings.warn(notice, PromptWarning, stacklevel=level)
+    return request
 
 
 def requests_of(prompts: Any, asked: Request) -> list[Request]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import Prompt, request_of
+from eab.api.given_prompt import Prompt, request_of, warned
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop
@@ -65,7 +65,9 @@ def serve(
             "of prompts"
         )
     start = Request("")
-    asked = [each if isinstance(each, Request) else request_of(each, start) for each in given]
+    asked = [
+        warned(each) if isinstance(each, Request) else request_of(each, start) for each in given
+    ]
     drafting = None if draft is None else language_model(draft)
     served = language_model(model)
     return loop.serve(

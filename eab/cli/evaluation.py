@@ -52,11 +52,12 @@ def report_table(report: EvaluationReport) -> RenderableType:
         ]
     if report.errors:
         rows = [
-            (error.way, written(error.bias), written(error.absolute)) for error in report.errors
+            (one.way, written(one.bias), written(one.absolute), f"{one.bias.questions:,}")
+            for one in report.errors
         ]
         parts += [
             Text(f"Semantic entropy on {report.chances} questions with known distributions:"),
-            _table(("Texts from", "Bias (nats)", "Mean absolute error (nats)"), rows),
+            _table(("Texts from", "Bias (nats)", "Mean absolute error (nats)", "Questions"), rows),
         ]
     spent = listed([f"{way} {tokens:,}" for way, tokens in report.tokens.items()])
     return Group(*parts, Text(f"Tokens: {spent}. {verdict(report)}"))

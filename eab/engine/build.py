@@ -49,6 +49,7 @@ def build(
         continued=len(request.continued),
         messages=request.messages,
         logits_processors=tuple(map(plain_name, request.logits_processors)),
+        parse_special=request.parse_special,
     )
     speculator = make_speculator(config, model, draft, policy, cache)
     processors = (*penalties(config), *request.logits_processors)

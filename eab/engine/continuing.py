@@ -40,4 +40,7 @@ def continue_from(
         )
     own = started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
     ids = own if _of_prompt(config) == _of_prompt(started.config) else ()
-    return Request(started.prompt, config, tuple(continued), started.messages, ids)
+    special = started.parse_special
+    return Request(
+        started.prompt, config, tuple(continued), started.messages, ids, parse_special=special
+    )

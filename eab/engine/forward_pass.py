@@ -96,22 +96,27 @@ def _without_error(parts: Sequence[Part]) -> list[Part]:
 
 def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence[Part], Tensor]]:
     """Compute the logits of these runs, (P, V), in one pass, or run by run if the shared pass
-    fails.
+    fails. If a run is stopped, the pass is left, and repeated for the others.
     """
     batches = [part.batch for part in parts if part.batch is not None]
     if not batches:
         return []
     try:
-        with stopping_when(lambda: all(part.is_abandoned() for part in parts)):
+        with stopping_when(lambda: any(part.is_abandoned() for part in parts)):
             return [(parts, model.forward(batches))]
-    except (Exception, Stopped) as error:
-        # If a server fails, or nobody waits, retrying run by run does not help.
-        if len(parts) == 1 or isinstance(error, ServerError | Stopped):
+    except Stopped as error:
+        for part in [part for part in parts if part.is_abandoned()] or parts:
+            part.fail(error)
+        together = [_without_error(parts)]
+    except Exception as error:
+        # If a server fails, retrying run by run does not help.
+        if len(parts) == 1 or isinstance(error, ServerError):
             for part in parts:
                 part.fail(error)
             return []
+        together = [[part] for part in parts]
     # Outside the handler, which would keep the memory of the failed pass alive.
-    return [alone for part in parts for alone in _forward(model, [part])]
+    return [each for some in together for each in _forward(model, some)]
 
 
 def _predict(parts: Sequence[Part], logits: Tensor) -> None:

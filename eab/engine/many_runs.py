@@ -50,6 +50,8 @@ class ManyRuns(Generic[Tag]):
 
     Args:
         prefixes: The cache in which runs find the rows of common prefixes; None to use none.
+        first_alone: Whether no other run starts before one has ended, so that a result is there
+            early. On a GPU, this is never necessary.
     """
 
     def __init__(
@@ -57,11 +59,14 @@ class ManyRuns(Generic[Tag]):
         model: LanguageModel,
         draft: LanguageModel | None = None,
         prefixes: PrefixCache | None = None,
+        *,
+        first_alone: bool = False,
     ) -> None:
         self._draft = draft
         self._scheduler = Scheduler(model, prefixes=prefixes)
         self._waiting: deque[tuple[Tag, Request]] = deque()
         self._active: dict[Handle, ActiveRun[Tag]] = {}
+        self._alone = first_alone
 
     @property
     def busy(self) -> bool:
@@ -94,13 +99,14 @@ class ManyRuns(Generic[Tag]):
             if handle.ended:
                 run.error = handle.error
                 ended.append(self._active.pop(handle))
+        self._alone = self._alone and not ended
         return ended
 
     def _has_room(self, request: Request) -> bool:
         if self._scheduler.model.kv_shape.device.type == "cpu":
             configs = [asked.config for asked in (request, *(run.request for run in self._active))]
             paths = sum(1 if one.policy == "greedy" else one.max_paths for one in configs)
-            if self._active and paths > PATHS_ON_CPU:
+            if self._active and (paths > PATHS_ON_CPU or self._alone):
                 return False
         return len(self._active) < self._scheduler.max_running
 

@@ -136,7 +136,7 @@ class Scheduler:
             owner: Who requests the run; the scheduler is fair between owners.
             scope: The scope in which the run shares rows of the prefix cache.
             should_stop: Whether to end the run. It is called before each pass and, during a pass,
-                before each layer. A pass in which only such runs are left is not finished.
+                before each layer; the pass is then left, and repeated for the other runs.
         """
         prefixes = None if self.prefixes is None else Prefixes(self.prefixes, scope)
         handle = Handle(self, request, owner, draft, should_stop, prefixes)

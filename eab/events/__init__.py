@@ -118,6 +118,7 @@ class RunStarted:
     messages: Annotated[tuple[Message, ...], fields.PER_CHAT] = ()
     # The class names of the logits processors that changed the scores, in order
     logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
+    parse_special: bool = False  # whether control tokens in the prompt were control tokens
 
     @property
     def own_parts(self) -> str:

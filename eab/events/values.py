@@ -197,6 +197,8 @@ class ModelCard:
     # The part of a row that is in sliding-window layers. A cache of one text needs only the last
     # rows there; the caches of this program keep all.
     window_rows: Annotated[tuple[WindowRows, ...], fields.PER_MODEL] = ()
+    # The markers of thoughts that its chat template names, such as <think>
+    thinking: Annotated[tuple[fields.Word, ...], fields.PER_MODEL] = ()
 
     @property
     def memory_words(self) -> str:

@@ -14,6 +14,7 @@ from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
 from eab.events.chat import Prompt
+from eab.events.thinking import markers_in
 from eab.models.base import LanguageModel
 from eab.models.fingerprint import fingerprint
 from eab.models.memory_words import rows_words
@@ -76,6 +77,7 @@ class TransformersModel(LanguageModel):
             layer_rows=rows,
             attention=rows_words(shape) if shape.own is None else "",
             window_rows=tuple(starmap(WindowRows, sorted(shape.window_bytes.items()))),
+            thinking=markers_in(str(self._tokenizer.chat_template)),
         )
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:

@@ -17,8 +17,9 @@ _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON values, with the name of its class as `event`."""
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
-    if not made.get("logits_processors", True):
-        del made["logits_processors"]  # so that older versions of the program can read the file
+    for name in ("logits_processors", "parse_special"):
+        if not made.get(name, True):
+            del made[name]  # so that older versions of the program can read the file
     return made
 
 

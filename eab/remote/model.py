@@ -23,6 +23,7 @@ from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt
+from eab.events.thinking import markers_in
 from eab.models.base import LanguageModel
 from eab.models.families import refuse_uneven_layers
 from eab.models.prompts import PromptEncoder
@@ -73,6 +74,7 @@ class RemoteModel(LanguageModel):
             dtype=str(dtype).removeprefix("torch."),
             device=f"{server.name} server",
             row_bytes=shape.row_bytes,
+            thinking=markers_in(str(tokenizer.chat_template)),
         )
 
     def close(self) -> None:

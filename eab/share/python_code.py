@@ -31,14 +31,15 @@ def as_python(started: RunStarted) -> str:
     }
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     tokens = started.continued_tokens
-    continued = f", continued={tokens!r}" if tokens else ""
+    more = f", continued={tokens!r}" if tokens else ""
+    more += ", parse_special=True" if started.parse_special else ""
     messages = as_json(started.messages)
     prompt = repr(messages or started.prompt)
     note = f"# The run used {started.own_parts}: add them.\n" if started.own_parts else ""
     return note + (
         "from eab import EntropyAdaptiveBranching\n\n"
         f"explorer = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
-        f"run = explorer.run({prompt}{continued})\n"
+        f"run = explorer.run({prompt}{more})\n"
         "for sample in run.samples:\n"
         '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
     )

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from saying_model import flat_run
 
 from eab.analysis import answer_parts
-from eab.analysis.answer_parts import check_part, end_of_thinking, reader
+from eab.analysis.answer_parts import check_part, reader
 from eab.analysis.answers import NO_ANSWER, entropy, group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.uncertainty import semantic_entropy_of_runs, uncertainty
 from eab.errors import ConfigError
+from eab.events.thinking import end_of_thinking, markers_in
 from eab.run import RunState
 
 
@@ -29,6 +30,8 @@ from eab.run import RunState
         ("<seed:think>Hm.</seed:think>Paris", "Paris"),
         ("◁think▷Hm.", None),
         ("<|channel|>analysis<|message|>Hm.", None),
+        ("<|START_THINKING|>Hm.<|END_THINKING|>Paris", "Paris"),
+        ("<|begin_of_thought|>Hm.", None),
     ],
 )
 def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
@@ -43,6 +46,29 @@ def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
 def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None:
     assert end_of_thinking(prompt, "Hm. It") == start
     assert end_of_thinking(prompt, "Hm.</think>It") == 11
+
+
+@pytest.mark.parametrize(
+    ("template", "opened", "closed"),
+    [
+        ("{{ content.split('</think>')[-1] }}", "<think>", "</think>"),
+        ("[THINK]{{ x }}[/THINK]", "[THINK]", "[/THINK]"),
+        ("<reasoning>", "<reasoning>", "</reasoning>"),
+        (
+            "<|channel|>analysis<|message|>",
+            "<|channel|>analysis<|message|>",
+            "<|channel|>final<|message|>",
+        ),
+        ("<|begin_of_thought|>", "<|begin_of_thought|>", "<|end_of_thought|>"),
+    ],
+)
+def test_only_the_markers_that_a_template_names_count(template, opened, closed) -> None:
+    named = markers_in(template)
+    assert end_of_thinking("", f"{opened}Hm.", named) is None
+    assert end_of_thinking(f"A{opened}\n", "Hm.", named) is None
+    assert end_of_thinking("", f"{opened}Hm.{closed}It", named) == len(f"{opened}Hm.{closed}")
+    assert end_of_thinking("", "The tag <thinking> opens it", named) == 0
+    assert markers_in("{{ message['reasoning_content'] }}") == ()
 
 
 @pytest.mark.parametrize(

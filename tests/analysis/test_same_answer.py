@@ -67,7 +67,12 @@ DIFFERENT = """
 x²|x2|x|2x
 –7|7|7.5|0.7
 -7|7|+7
-4!|4|4?
+4!|4|4?|4!!
+n!|n|n?|n!!
+(n-1)!|(n-1)|n-1
+2n!|2n|n!
+5n²!|5n²
+π!|π
 F#|F|Fb|F##
 A-flat|flat|A flat minor
 3*4|3 4|3+4|34|3/4
@@ -128,6 +133,12 @@ def test_different_answers_stay_different(one: str, other: str) -> None:
         ("Paris", " paris. "),
         ("The cat", "a  cat!"),
         ("A dog", "dog"),
+        ("Don't!", "don't"),
+        ("Rome (Italy)!", "Rome (Italy)"),
+        ("What?!", "what"),
+        ("U.S.!", "U.S."),
+        ("n!.", "n!"),
+        ("是！", "是"),
         ("don't", "don’t"),
         ("ﬁne", "fine"),
         ("−3", "-3"),

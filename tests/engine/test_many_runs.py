@@ -40,6 +40,17 @@ def test_every_run_equals_the_same_run_alone() -> None:
         assert run.problem == ""
 
 
+def test_the_first_run_has_the_model_for_itself_so_that_its_result_is_early() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL, first_alone=True)
+    for seed in range(4):
+        runs.add(seed, request(seed))
+    while not (ended := runs.step()):
+        assert [run.tag for run in runs.active] == [0]
+    assert [run.tag for run in ended] == [0]
+    runs.step()
+    assert [run.tag for run in runs.active] == [1, 2, 3]
+
+
 def test_the_seconds_of_all_runs_are_within_the_time_of_the_passes() -> None:
     runs: ManyRuns[int] = ManyRuns(MODEL)
     for seed in range(6):

@@ -138,6 +138,27 @@ def test_a_run_beside_it_goes_on(layers: Layers) -> None:
     assert stopped.ended
 
 
+@pytest.mark.parametrize("cache", ["tree", "deep-copy", "concat-cow", "recompute"])
+def test_a_run_in_the_same_pass_does_not_delay_stop_and_is_the_same(layers, cache) -> None:
+    config = replace(CONFIG, threshold_unit="nats", cache=cache)
+    asked = Request("", config, token_ids=PROMPT[:40])
+    layers.stop_at = -1
+    alone = fold(event_stream(layers.model, asked))
+    for stop_at in (1, 3, 9):  # between the two layers of a pass
+        scheduler = Scheduler(layers.model)
+        layers.begun, layers.stop_at = 0, stop_at
+        other = scheduler.submit(asked)
+        long = Request("", config, token_ids=PROMPT)
+        stopped = scheduler.submit(long, should_stop=layers.should_stop)
+        while not stopped.ended:
+            scheduler.step()
+        assert layers.begun == stop_at + 2  # one layer, then two layers for the other alone
+        beside = fold([*other.new_events(), *other])
+        assert [one.token_ids for one in beside.samples] == [one.token_ids for one in alone.samples]
+        expected = [one.log_prob for one in alone.samples]
+        assert [one.log_prob for one in beside.samples] == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_sweep_that_is_stopped_inside_a_pass_keeps_no_unfinished_cell(layers: Layers) -> None:
     prompt = TuningPrompt("p", Question(" ".join(f"w{token}" for token in PROMPT[:50])))
     grid = Grid({"max_paths": [1, 2]}, replace(CONFIG, threshold_unit="nats"))

@@ -132,7 +132,7 @@ STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
 
 
 def test_every_text_and_every_list_declares_its_maximum_length():
-    assert len(PLACES) == 39
+    assert len(PLACES) == 41
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert kind.__metadata__[0].max_length is not None, (event, path)
@@ -204,6 +204,8 @@ def test_a_run_without_logits_processors_does_not_name_them():
     assert "logits_processors" not in STARTED
     named = from_json(STARTED | {"logits_processors": ["MinPLogitsWarper"]})
     assert to_json(named)["logits_processors"] == ("MinPLogitsWarper",)
+    assert "parse_special" not in STARTED
+    assert to_json(from_json(STARTED | {"parse_special": True}))["parse_special"] is True
     for wrong in ([3], ["x"] * 65, ["x" * 101], ["\udc80"], "MinPLogitsWarper"):
         with pytest.raises(RecordError):
             from_json(STARTED | {"logits_processors": wrong})

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import eab
 from eab import PromptWarning
 from eab.api.given_prompt import request_of, without_prompt
 from eab.events import Message
@@ -20,6 +21,8 @@ RENDERED = {
     "Gemma": "<bos><start_of_turn>user\nHi!<end_of_turn>\n<start_of_turn>model\nHello."
     "<end_of_turn>\n<start_of_turn>user\nWho?\nYou?<end_of_turn>\n<start_of_turn>model\n",
     "Mistral": "<s>[INST] Hi! [/INST] Hello.</s>[INST] Who?\nYou? [/INST]",
+    "DeepSeek": "<｜begin▁of▁sentence｜><｜User｜>Hi!<｜Assistant｜>Hello.<｜end▁of▁sentence｜>"
+    "<｜User｜>Who?\nYou?<｜Assistant｜>",
     "Phi": "<|user|>\nHi!<|end|>\n<|assistant|>\nHello.<|end|>\n<|user|>\nWho?\nYou?<|end|>\n"
     "<|assistant|>\n",
 }
@@ -31,6 +34,11 @@ def test_a_rendered_chat_is_read_as_its_messages(family):
     begun = messages_of_rendered(RENDERED[family] + "I am")
     assert begun == (*CHAT, Message("assistant", "I am"))
     assert "already rendered" in notices(RENDERED[family])[0]
+
+
+def test_a_bare_text_between_bos_and_the_first_turn_is_the_system_message():
+    chat = RENDERED["DeepSeek"].replace("<｜User｜>", "Be brief.\n\n<｜User｜>", 1)
+    assert messages_of_rendered(chat) == (Message("system", "Be brief."), *CHAT)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +61,13 @@ def test_a_space_at_the_end_is_a_warning_in_python(prompt):
         request_of(prompt, without_prompt({}))
 
 
+def test_ready_made_requests_are_warned_of_at_their_line(embedded):
+    with pytest.warns(PromptWarning, match="The prompt") as found:
+        eab.serve(embedded, [eab.Request(RENDERED["Phi"] + " ")])
+    assert [one.filename for one in found] == [__file__] * 2
+
+
 def test_a_rendered_chat_is_a_warning_in_python():
     with pytest.warns(PromptWarning, match="give it as messages instead"):
         request_of(RENDERED["Phi"].strip(), without_prompt({}))
+    assert request_of(RENDERED["Phi"].strip(), without_prompt({"parse_special": True}))

@@ -55,6 +55,14 @@ def test_the_exported_program_reproduces_the_run(
     assert untimed(scope["explorer"].stream(prompt)) == untimed(events)
 
 
+def test_the_exported_program_allows_the_same_control_tokens(embedded: HuggingFaceModel) -> None:
+    text, short = "a<|endoftext|>b", replace(CONFIGS[0], max_new_tokens=2)
+    events = list(event_stream(embedded, Request(text, short, parse_special=True)))
+    scope: dict[str, Any] = {}
+    exec(compile(as_python(fold(events).started), "program", "exec"), scope)
+    assert scope["run"].started == fold(events).started
+
+
 def test_the_exported_program_loads_the_same_weight_format() -> None:
     eab = EntropyAdaptiveBranching("embedded", device="cpu", weights="int8", max_new_tokens=6)
     events = list(eab.stream("Once upon a time"))

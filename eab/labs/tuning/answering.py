@@ -1,7 +1,7 @@
 """Answers every question greedily, by a tree, and by independent texts for about equal tokens."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eab.analysis.answer_parts import Part
@@ -26,7 +26,8 @@ class QuestionResult:
     right: bool | None  # whether this is a known answer; None if chance decides the answer
     tokens: int  # generated tokens that went through the model
     tokens_per_text: float  # tokens that an independent text is expected to take, by the weights
-    scores: dict[str, float]  # scores by name; higher is more uncertain
+    # Scores by name, None if not measured; higher is more uncertain
+    scores: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,11 @@ class Answering:
         top = answers.ranked[0]
         right = any(self.same(question.prompt, top.text, known) for known in question.answers)
         measures = uncertainty(run, answers)
-        scores = {  # what was not measured ranks as its lower bound, 0
-            "semantic entropy": measures.semantic or 0.0,
-            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised or 0.0,
-            "predictive entropy": measures.predictive or 0.0,
-            "length-normalised predictive entropy": measures.length_normalised or 0.0,
+        scores = {
+            "semantic entropy": measures.semantic,
+            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised,
+            "predictive entropy": measures.predictive,
+            "length-normalised predictive entropy": measures.length_normalised,
             "1 - P(most likely answer)": 1.0 - top.weight,
             "unexplored probability": 1.0 - measures.explored,
             "length of the answer": float(len(top.text)),

@@ -1,6 +1,6 @@
 """Scores every way of sampling, and compares the tree with independent texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -66,14 +66,9 @@ def _score_rows(
         every = {name: name for name in way.readings[0].scores}
         for name, shown in (_OF_GREEDY if way.name == GREEDY else every).items():
             scores = _scores(way, name, facts)
-            rows.append(
-                ScoreRow(
-                    way.name,
-                    shown,
-                    _over_questions(auroc, scores, wrong),
-                    _over_questions(aurac, scores, wrong),
-                )
-            )
+            found = bootstrap(auroc, scores, wrong)
+            if found.is_known:
+                rows.append(ScoreRow(way.name, shown, found, bootstrap(aurac, scores, wrong)))
     return rows
 
 
@@ -81,38 +76,27 @@ def _gains(by_name: dict[str, SamplingResults], facts: Sequence[int], wrong: Fla
     gains = []
     for name in by_name[TREE].readings[0].scores:
         ours, theirs = (_scores(by_name[way], name, facts) for way in (TREE, INDEPENDENT))
-        gains.append(Gain(name, _auroc_gain(ours, theirs, wrong)))
-    return gains
+        gains.append(Gain(name, bootstrap(_auroc_gain, ours, theirs, wrong)))
+    return [gain for gain in gains if gain.auroc.is_known]
 
 
-def _over_questions(
-    metric: Callable[[Values, Flags], float], scores: Values, wrong: Flags
-) -> Interval:
-    return bootstrap(lambda at: metric(scores[at], wrong[at]), len(wrong))
-
-
-def _auroc_gain(ours: Values, theirs: Values, wrong: Flags) -> Interval:
-    return bootstrap(
-        lambda at: auroc(ours[at], wrong[at]) - auroc(theirs[at], wrong[at]), len(wrong)
-    )
+def _auroc_gain(ours: Values, theirs: Values, wrong: Flags) -> float:
+    return auroc(ours, wrong) - auroc(theirs, wrong)
 
 
 def _entropy_errors(
     by_name: dict[str, SamplingResults], questions: Sequence[Question], chances: Sequence[int]
 ) -> tuple[tuple[EntropyError, ...], Interval | None]:
-    if not chances:
-        return (), None
     truth = np.array([questions[at].entropy for at in chances])
     off = {name: _scores(by_name[name], SEMANTIC, chances) - truth for name in (TREE, INDEPENDENT)}
-    errors = tuple(
-        EntropyError(name, _mean(values), _mean(np.abs(values))) for name, values in off.items()
-    )
-    return errors, _mean(np.abs(off[TREE]) - np.abs(off[INDEPENDENT]))
-
-
-def _mean(values: Values) -> Interval:
-    return bootstrap(lambda at: float(values[at].mean()), len(values))
+    errors = [
+        EntropyError(name, bootstrap(np.mean, values), bootstrap(np.mean, np.abs(values)))
+        for name, values in off.items()
+    ]
+    gain = bootstrap(np.mean, np.abs(off[TREE]) - np.abs(off[INDEPENDENT]))
+    known = tuple(error for error in errors if error.bias.is_known)
+    return known, gain if gain.is_known else None
 
 
 def _scores(way: SamplingResults, name: str, places: Sequence[int]) -> Values:
-    return np.array([way.readings[at].scores[name] for at in places])
+    return np.array([way.readings[at].scores[name] for at in places], dtype=np.float64)

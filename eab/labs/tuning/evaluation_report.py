@@ -9,7 +9,7 @@ GREEDY: Final = "greedy"
 TREE: Final = "tree"
 INDEPENDENT: Final = "independent"
 SEMANTIC: Final = "semantic entropy"
-ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC")
+ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC", "Questions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ class EvaluationReport:
 
 def report_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
     """One row per score and way of sampling, under ROW_HEADINGS."""
-    return [(row.score, row.way, written(row.auroc), written(row.aurac)) for row in report.rows]
+    return [
+        (row.score, row.way, written(row.auroc), written(row.aurac), f"{row.auroc.questions:,}")
+        for row in report.rows
+    ]
 
 
 def written(interval: Interval) -> str:
@@ -73,13 +76,13 @@ def verdict(report: EvaluationReport) -> str:
     if gain is not None:
         words.append(
             f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
-            f"(difference of AUROC {_signed(gain)})."
+            f"(difference of AUROC {_signed(gain)}, {gain.questions:,} questions)."
         )
     if report.error_gain is not None:
         error = report.error_gain
         words.append(
             f"Known distributions: its error {_compared(error, 'larger', 'smaller')} "
-            f"(difference {_signed(error)} nats)."
+            f"(difference {_signed(error)} nats, {error.questions:,} questions)."
         )
     return " ".join(words)
 

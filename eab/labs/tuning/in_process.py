@@ -80,7 +80,7 @@ class InProcess:
         return self._card
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes)
+        runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes, first_alone=True)
         left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,12 @@ class Interval:
     value: float
     low: float
     high: float
+    questions: int = 0  # how many it is over: those where every score was measured
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a value: it was measured for right and for wrong answers."""
+        return not math.isnan(self.value)
 
     @property
     def excludes_zero(self) -> bool:
@@ -54,21 +60,20 @@ def aurac(scores: Values, wrong: Flags) -> float:
     return float((right.cumsum() / np.arange(1, len(right) + 1)).mean())
 
 
-def bootstrap(
-    statistic: Callable[[NDArray[np.int64]], float], count: int, seed: int = 0
-) -> Interval:
-    """A statistic with its percentile interval (95%) over resampled questions.
-
-    The statistic is computed from the indices of the questions, (n,), so scores on the same
-    questions are paired. NaN values are ignored.
+def bootstrap(statistic: Callable[..., float], *columns: NDArray[Any], seed: int = 0) -> Interval:
+    """A statistic of columns, (n,) each, with its percentile interval (95%) over resampled
+    questions. Questions with a NaN, which was not measured, are left out; NaN statistics, too.
     """
-    generator = np.random.default_rng(seed)
-    value = statistic(np.arange(count))
+    known = ~np.isnan(columns).any(axis=0)
+    columns = tuple(column[known] for column in columns)
+    count, generator = int(known.sum()), np.random.default_rng(seed)
+    value = float(statistic(*columns)) if count else math.nan
     if math.isnan(value):
-        return Interval(math.nan, math.nan, math.nan)
-    drawn = np.array([statistic(generator.integers(count, size=count)) for _ in range(RESAMPLES)])
+        return Interval(math.nan, math.nan, math.nan, count)
+    resamples = (generator.integers(count, size=count) for _ in range(RESAMPLES))
+    drawn = np.array([statistic(*(column[at] for column in columns)) for at in resamples])
     low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
+    return Interval(value, float(low), float(high), count)
 
 
 def brier_score(right: float, wrong: Sequence[float]) -> float:

@@ -17,7 +17,8 @@ from eab.settings import Real
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
 RESIMULATED = ("entropy_threshold", "r")
 
-_SENTENCES: Final = ("own_memory", "attention", "window_rows")  # the last is for comparisons
+# Sentences, what is for comparisons, and what the answers in the cells say already
+_SENTENCES: Final = ("own_memory", "attention", "window_rows", "thinking")
 _LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 

@@ -1,6 +1,7 @@
 """Answers of a model with known truth, and of the embedded one; the report, verdict and chart."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,7 @@ SCORES = {
 QUESTIONS = [Question(f"q{number}", ("right",), {}, "") for number in range(60)]
 
 
-def readings(entropies: list[float], tokens: int) -> list[QuestionResult]:
+def readings(entropies: Sequence[float | None], tokens: int) -> list[QuestionResult]:
     """Results with these semantic entropies, of which every third is a wrong answer."""
     return [
         QuestionResult("x", number % 3 != 0, tokens, 1.5, SCORES | {SEMANTIC: value})
@@ -44,7 +45,9 @@ def readings(entropies: list[float], tokens: int) -> list[QuestionResult]:
     ]
 
 
-def ways(tree: list[float], independent: list[float]) -> list[SamplingResults]:
+def ways(
+    tree: Sequence[float | None], independent: Sequence[float | None]
+) -> list[SamplingResults]:
     config = BranchingConfig()
     two_texts = replace(config, policy="independent", max_paths=2)
     return [
@@ -68,6 +71,16 @@ def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
     assert (gains[SEMANTIC].value, gains[SEMANTIC].excludes_zero) == (0.5, True)
     assert (gains["predictive entropy"].value, gains["length of the answer"].value) == (0, 0)
     assert "is better than that of independent texts" in verdict(found)
+
+
+def test_questions_whose_entropy_was_not_measured_are_left_out_and_counted() -> None:
+    knows = [float(number % 3 == 0) for number in range(60)]
+    found = report(QUESTIONS, ways([None] * 30 + knows[30:], [0.5] * 20 + [None] * 40))
+    by_name = {row.way: row.auroc for row in found.rows if row.score == SEMANTIC}
+    assert (by_name[TREE].value, by_name[TREE].questions) == (1.0, 30)
+    assert by_name[INDEPENDENT].questions == 20
+    assert SEMANTIC not in {gain.score for gain in found.gains}  # no question has both
+    assert [row.auroc.questions for row in found.rows if row.score != SEMANTIC] == [60] * 9
 
 
 def test_a_report_without_wrong_answers_is_refused_with_an_explanation() -> None:
@@ -115,7 +128,7 @@ def test_the_embedded_model_answers_some_questions_and_not_others() -> None:
     greedy, tree, independent = found
     assert [one.right for one in greedy.readings] == [True, False, None]
     assert greedy.readings[0].answer == "Paris."
-    assert greedy.readings[0].scores[SEMANTIC] == 0.0
+    assert greedy.readings[0].scores[SEMANTIC] is None
     assert tree.readings[2].scores[SEMANTIC] == pytest.approx(math.log(2), abs=0.05)
     assert independent.tokens >= independent.config.max_paths
     assert report(questions, found).wrong == 1

@@ -52,11 +52,14 @@ def test_aurac_is_the_mean_over_random_orders_of_ties(pairs: list[tuple[int, boo
 
 def test_an_interval_contains_its_value_and_is_reproducible() -> None:
     values = np.random.default_rng(3).normal(1.0, 1.0, 400)
-    first = bootstrap(lambda at: float(values[at].mean()), len(values))
+    first = bootstrap(np.mean, values)
     assert first.low < first.value < first.high
     assert first.high - first.low == pytest.approx(2 * 1.96 / 20, rel=0.2)
     assert first.excludes_zero
-    assert first == bootstrap(lambda at: float(values[at].mean()), len(values))
+    assert first == bootstrap(np.mean, values)
+    assert first == bootstrap(np.mean, np.append(values, math.nan))  # a question not measured
+    assert first.questions == 400
+    assert not bootstrap(np.mean, np.array([math.nan])).is_known
 
 
 @pytest.mark.parametrize(
