@@ -53,7 +53,7 @@ def choice(lesson: Lesson) -> None:
         return plain(f"{titles[name]}, {minutes[name]} min{guess}{done}")
 
     st.session_state.lesson_list = lesson.id
-    draw = st.radio if is_map else st.selectbox
+    draw: Callable[..., object] = st.radio if is_map else st.selectbox
     draw("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
 
 
@@ -146,7 +146,7 @@ learning.enter(lesson, data.run, lessons_on_page.view_name(lesson, data))
 view = what_if.view_of(data.run, learning.BOARD)
 shown = data.run.run if view is None else view.run.run
 assert shown is not None
-covered = lessons_on_page.is_covered(lesson, data)
+covered = lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
 with left:
     show_problems()
     if learning.stage() == 0:

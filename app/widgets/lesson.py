@@ -23,11 +23,6 @@ from eab.lessons.sources import Sources
 from eab.run import RunState, fold_prefix
 
 
-def is_covered(lesson: Lesson, data: LessonData) -> bool:
-    """Whether the picture is hidden until the question is answered."""
-    return lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
-
-
 def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
     """Draw the text of the stage, and its question or exercise."""
     if learning.stage() == 0:
