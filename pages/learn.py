@@ -53,8 +53,10 @@ def choice(lesson: Lesson) -> None:
         return plain(f"{titles[name]}, {minutes[name]} min{guess}{done}")
 
     st.session_state.lesson_list = lesson.id
-    draw: Callable[..., object] = st.radio if is_map else st.selectbox
-    draw("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
+    if is_map:
+        st.radio("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
+    else:
+        st.selectbox("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
 
 
 def way(lesson: Lesson) -> None:

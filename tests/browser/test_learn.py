@@ -138,7 +138,7 @@ def test_axe_finds_nothing_on_an_answer(open_page: OpenPage, scheme: str) -> Non
 def test_the_answer_and_all_three_pictures_are_visible_together(
     open_page: OpenPage, size: tuple[int, int]
 ) -> None:
-    page = open_page("/learn?lesson=forks&stage=1", reduced_motion="reduce")
+    page = open_page("/learn?lesson=sharing&stage=1", reduced_motion="reduce")
     page.set_viewport_size({"width": size[0], "height": size[1]})
     answer(page)
     picture_is_drawn(page, "")
