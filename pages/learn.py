@@ -1,7 +1,6 @@
 """Learn: lessons on a real run; the board and the charts follow the text.
 
-The first page has a moving picture beside the map of the lessons. Before the guess, the text and
-the question take the place of the picture.
+Before the guess, the text and the question take the place of the picture.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,6 @@ def open_lesson(data: bytes, _: str) -> None:
 
 
 def choice(lesson: Lesson) -> None:
-    """Draw the choice of a lesson; on the first page, a map with what was done in this tab."""
     titles = {each.id: f"{number}. {each.title}" for number, each in enumerate(lessons(), start=1)}
     titles.setdefault(lesson.id, lesson.title)
     minutes = {each.id: each.minutes for each in (*lessons(), lesson)}
@@ -140,7 +138,8 @@ lesson = learning.lesson()
 left, right = st.columns([2, 5], gap="medium")
 with left:
     st.title("How does a language model write?", anchor=False)
-    choice(lesson)
+    with st.container(key="lesson_map" if learning.stage() == 0 else "lesson_choice"):
+        choice(lesson)
     way(lesson)
     numbers(lesson)
 data = learning.data_of(lesson)

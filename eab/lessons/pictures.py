@@ -125,8 +125,8 @@ def point_at(figure: "go.Figure", words: str) -> None:
     for axis in figure.select_yaxes():
         if words and titles and axis.domain and abs(axis.domain[1] - titles[0].y) < 1e-6:
             place = dict(zip(("y0", "y1"), axis.domain, strict=True), x0=0, x1=1)
-            line = {"color": GREEN, "width": 4}
-            figure.add_shape(type="rect", xref="paper", yref="paper", line=line, **place)
+            place |= {"line_color": GREEN, "line_width": 4}
+            figure.add_shape(type="rect", xref="paper", yref="paper", **place)
     for trace in figure.data:
         if words and not titles and words not in (trace.name or "").lower():
             trace.opacity = 0.3

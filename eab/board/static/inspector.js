@@ -75,7 +75,7 @@ export class Inspector {
     };
     const said = Object.entries(sentences).filter(([, words]) => words);
     const parts = said.map(([topic, words]) => element("span", { class: `of-${topic}` }, words));
-    this.explanation.replaceChildren(...parts.flatMap((part) => [part, " "]));
+    this.explanation.replaceChildren(...parts.flatMap((part) => [" ", part]).slice(1));
     this.renderGrow(path, index, token);
   }
 
