@@ -10,6 +10,7 @@ import streamlit as st
 from app.server import lesson_shelf
 from app.state import learning, messages, what_if
 from app.widgets import lesson as lessons_on_page
+from app.widgets.markdown import plain
 from app.widgets.start_stop import show_problems
 from app.widgets.upload import upload
 from eab.formatting import counted
@@ -39,15 +40,21 @@ def open_lesson(data: bytes, _: str) -> None:
 def choice(lesson: Lesson) -> None:
     titles = {each.id: f"{number}. {each.title}" for number, each in enumerate(lessons(), start=1)}
     titles.setdefault(lesson.id, lesson.title)
-    done = learning.solved()
+    minutes = {each.id: each.minutes for each in (*lessons(), lesson)}
+    is_map, guessed, solved = learning.stage() == 0, learning.guessed(), learning.solved()
+
+    def entry(name: str) -> str:
+        done = " ✓" if name in solved else ""
+        if not is_map:
+            return titles[name] + done
+        guess = f", guess {'right' if guessed[name] else 'wrong'}" if name in guessed else ""
+        return plain(f"{titles[name]}, {minutes[name]} min{guess}{done}")
+
     st.session_state.lesson_list = lesson.id
-    st.selectbox(
-        "Lesson",
-        list(titles),
-        format_func=lambda name: f"{titles[name]} ✓" if name in done else titles[name],
-        key="lesson_list",
-        on_change=choose,
-    )
+    if is_map:
+        st.radio("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
+    else:
+        st.selectbox("Lesson", list(titles), format_func=entry, key="lesson_list", on_change=choose)
 
 
 def way(lesson: Lesson) -> None:
@@ -104,24 +111,6 @@ def numbers(lesson: Lesson) -> None:
         )
 
 
-def contents() -> None:
-    """Draw the map of the lessons: how long each takes, and what was done in this tab."""
-    st.header("The lessons", anchor=False)
-    guessed, done = learning.guessed(), learning.solved()
-    with st.container(gap=None):
-        for number, each in enumerate(lessons(), start=1):
-            words = f"{number}. {each.title}, {each.minutes} min"
-            if each.id in guessed:
-                words += ", guess right" if guessed[each.id] else ", guess wrong"
-            st.button(
-                f"{words}, exercise solved ✓" if each.id in done else words,
-                on_click=learning.choose,
-                args=(each,),
-                type="tertiary",
-                key=f"lesson_{each.id}",
-            )
-
-
 def end(lesson: Lesson) -> None:
     """Say what was done, and offer what comes next."""
     guessed, known = learning.guessed(), {each.id for each in lessons()}
@@ -149,7 +138,8 @@ lesson = learning.lesson()
 left, right = st.columns([2, 5], gap="medium")
 with left:
     st.title("How does a language model write?", anchor=False)
-    choice(lesson)
+    with st.container(key="lesson_map" if learning.stage() == 0 else "lesson_choice"):
+        choice(lesson)
     way(lesson)
     numbers(lesson)
 data = learning.data_of(lesson)
@@ -157,24 +147,22 @@ learning.enter(lesson, data.run, lessons_on_page.view_name(lesson, data))
 view = what_if.view_of(data.run, learning.BOARD)
 shown = data.run.run if view is None else view.run.run
 assert shown is not None
-covered = lessons_on_page.is_covered(lesson, data)
+covered = lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
 with left:
     show_problems()
     if learning.stage() == 0:
         st.text(lesson.summary)
-    if not covered:
+    if learning.stage() == 0 or not covered:
         lessons_on_page.draw_words(lesson, data, shown)
-    if learning.stage() == 0 and not covered:
-        contents()
     if learning.stage() == len(lesson.sections):
         end(lesson)
 with st.sidebar:
     own_lesson()
 with right, st.container(key="lesson_picture"):
-    if covered:
+    if learning.stage() == 0:
+        lessons_on_page.draw_opening()
+    elif covered:
         with st.container(key="lesson_card"):
             lessons_on_page.draw_words(lesson, data, shown)
-        if learning.stage() == 0:
-            contents()
     else:
         lessons_on_page.draw_picture(lesson, data, view)

@@ -188,7 +188,7 @@ def measure_experiment(
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Quantization page: the model in every weight format."""
-    prompt = bundled_runs.events_of(bundled_runs.recordings()[0])[0].prompt
+    prompt = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))[0].prompt
 
     def load(weights: str) -> HuggingFaceModel:
         return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)

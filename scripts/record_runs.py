@@ -12,6 +12,7 @@ from eab.analysis.equal_budget import independent_config
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
+from eab.events import Message
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
@@ -28,6 +29,7 @@ class Example(NamedTuple):
     prompt: str
     settings: dict[str, Any]  # those that differ from `COMMON` or, for the chat model, from `CHAT`
     model: str = EMBEDDED
+    answer: str = ""  # how the answer to the prompt begins, in a chat
 
 
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
@@ -62,19 +64,47 @@ LIGHTHOUSE = (
     "in its place. Visitors are allowed in summer, when the tide is low and the terns have gone.\n\n"
     "What did Ada Brandt do in the great storm?"
 )
+CAKE = (
+    "A cake stood on the kitchen table in the morning. At noon it was gone. Anna had chocolate on her "
+    "sleeve, but she said that she had only made cocoa. Ben was very full at lunch and did not want "
+    "any soup. The dog slept under the table all afternoon, which it never does, and there were "
+    "crumbs on its nose. Grandpa was in the garden the whole day, but the window of the kitchen was "
+    "open. Nobody wants to say what happened, and the plate is clean as if somebody had licked it. "
+    "Who ate the cake? Answer in one short sentence."
+)
 BALL = (
     "One day, a boy named Tim went to the park with his dog. They ran and played with a big red "
     "ball all morning. Then the ball rolled under a bush, and Tim could not see it. The dog looked "
     "at the bush and barked. "
     "Tim looked under the bush and saw"
 )
-# A course of small lessons, then the chat model; the page opens with the first one.
+# The page opens with the first one; then come a course of small lessons, and the chat model.
 # tests/test_bundled_runs.py checks the claims in the sentences.
 EXAMPLES = [
     Example(
+        "cake.eab",
+        "Who ate the cake",
+        "Entropy and forks",
+        "Anna, a human, the dog or someone: the answer forks at its first word. Its 7 texts share a "
+        "prompt of 155 tokens: separate caches would hold 3.4 to 6.5× as much.",
+        CAKE,
+        {
+            "entropy_threshold": 1.1,
+            "branch_factor": 4,
+            "branch_min_p": 0.05,
+            "max_paths": 12,
+            "min_fork_weight": 0.3,
+            "temperature": 0.7,
+            "max_new_tokens": 24,
+            "seed": 3,
+        },
+        SMOLLM2.name,
+        answer="The cake was eaten by",
+    ),
+    Example(
         "bridge.eab",
         "A story with a few choices",
-        "Entropy and forks",
+        "Forks in a story",
         "The model is sure of nearly every word. It forks where it is not: who comes, whom they "
         "meet, and what follows (top-k keeps the two most likely words). Its 7 forks give 8 "
         "stories.",
@@ -327,10 +357,10 @@ def record_samples(model: HuggingFaceModel) -> None:
 
 
 def record_quantized_run() -> None:
-    """Repeat the first bundled run with four-bit weights, for the Quantization page."""
-    started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
+    """Repeat a bundled run with four-bit weights, for the Quantization page."""
+    started = fold(bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))).started
     model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
-    request = Request(started.prompt, started.config, started.continued_tokens, started.messages)
+    request = Request(started.prompt, started.config)
     record.save(list(event_stream(model, request)), bundled_runs.QUANTIZED)
 
 
@@ -340,9 +370,16 @@ def record_runs(model: HuggingFaceModel) -> None:
     for example in (each for each in EXAMPLES if each.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
         config = BranchingConfig(**(common | example.settings))
-        events = list(event_stream(model, Request(example.prompt, config)))
+        events = list(event_stream(model, request_of(example, config)))
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
+
+
+def request_of(example: Example, config: BranchingConfig) -> Request:
+    if not example.answer:
+        return Request(example.prompt, config)
+    chat = Message("user", example.prompt), Message("assistant", example.answer)
+    return Request("", config, messages=chat)
 
 
 def write_catalogue() -> None:

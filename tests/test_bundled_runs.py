@@ -96,6 +96,10 @@ def caches_ratio(run: RunState, step: int) -> float:
     return separate_bytes(run.started, kv) / kv.bytes_held
 
 
+def ratios_from(run: RunState, first: int) -> list[float]:
+    return [caches_ratio(run, step) for step in range(first, len(run.steps))]
+
+
 def is_product_of_three_shares(run: RunState, sample: Sample) -> bool:
     product = math.prod(run.paths[path].share for path in sample.lineage)
     weight = run.paths[sample.lineage[-1]].weight
@@ -104,6 +108,19 @@ def is_product_of_three_shares(run: RunState, sample: Sample) -> bool:
 
 # The claims of each description, each with its check.
 FACTS: Final[dict[str, dict[str, Fact]]] = {
+    "cake.eab": {
+        "Anna, a human, the dog or someone": lambda run: (
+            list(shares(run)) == ["Anna", "a", "the", "someone"]
+            and some_text_has(run, " a human.")
+            and some_text_has(run, " the dog.")
+        ),
+        "forks at its first word": lambda run: fork_steps(run)[0] == 0,
+        "7 texts": lambda run: len(run.leaves()) == 7,
+        "a prompt of 155 tokens": lambda run: len(run.started.prompt_tokens) == 155,
+        "separate caches would hold 3.4 to 6.5× as much": lambda run: (
+            [round(extreme(ratios_from(run, 1)), 1) for extreme in (min, max)] == [3.4, 6.5]
+        ),
+    },
     "bridge.eab": {
         "is sure of nearly every word": lambda run: (
             sum(token.entropy < 0.25 for token in tokens(run)) > 0.85 * len(tokens(run))
@@ -357,12 +374,13 @@ def test_the_first_example_shows_the_idea_within_ten_seconds() -> None:
     run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
     assert 24 <= len(run.steps) <= 10 * STEPS_PER_SECOND
     assert 6 <= len(run.leaves()) <= 10
-    assert not unforked(run), "it forks wherever the entropy reaches the threshold"
+    assert run.started.is_chat
+    assert fork_steps(run)[0] == 0, "the first word decides something"
     assert all(not path.limited_steps and len(path.weights) == 1 for path in run.paths)
     for leaf in run.leaves():
         shown = math.prod(run.paths[path].share for path in run.lineage(leaf.id))
         assert leaf.weight == pytest.approx(shown), "the shares multiply to the weights"
-    assert caches_ratio(run, run.peak_step) > 1.3
+    assert min(ratios_from(run, 1)) >= 3, "sharing pays at every step"
 
 
 def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: RunState) -> None:

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server import links, rules
+from app.server import links, model_cache, rules
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
@@ -235,7 +235,7 @@ def open_guest(run: OpenRun) -> None:
 
 
 def _follow(link: Link) -> None:
-    """Show the run that the link names, or the first bundled one; explain what is missing."""
+    """Show the run that the link names, or a bundled one; explain what is missing."""
     live = _SLOT.find(link.run)
     example = next((each for each in bundled_runs.recordings() if each.file == link.example), None)
     try:
@@ -244,7 +244,7 @@ def _follow(link: Link) -> None:
         elif link.saved:
             open_saved(link.saved)
         else:
-            open_recording(example or bundled_runs.recordings()[0])
+            open_recording(example or _opening())
             if link.run or (link.example and example is None):
                 kind = "run" if link.run else "example"
                 raise LinkError(f"the {kind} of this link is not on this server")
@@ -252,9 +252,18 @@ def _follow(link: Link) -> None:
         settings = ". Its settings are set: press Run to make it again" if link.complete else ""
         notify(f"{error}{settings}")
         if not _SLOT.filled:
-            open_recording(bundled_runs.recordings()[0])
+            open_recording(_opening())
     run = _with_details(_SLOT.current())
     _show(run, replace(run.details, cursor=link.cursor))
+
+
+def _opening() -> bundled_runs.Recording:
+    """The first bundled run whose model visitors can use here, so that Run works at once."""
+    for one in bundled_runs.recordings():
+        model = fold_prefix(bundled_runs.events_of(one)).started_run().started.model.name
+        if model in (rules.current().models or (model,)) and not model_cache.missing(model):
+            return one
+    return bundled_runs.recordings()[0]
 
 
 def _open(key: str, details: Details) -> None:

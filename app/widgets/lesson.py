@@ -1,7 +1,7 @@
 """A lesson on the page: its text, its question or exercise, and the board or a chart."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import streamlit as st
 
@@ -10,20 +10,17 @@ from app.state.learning import LessonData
 from app.widgets import board, calculator, glossary
 from app.widgets.charts import draw as draw_chart
 from app.widgets.markdown import plain
+from eab.board.guide import Guide, Topic
 from eab.errors import EabError
 from eab.formatting import as_sentence
+from eab.lessons import bundled_runs
 from eab.lessons.guiding import guide
 from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import MEASURES, LessonQuantity, Unit, parse, written
-from eab.lessons.pictures import PICTURES
+from eab.lessons.pictures import PICTURES, point_at
 from eab.lessons.sources import Sources
-from eab.run import RunState
-
-
-def is_covered(lesson: Lesson, data: LessonData) -> bool:
-    """Whether the picture is hidden until the question is answered."""
-    return lesson.covers(learning.stage(), learning.guess(lesson, data.key) is not None)
+from eab.run import RunState, fold_prefix
 
 
 def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
@@ -50,12 +47,22 @@ def words(text: str, sources: Sources) -> None:
     glossary.markdown(with_numbers(text, values))
 
 
+def draw_opening() -> None:
+    """Draw the moving picture of a lesson's first page: the tree of a recording plays by itself."""
+    run = fold_prefix(bundled_runs.events_of(bundled_runs.recordings()[0])).started_run()
+    message = board.message(run, "lesson-opening", "replay", autoplay=True)
+    lead = Guide("opening", hides=get_args(Topic))
+    board.mount(message | {"guide": lead.as_message()}, key="lesson_board")
+
+
 def draw_picture(lesson: Lesson, data: LessonData, view: what_if.WhatIfView | None) -> None:
     """Draw the board, or a chart."""
     script = lesson.script_at(learning.stage())
     if script.picture:
         sentence, figure = PICTURES[script.picture].draw(data.sources)
-        draw_chart("", sentence, figure, "lesson", f"{script.picture}-{data.key}")
+        point_at(figure, script.highlight)
+        key = f"{script.picture}-{script.highlight}-{data.key}"
+        draw_chart("", sentence, figure, "lesson", key)
     else:
         _board(lesson, script, data, view)
 
@@ -66,7 +73,7 @@ def _board(
     shown = data.run if view is None else view.run
     assert shown.run is not None
     message = board.message(shown.run, data.run.key, "replay", autoplay=False)
-    lead = guide(script, shown.run, view_name(lesson, data))
+    lead = guide(script, shown.run, view_name(lesson, data), lesson.hides)
     more: dict[str, Any] = {} if view is None else view.message
     possible = what_if.possible(data.run)
     board.mount(

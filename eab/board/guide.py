@@ -6,6 +6,8 @@ from typing import Any, Literal
 from eab.run import RunState
 
 Drawer = Literal["tables", "help"]
+# The entropy chart; what the board says of forks and weights, of KV rows, and of answers
+Topic = Literal["entropy", "forks", "rows", "answers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class Guide:
     # Path and index of the token to select; None selects nothing
     token: tuple[int, int] | None = None
     drawer: Drawer | None = None  # what to open over the charts if no token is selected
+    highlight: str = ""  # the panel to frame; "KV cache", or empty
+    hides: tuple[Topic, ...] = ()  # what the lesson has not introduced yet
 
     def as_message(self) -> dict[str, Any]:
         """The guide as JSON values; see Guide in eab/board/static/types.d.ts."""
@@ -25,6 +29,8 @@ class Guide:
             "cursor": self.cursor,
             "token": None if self.token is None else list(self.token),
             "drawer": self.drawer,
+            "highlight": self.highlight,
+            "hides": list(self.hides),
         }
 
 

@@ -40,7 +40,8 @@ FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
 BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
-QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording, made again with 4-bit weights
+STORY: Final = "bridge.eab"  # a run of the embedded model that pages begin with
+QUANTIZED: Final = FORMATS.parent / "int4.eab"  # `STORY`, made again with 4-bit weights
 COMPARED: Final = "coins.eab"  # the run that the Compare page shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
@@ -158,7 +159,7 @@ def evaluation() -> EvaluationReport:
 
 @lru_cache(maxsize=1)
 def quantized() -> RunFold:
-    """The first recording, made again with 4-bit weights."""
+    """The run `STORY`, made again with 4-bit weights."""
     return fold_prefix(record.load(QUANTIZED))
 
 

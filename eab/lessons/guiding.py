@@ -1,15 +1,16 @@
 """Turns the script of a section into a guide for the board, for the run that is shown."""
 
-from eab.board.guide import Guide, first_fork, highest_entropy
+from eab.board.guide import Guide, Topic, first_fork, highest_entropy
 from eab.lessons.lesson import Place, Script
 from eab.run import RunState
 
 
-def guide(script: Script, run: RunState, guide_id: str) -> Guide:
+def guide(script: Script, run: RunState, guide_id: str, hides: tuple[Topic, ...] = ()) -> Guide:
     """What the board shows, once per `guide_id`: the nearest step or token in the run."""
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)
-    return Guide(guide_id, cursor, token, None if token is not None else script.show)
+    drawer = None if token is not None else script.show
+    return Guide(guide_id, cursor, token, drawer, script.highlight, hides)
 
 
 def step_of(place: Place, run: RunState) -> int:

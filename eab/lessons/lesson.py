@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from eab.board.guide import Drawer
+from eab.board.guide import Drawer, Topic
 from eab.lessons.measures import LessonQuantity, written
 
 NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
@@ -26,6 +26,7 @@ class Script:
     cursor: Place | None = None
     select: Place | PathAndIndex | None = None  # the token to select: a place, or path and index
     show: Drawer | None = None  # what to open over the charts of the board
+    highlight: str = ""  # words of the title or line of a chart to point at, or "KV cache"
     # threshold (nats) of a what-if run; None as recorded
     threshold: Annotated[float, Meta(ge=0, le=20)] | None = None
     # growth step of a what-if run; None as recorded
@@ -126,6 +127,7 @@ class Lesson:
     page: str  # the page of the app with more on the topic
     introduction: str
     sections: tuple[Section, ...]
+    hides: tuple[Topic, ...] = ()  # what the board does not show, because it is introduced later
 
     @property
     def question(self) -> QuestionSection:

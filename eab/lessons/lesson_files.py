@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 
+from eab.board.guide import Topic
 from eab.errors import LessonError, check_one_of
 from eab.formatting import counted, quoted
 from eab.lessons.calculators import CALCULATORS
@@ -53,6 +54,7 @@ class _Front:
     summary: Annotated[str, Meta(min_length=1, max_length=300)]
     run: Line
     page: Page = "explore"
+    hides: tuple[Topic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,7 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
         page=top.page,
         introduction=introduction,
         sections=sections,
+        hides=top.hides,
     )
 
 
@@ -217,8 +220,8 @@ def _read(table: dict[str, Any], kind: type[_T], where: str) -> _T:
 def _check_script(script: Script, where: str) -> None:
     if script.picture:
         check_one_of(PICTURES, script.picture, f"{where}: picture is", LessonError)
-    if script.picture and script != Script(picture=script.picture):
-        raise LessonError(f"{where}: a picture stands alone; remove the other lines")
+    if script.picture and script != Script(picture=script.picture, highlight=script.highlight):
+        raise LessonError(f"{where}: a picture has only a highlight; remove the other lines")
     if script.select is not None and script.show is not None:
         raise LessonError(
             f"{where}: give only one of select and show, because both open the same drawer"

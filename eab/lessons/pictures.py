@@ -115,3 +115,18 @@ PICTURES: Final[dict[str, Picture]] = {
     "weight formats": Picture("formats", _formats),
     "answers": Picture("run", _answers),
 }
+
+
+def point_at(figure: "go.Figure", words: str) -> None:
+    """Frame the part of a chart with these words in its title, or fade the lines without them."""
+    from eab.figures.charts import GREEN
+
+    titles = [note for note in figure.layout.annotations if words in (note.text or "").lower()]
+    for axis in figure.select_yaxes():
+        if words and titles and axis.domain and abs(axis.domain[1] - titles[0].y) < 1e-6:
+            place = dict(zip(("y0", "y1"), axis.domain, strict=True), x0=0, x1=1)
+            place |= {"line_color": GREEN, "line_width": 4}
+            figure.add_shape(type="rect", xref="paper", yref="paper", **place)
+    for trace in figure.data:
+        if words and not titles and words not in (trace.name or "").lower():
+            trace.opacity = 0.3

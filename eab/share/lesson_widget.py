@@ -19,7 +19,7 @@ from eab.lessons.guiding import guide
 from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import parse, written
-from eab.lessons.pictures import PICTURES
+from eab.lessons.pictures import PICTURES, point_at
 from eab.lessons.sources import bundled_sources
 from eab.run import fold
 from eab.share.widget import BoardWidget
@@ -130,6 +130,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         from eab.figures.drawing import go  # takes half a second
 
         sentence, figure = PICTURES[script.picture].draw(self._sources)
+        point_at(figure, script.highlight)
         return widgets.VBox([widgets.Label(as_sentence(sentence)), go.FigureWidget(figure)])
 
     def _led_board(self, script: Script) -> BoardWidget:
@@ -143,7 +144,8 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
             more = {"what_if": name, "unknowns": marks(run, result.unknowns)}
         if self.board is None:
             self.board = BoardWidget(run, autoplay=False)
-        lead = guide(script, run, f"{self.lesson.id} {self.stage} {self.guess}").as_message()
+        name = f"{self.lesson.id} {self.stage} {self.guess}"
+        lead = guide(script, run, name, self.lesson.hides).as_message()
         self.board.message = Feed().message(run, "notebook", "replay") | more | {"guide": lead}
         return self.board
 

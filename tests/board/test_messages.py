@@ -21,7 +21,7 @@ from eab.lessons import bundled_runs
 from eab.run import RunState, Step, fold
 
 HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
-STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
+STORY = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))
 
 
 def with_texts(token: list[Any], texts: list[str]) -> list[Any]:

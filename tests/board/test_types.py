@@ -18,7 +18,7 @@ from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 from eab.what_if.trace import Unknown
 
-EVENTS = bundled_runs.events_of(bundled_runs.recordings()[0])
+EVENTS = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))
 RUN = fold(EVENTS)
 
 

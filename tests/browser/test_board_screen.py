@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVENTS = invented_run(5, 20, 8)
 STORY = fold(EVENTS)
 RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
+BRIDGE = bundled_run("bridge")
 LIMITED = next(
     run for run in RECORDED if run.started.config.policy == "fair" and limit_sentence(run)
 )
@@ -197,7 +198,7 @@ def test_the_drawer_covers_the_charts_and_escape_closes_it(screen: Boards) -> No
 
 def test_a_replay_has_a_caption_for_each_fork(board: Boards) -> None:
     shown = board()
-    run = RECORDED[0]
+    run = BRIDGE
     shown.feed(run, autoplay=True)
     caption = shown.find(".tree-panel .sentence")
     expect(caption).to_contain_text("so the text branches")
@@ -211,7 +212,7 @@ def test_a_replay_has_a_caption_for_each_fork(board: Boards) -> None:
 
 def test_shares_are_on_the_edges_and_weights_after_the_texts(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
-    for name, run in enumerate(RECORDED[:6]):
+    for name, run in enumerate(RECORDED[1:7]):
         shown.feed(run, name=f"run {name}")
         shown.keys("End")
         weights = shown.find(".box.path:not(.hidden) .weight").all_text_contents()
@@ -234,8 +235,8 @@ def test_a_click_explains_why_weights_are_not_products_of_shares(still: Boards) 
 
 
 def test_pointing_at_a_token_shows_its_candidates_and_the_reason(still: Boards) -> None:
-    shown = still(RECORDED[0])
-    fork = next(path for path in RECORDED[0].paths if path.parent >= 0)
+    shown = still(BRIDGE)
+    fork = next(path for path in BRIDGE.paths if path.parent >= 0)
     shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
     tip = shown.find(".tooltip")
     expect(tip.locator("li")).to_have_count(min(5, len(fork.tokens[0].candidates)))

@@ -50,10 +50,8 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: OpenPage) -> N
     page.get_by_role("link", name="Learn").click()
     page.get_by_role("combobox", name="Lesson").click()
     page.get_by_role("option", name="1. What").click()
-    expect(page.get_by_role("button", name=re.compile("min, guess (right|wrong)"))).to_have_count(
-        10
-    )
-    page.get_by_role("button", name="2. Where it forks").click()
+    expect(page.get_by_role("radio", name=re.compile("min, guess (right|wrong)"))).to_have_count(10)
+    page.get_by_text("2. Where it forks").click()
     expect(page.get_by_role("heading", name="Where it forks", exact=True)).to_be_visible()
 
 
@@ -63,6 +61,29 @@ def guess_and_read(page: Page) -> None:
     answer(page)
     expect(card).to_have_count(0)
     expect(page.locator("[data-testid=stAlert]")).to_be_visible()
+
+
+def test_the_opening_plays_by_itself_unless_motion_is_reduced(open_page: OpenPage) -> None:
+    page = open_page("/learn")
+    expect(page.locator(".eab")).not_to_have_attribute("data-cursor", "0")
+    expect(page.get_by_role("radio", name=re.compile("min$"))).to_have_count(10)
+    for panel in (".entropy-panel", ".memory-panel"):
+        expect(page.locator(f".eab {panel}")).to_be_hidden()
+    still = open_page("/learn", reduced_motion="reduce")
+    expect(still.locator(".eab")).to_have_attribute("data-cursor", "3")
+    still.wait_for_timeout(1000)
+    expect(still.locator(".eab")).to_have_attribute("data-cursor", "3")
+
+
+def test_the_drawer_says_only_what_was_introduced(open_page: OpenPage) -> None:
+    later = re.compile(r"KV|\brow|path|weight|threshold|semantic")
+    page = open_page("/learn?lesson=tokens&stage=3", reduced_motion="reduce")
+    expect(page.locator(".eab .inspector")).to_contain_text("0.70 nats")
+    assert not later.search(page.locator(".eab .drawer").inner_text())
+    expect(page.locator(".eab .memory-panel")).to_be_hidden()
+    page = open_page("/learn?lesson=forks&stage=2", reduced_motion="reduce")
+    expect(page.locator(".eab .inspector .why")).to_contain_text("reached the threshold")
+    assert not re.search("KV|semantic", page.locator(".eab .drawer").inner_text())
 
 
 def test_a_lesson_moves_the_board_once_per_stage_and_never_replaces_it(open_page: OpenPage) -> None:
@@ -117,7 +138,7 @@ def test_axe_finds_nothing_on_an_answer(open_page: OpenPage, scheme: str) -> Non
 def test_the_answer_and_all_three_pictures_are_visible_together(
     open_page: OpenPage, size: tuple[int, int]
 ) -> None:
-    page = open_page("/learn?lesson=forks&stage=1", reduced_motion="reduce")
+    page = open_page("/learn?lesson=sharing&stage=1", reduced_motion="reduce")
     page.set_viewport_size({"width": size[0], "height": size[1]})
     answer(page)
     picture_is_drawn(page, "")

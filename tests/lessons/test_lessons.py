@@ -17,6 +17,7 @@ from eab.lessons.guiding import guide
 from eab.lessons.lesson import Goal, Lesson, QuestionSection, ReadingSection
 from eab.lessons.lesson_files import numbers_in, sources_of
 from eab.lessons.measures import MEASURES, LessonQuantity, parse
+from eab.lessons.pictures import PICTURES, point_at
 from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 
@@ -89,6 +90,22 @@ def test_the_exercise_is_unsolved_at_first_and_can_be_solved(lesson: Lesson) -> 
         on_board(lesson, fold(resimulate(events, threshold, step).events), recorded)
         for threshold, step in others
     )
+
+
+@each_lesson
+def test_every_highlight_is_a_part_of_its_chart_or_a_panel(lesson: Lesson) -> None:
+    for section in lesson.sections:
+        if isinstance(section, ReadingSection) or not section.script.highlight:
+            continue
+        script = section.script
+        if not script.picture:
+            assert script.highlight == "KV cache"
+            continue
+        _, figure = PICTURES[script.picture].draw(example_sources(lesson))
+        shapes = len(figure.layout.shapes)
+        point_at(figure, script.highlight)
+        faded = {trace.opacity for trace in figure.data}
+        assert len(figure.layout.shapes) == shapes + 1 or faded == {None, 0.3}, section.title
 
 
 def on_board(lesson: Lesson, shown: RunState, recorded: RunState) -> bool:

@@ -29,7 +29,7 @@ HOSTILE = [
     "\x00",
     "&lt;",
 ]
-STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
+STORY = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))
 
 
 class Reader(HTMLParser):

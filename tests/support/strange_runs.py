@@ -13,7 +13,7 @@ from eab.lessons import bundled_runs
 from eab.record.packed_json import Packer
 
 LINES: Final = (
-    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
+    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.named("coin.eab"))))
     .decode()
     .split("\n")
 )

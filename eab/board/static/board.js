@@ -171,6 +171,8 @@ export class Board {
     this.arrange();
     this.replay.onMessage(isNewRun, message);
     this.guidance.follow(message.guide);
+    this.root.dataset.hides = message.guide?.hides.join(" ") ?? "";
+    this.root.dataset.highlight = message.guide?.highlight ?? "";
     this.announcer.tell(store.run);
     this.silence.onMessage(store.isGrowing);
     this.render();

@@ -62,7 +62,7 @@ export function forkWords(store, path, index) {
  * A sentence or two on why the path forked at this token or not.
  * @param {RunStore} store @param {Path} path @param {number} index
  */
-function forkReason(store, path, index) {
+export function forkReason(store, path, index) {
   const { run } = store;
   const token = path.tokens[index];
   const entropy = token.entropy.toFixed(2);
@@ -120,7 +120,7 @@ function branchWeight(store, path, token) {
  * @param {RunStore} store @param {Path} path
  * @param {number} index of a token of the path
  */
-function effectWords({ deciding: { effects } }, path, index) {
+export function effectWords({ deciding: { effects } }, path, index) {
   const before = index === 0 ? effects.get(path.parent) : undefined;
   if (before) return `This fork ${before.words}.`;
   const after = index === path.tokens.length - 1 ? effects.get(path.id) : undefined;

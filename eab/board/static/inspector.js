@@ -8,7 +8,7 @@
 import { button, wordButton } from "./buttons.js";
 import { candidateBars } from "./candidates.js";
 import { element } from "./elements.js";
-import { forkWords } from "./fork_reasons.js";
+import { effectWords, forkReason } from "./fork_reasons.js";
 import { bytes, percent } from "./format.js";
 import { weightAt } from "./path_state.js";
 import { Reading } from "./reading.js";
@@ -68,8 +68,14 @@ export class Inspector {
     this.reading.render();
     this.renderFacts(path, index, token);
     const unknown = this.store.unknownAt(path.id, index);
-    const sentences = [unknown, forkWords(this.store, path, index)];
-    this.explanation.textContent = [...sentences, this.row(path, index)].join(" ").trim();
+    const sentences = {
+      forks: `${unknown} ${forkReason(this.store, path, index)}`.trim(),
+      answers: effectWords(this.store, path, index),
+      rows: this.row(path, index),
+    };
+    const said = Object.entries(sentences).filter(([, words]) => words);
+    const parts = said.map(([topic, words]) => element("span", { class: `of-${topic}` }, words));
+    this.explanation.replaceChildren(...parts.flatMap((part) => [" ", part]).slice(1));
     this.renderGrow(path, index, token);
   }
 
@@ -85,8 +91,8 @@ export class Inspector {
       path: `${path.id}, weight ${percent(weightAt(path, cursor))} at step ${cursor}`,
     };
     const parts = Object.entries(facts).flatMap(([name, value]) => [
-      element("dt", {}, name),
-      element("dd", { class: name === "token" ? "mono" : "" }, value),
+      element("dt", { class: `of-${name}` }, name),
+      element("dd", { class: name === "token" ? "mono" : `of-${name}` }, value),
     ]);
     this.facts.replaceChildren(...parts);
   }

@@ -17,7 +17,7 @@ export class Reading {
     this.store = store;
     this.view = view;
     this.send = send;
-    this.place = element("span");
+    this.place = element("span", { class: "of-forks" });
     const above = wordButton("Text above", "read the text above this one", () => this.go(-1));
     const below = wordButton("Text below", "read the text below this one", () => this.go(1));
     const head = element("p", { class: "reading-head" }, above, below, this.place);

@@ -110,6 +110,8 @@ export interface Guide {
   cursor: number | null; // a step
   token: [path: number, token: number] | null; // to select
   drawer: "tables" | "help" | null; // to open
+  highlight: string; // the panel to frame
+  hides: string[]; // topics that the lesson has not introduced
 }
 
 /** Where the board of the lecturer stands; a board of another run leaves it alone. */

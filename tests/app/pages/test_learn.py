@@ -25,10 +25,15 @@ def guess(page: Tab, choice: int) -> Tab:
     return page.press("lesson_reveal")
 
 
-def test_the_first_visit_opens_the_first_lesson_without_showing_the_board(page: Tab) -> None:
+def test_the_first_visit_opens_a_moving_picture_beside_a_map_and_then_hides_the_board(
+    page: Tab,
+) -> None:
     assert page.value("lesson_list") == "tokens"
     assert page.button(key="lesson_back").disabled
-    assert page.boards == on_stage(page, 1).boards == []
+    assert page.board["autoplay"]
+    assert page.board["run"] == "lesson-opening"
+    assert page.main.radio[0].options[0] == "1\\. What the model says, 5 min"
+    assert on_stage(page, 1).boards == []
     assert page.button(key="lesson_reveal").disabled
 
 
@@ -36,6 +41,7 @@ def test_a_guess_is_answered_and_the_board_moves_to_the_token(page: Tab) -> None
     guess(on_stage(page, 1), 0)
     assert "You guessed less than 0\\.30 nats" in page.info[0].value
     assert page.board["guide"]["token"] == [1, 0]
+    assert page.board["guide"]["hides"] == ["forks", "rows", "answers"]
     assert page.board["run"] == "lesson-coin.eab"
     before = page.board["guide"]["id"]
     on_stage(page, 1)

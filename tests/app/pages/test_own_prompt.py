@@ -21,11 +21,17 @@ SHORT = {"set_max_new_tokens": 8, "set_max_paths": 2}
 
 @pytest.fixture
 def page(smollm2_here: None) -> Tab:
-    return opened()
+    return opened(example="bridge.eab")
 
 
 def kind(page: Tab) -> object:
     return page.value("set_model_kind")
+
+
+def test_the_first_visit_opens_on_a_run_of_a_model_that_is_here(smollm2_here: None) -> None:
+    page = opened()
+    assert (page.board["run"], kind(page)) == ("recorded-cake.eab", "Chat")
+    assert not page.button(key="run_button").disabled
 
 
 def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page: Tab) -> None:
@@ -69,7 +75,7 @@ def test_settings_changed_by_hand_stay_and_an_example_brings_back_its_own_model(
 
 
 def test_the_settings_of_a_link_stay_when_the_prompt_is_changed(smollm2_here: None) -> None:
-    page = opened(prompt="The cat", max_paths="5", seed="3")
+    page = opened(prompt="The cat", model="embedded", max_paths="5", seed="3")
     assert (kind(page), page.value("set_max_paths")) == ("Stories", 5)
     page.put(prompt="The dog")
     assert (kind(page), page.value("set_max_paths")) == ("Stories", 5)

@@ -133,7 +133,7 @@ def test_without_the_model_the_page_replays_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("app.server.model_cache.ASSETS", tmp_path)
-    page = opened()
+    page = opened(example="bridge.eab")
     assert page.button(key="run_button").disabled
     assert "Replay only" in page.sidebar.info[0].value
     assert page.boards
