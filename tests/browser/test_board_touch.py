@@ -39,18 +39,22 @@ def middle(shown: BoardPage, name: str) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-@pytest.mark.parametrize("beside", [0, 12])
-def test_a_finger_drags_the_threshold_and_not_the_page(shown: BoardPage, beside: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "beside"), [(".grip", 0), (".grip", 12), (".threshold-label", 0)]
+)
+def test_a_finger_drags_the_threshold_and_not_the_page(
+    shown: BoardPage, place: str, beside: int
+) -> None:
     shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
     shown.find("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
     label = shown.find(".threshold-label")
     expect(label).to_have_text("1.20 ⇕")
     cursor = shown.data("cursor")
-    x, y = middle(shown, "svg.entropy .grip")
+    x, y = middle(shown, f"svg.entropy {place}")
     swipe(shown, (x, y + beside), (0, -60))
     assert shown.page.evaluate("scrollY") == scrolled
-    moved = y - middle(shown, "svg.entropy .grip")[1]
+    moved = y - middle(shown, f"svg.entropy {place}")[1]
     assert moved == pytest.approx(60 - beside, abs=1.5)  # to the finger's position
     assert (
         shown.page.evaluate("triggers.every((name) => name === 'what_if') && triggers.length") > 0
