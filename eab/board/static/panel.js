@@ -17,7 +17,7 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {boolean} [isDetail] whether the entry is hidden when presenting
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states" | "reused"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "drawn" | "folded" | "joined" | "spread" | "deciding" | "bands" | "states" | "reused"} [only] where it is shown, if not always
  * @property {"diff" | "spread" | "own-memory" | "diff not-outline"} [notIn] where it is not shown
  */
 
@@ -52,9 +52,7 @@ const LEGENDS = {
       isDetail: true,
       notIn: "diff not-outline",
       words: "48% on an edge: share",
-      help:
-        "How much of its parent's weight this branch received. Others, dashed: its token was drawn " +
-        "from all tokens without a branch of their own, and stands for them.",
+      help: "How much of its parent's weight this branch received.",
     },
     {
       isDetail: true,
@@ -81,6 +79,12 @@ const LEGENDS = {
       only: "pruned",
       words: "× dropped",
       help: "This path was dropped because of the path limit.",
+    },
+    {
+      isDetail: true,
+      only: "drawn",
+      words: "others: dashed, for all tokens without a branch",
+      help: "One of these tokens was drawn, and stands for all of them.",
     },
     {
       isDetail: true,
@@ -234,6 +238,10 @@ export function markLegends({ classList }, store, view) {
   classList.toggle("own-memory", store.run.cache === "own");
   classList.toggle("spread", isSpread(store, view));
   classList.toggle("has-deciding", view.showsDeciding);
+  classList.toggle(
+    "has-drawn",
+    shown.some((path) => path.drawn),
+  );
   classList.toggle("has-folded", view.branches.byFork.size > 0);
   classList.toggle("has-joined", view.branches.boxes.size > 0);
   const hasPruned = shown.some((path) => path.status === "pruned");
