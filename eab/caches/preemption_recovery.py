@@ -77,7 +77,7 @@ class PreemptionRecovery(RowTensors):
         positions, paths = table.positions[now], [table.index[path] for path in self._paths[now]]
         visible = table.visible[paths] & (table.positions <= positions[:, None])
         self._show(visible, positions, table.positions)
-        self._plan()
+        self.end_attention_at(len(table.positions))
         self._rows, ids, at, last = to_device(
             self.shape.device, now, self._tokens[now], positions, [len(now) - 1]
         )

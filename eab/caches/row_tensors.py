@@ -53,19 +53,13 @@ class RowTensors:
         self._visible, self._row_positions = visible, row_positions
         self._seen = seen_by_kind(self._kinds, visible, positions, row_positions)
 
-    def _plan(self) -> None:
-        """Plan what layers of each kind read."""
-        kinds, positions = self._kinds, self._row_positions
-        self._readings = plan_readings(self.shape, kinds, self._seen, positions, self.padded)
-
     def end_attention_at(self, row: int) -> None:
-        """End the attention of the prepared batch, without static buffers, before `row`.
+        """Let the prepared batch, without static buffers, read what it sees before `row`.
 
         Attending again with a different end shows what the rows in between cost.
         """
-        seen = [rows[:, :row] for rows in self._seen]
         self._readings = plan_readings(
-            self.shape, self._kinds, seen, self._row_positions[:row], self.padded
+            self.shape, self._kinds, self._seen, self._row_positions[:row], self.padded
         )
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

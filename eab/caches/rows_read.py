@@ -97,14 +97,16 @@ def plan_readings(
     row_positions: NDArray[np.int64],
     padded: bool,
 ) -> list[Reading]:
-    """What the layers of each of these kinds read, from `seen_by_kind`. Padded attention reads all
-    rows under a mask, in the same shapes until the tensors grow.
+    """What the layers of each of these kinds read of the first rows, whose positions are given, by
+    `seen_by_kind`. Padded attention reads all of them under a mask, so its shapes stay the same
+    until the tensors grow.
     """
     made: dict[tuple[object, ...], Reading] = {}
     for rows, kind in zip(seen, kinds, strict=True):
         key = (id(rows), *kind[1:])
         if key in made:
             continue
+        rows = rows[:, : len(row_positions)]
         if kind.is_compiled and not padded:
             made[key] = ListedRows(rows, row_positions)
         elif kind.is_fused and not padded and gathering_reads_less(rows):

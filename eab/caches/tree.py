@@ -100,7 +100,7 @@ class TreeCache(RowTensors):
             self._readings = [MaskedRows(0, self.rows, mask) for mask in buffers.masks]
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, growths, buffers)
-        self._plan()
+        self.end_attention_at(len(self._row_positions))
         self._rows, batch_ids, at, kept = to_device(
             self.shape.device, rows, ids, positions, indices
         )
