@@ -21,8 +21,9 @@ from rich.table import Table
 
 from eab.caches.attention import attention_mask
 from eab.caches.layers import ORDINARY
-from eab.caches.listed_rows import GatheredRows, ListedRows
-from eab.caches.rows_read import MaskedRows, Reading, gathering_reads_less
+from eab.caches.listed_rows import ListedRows
+from eab.caches.plain_rows import GatheredRows, MaskedRows
+from eab.caches.rows_read import Reading, gathering_reads_less
 from eab.compiled import can_compile
 
 CASES = (

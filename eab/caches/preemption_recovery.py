@@ -45,10 +45,9 @@ class PreemptionRecovery(RowTensors):
         positions = table.positions
         self._tokens = np.zeros_like(positions)
         self._paths = np.full_like(positions, -1)  # one that sees the row; all share what precedes
-        self._of_paths = {path: table.of_path(path) for path in texts}
-        for path, rows in self._of_paths.items():
-            own = rows[self._paths[rows] < 0]
-            self._tokens[own], self._paths[own] = np.asarray(texts[path])[positions[own]], path
+        for path, text in texts.items():
+            own = np.flatnonzero(table.visible[table.index[path]] & (self._paths < 0))
+            self._tokens[own], self._paths[own] = np.asarray(text)[positions[own]], path
         used = table.used
         self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
 
@@ -56,10 +55,6 @@ class PreemptionRecovery(RowTensors):
     def rows_left(self) -> int:
         """How many rows are still to be recomputed."""
         return len(self._left)
-
-    def rows_of_paths(self) -> list[NDArray[np.int64]]:
-        """The rows that each path sees, in the order of its text; paths ordered as in `texts`."""
-        return [*self._of_paths.values()]
 
     def prepare(self, limit: int) -> ForwardBatch:
         """The batch of the next rows, at most `limit` of them."""

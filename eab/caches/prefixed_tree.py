@@ -105,8 +105,7 @@ class PrefixedTreeCache(TreeCache):
         """Add the rows of a path to the prefix cache; all tokens of `text` are computed."""
 
         def rows(start: int, end: int) -> Rows:
-            own = self._table.of_path(path)
-            chosen = own[start - self.rows_in_place : end - self.rows_in_place]
+            chosen = self.rows_of(path)[start - self.rows_in_place : end - self.rows_in_place]
             return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
 
         self._prefixes.cache.add(self._prefixes.scope, text, rows)

@@ -5,17 +5,15 @@ under a mask or, if that reads less, the rows of each token gathered into one ba
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import attention_mask, attention_with_lse, by_group, masked_attention
 from eab.caches.layers import LayerAttention, MaskKind
-from eab.caches.listed_rows import GatheredRows, ListedRows
+from eab.caches.listed_rows import ListedRows
+from eab.caches.plain_rows import GatheredRows, masked_rows
 from eab.caches.shape import KVShape
 
 # Costs in units of one row that one token reads under a mask (benchmarks/attention.py). They are
@@ -41,32 +39,6 @@ class Reading(Protocol):
         """The same for an ordinary layer on a CPU, (H, T, D), and the log-sum-exp of the scores,
         (H, T).
         """
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedRows:
-    """The rows from `first` to `end` under a mask."""
-
-    first: int
-    end: int
-    mask: Tensor | None  # added to the scores, (H / G * T, rows); None if every token sees all
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
-    ) -> Tensor:
-        """See Reading."""
-        rows, folded = slice(self.first, self.end), by_group(query, keys)
-        out = masked_attention(folded, keys[:, rows], values[:, rows], self.mask, scale, layer)
-        # Not view(): it fails for the layout that CUDA's kernels return.
-        return out.reshape(*query.shape[:2], -1).transpose(0, 1)
-
-    def attend_with_lse(
-        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        """See Reading."""
-        rows, folded = slice(self.first, self.end), by_group(query, keys)
-        out, lse = attention_with_lse(folded, keys[:, rows], values[:, rows], self.mask, scale)
-        return out.reshape(query.shape), lse.reshape(query.shape[:2])
 
 
 def seen_by_kind(
@@ -112,7 +84,7 @@ def plan_readings(
         elif kind.is_fused and not padded and gathering_reads_less(rows):
             made[key] = GatheredRows(rows, row_positions, shape.device)
         else:
-            made[key] = _masked_rows(shape, kind.group, rows, padded)
+            made[key] = masked_rows(shape, kind.group, rows, padded)
     return [made[id(rows), *kind[1:]] for rows, kind in zip(seen, kinds, strict=True)]
 
 
@@ -121,14 +93,3 @@ def gathering_reads_less(seen: NDArray[np.bool_]) -> bool:
     tokens, rows = seen.shape
     longest = int(np.count_nonzero(seen, axis=1).max())
     return bool(tokens * longest * GATHERED_ROW_COST < rows * max(tokens, FEW_TOKENS))
-
-
-def _masked_rows(shape: KVShape, group: int, seen: NDArray[np.bool_], padded: bool) -> MaskedRows:
-    first, end = 0, seen.shape[1]
-    if not padded:
-        first = int(seen.any(axis=0).argmax())  # later if the layer reads only the last tokens
-        seen = seen[:, first:]
-        if seen.all():
-            return MaskedRows(first, end, None)
-    mask = attention_mask(torch.from_numpy(seen).to(shape.device), group, shape.dtype)
-    return MaskedRows(first, end, mask)

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.ledger import Ledger, check_limit
+from eab.caches.plain_rows import MaskedRows
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.row_table import RowTable
 from eab.caches.row_tensors import RowTensors
-from eab.caches.rows_read import MaskedRows
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool
 from eab.config import AllocationStep
@@ -192,6 +192,10 @@ class TreeCache(RowTensors):
     def trim(self, path: int, length: int) -> None:
         """Only bookkeeping."""
         self._table.trim(path, length)
+
+    def rows_of(self, path: int) -> NDArray[np.int64]:
+        """The rows that a path sees, in the order of its text."""
+        return self._table.of_path(path)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         rows_used, rows_shared = len(self._table.used), int((self._table.ref_counts > 1).sum())

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.caches.layers import ORDINARY, LayerAttention, Reach
-from eab.caches.listed_rows import GatheredRows
-from eab.caches.rows_read import MaskedRows, plan_readings, seen_by_kind
+from eab.caches.plain_rows import GatheredRows, MaskedRows
+from eab.caches.rows_read import plan_readings, seen_by_kind
 from eab.caches.shape import KVShape
 
 CPU = torch.device("cpu")
