@@ -33,6 +33,12 @@ class RowTable:
         seen = np.flatnonzero(self.visible[self.index[path]])
         return seen[np.argsort(self.positions[seen])]
 
+    @property
+    def by_path(self) -> NDArray[np.int64]:
+        """All rows: those of each path side by side, which are read faster, then the free ones."""
+        first = self.visible.argmax(axis=0)  # the first path that sees the row
+        return np.lexsort((self.positions, first, self.ref_counts == 0))
+
     def keep(self, rows: NDArray[np.int64], held: int) -> None:
         """Renumber: these rows become the first ones, in this order; the others of `held` rows are
         free.

@@ -5,14 +5,15 @@ copies no K or V: the child sees the parent's rows. Rows that no path sees are f
 of them are used first.
 
 Tensors cannot grow. When no row is free, longer ones are allocated, with the rows of r decode steps
-more, and the rows in use are copied (BMC, arXiv 2511.12031). So K and V are copied every r steps
-and not at every step, at the price of spare rows. When paths have ended, and more than half of the
-tensors is free, the rows in use move to shorter ones in the same way.
+more, and the rows are copied (BMC, arXiv 2511.12031). So K and V are copied every r steps, and not
+at every step, at the price of spare rows. When paths have ended, and more than half of the tensors
+is free, the rows in use are copied to shorter ones in the same way. A copy puts the rows of each
+path side by side, because these are read faster than scattered ones.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
-row in use, so r never changes what it reads. Padded attention visits every row that the tensors
-hold, the spare ones under the mask, so its shapes change only when the tensors grow. On CUDA, such
-batches use static buffers (see `static_buffers`), and CUDA graphs can be captured.
+row in use. Padded attention visits every row that the tensors hold, the spare ones under the mask,
+so its shapes change only when the tensors grow. On CUDA, such batches use static buffers (see
+`static_buffers`), and CUDA graphs can be captured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -142,14 +143,14 @@ class TreeCache(RowTensors):
         after, ahead = len(used) + count, self._ahead(len(used), len(paths))
         least, needed = (max(self._reserved, rows) for rows in (after, after + ahead))
         if should_shrink(self.rows, least, needed):
-            self._unreported.append(self._reallocate(used, needed))
+            self._unreported.append(self._reallocate(self._table.by_path[: len(used)], needed))
 
     def grow(self, more: int) -> Growth:
-        """Append `more` rows. Every growth goes through this method, so a subclass can time it."""
+        """Add `more` rows. Every growth goes through this method, so a subclass can time it."""
         rows = self.rows + more
         in_all = (self.rows_in_place + rows) * self.shape.row_bytes
         check_limit(in_all, self.byte_limit, "a smaller r")
-        return self._reallocate(np.arange(self.rows), rows)
+        return self._reallocate(self._table.by_path, rows)
 
     def _reallocate(self, kept: NDArray[np.int64], rows: int) -> Growth:
         """Copy the `kept` rows to new tensors of `rows` rows, one tensor at a time.
