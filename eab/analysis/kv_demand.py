@@ -1,10 +1,8 @@
 """A recorded run at any growth step: how many rows the tensors would hold and copy.
 
 Rows are counted from the events of the run. The rows that a run needs do not depend on r: free rows
-are reused before the tensors grow, and the tensors shrink after paths end. For the tree cache
-without suffix blocks (eab.caches.cascade; used on a CPU for many paths with long private suffixes),
-the result is exact until the tensors shrink while free rows lie between used ones. After that it is
-a close approximation. The memory limit is ignored: near it, the tree cache grows by fewer rows.
+are reused before the tensors grow, and the tensors shrink after paths end. The memory limit is
+ignored: near it, the tree cache grows by fewer rows.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""Attention of one layer over cache rows: masked, or cascaded over a shared prefix and suffixes.
+"""Attention of one layer over cache rows, in plain PyTorch.
 
 Shapes: H query heads in G groups of g = H / G, T queries (tokens), C rows, D head size.
 """
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Final
@@ -13,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from eab.caches.cascade import SuffixBlock, SuffixQueries
 from eab.caches.layers import ORDINARY, LayerAttention
 
 # CUDA's attention kernels need each row of the mask to start at a multiple of this many numbers;
@@ -26,19 +24,6 @@ _CUDA_KERNELS: Final = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-
-
-class SuffixIndex:
-    """A SuffixQueries on the device; `queries` (flattened) and `positions` are None if path i alone
-    sees suffix i.
-    """
-
-    def __init__(self, part: SuffixQueries, device: torch.device) -> None:
-        self.block, self.paths = part.block, len(part.positions)
-        self.shape = part.queries.shape  # (suffixes, most queries of one suffix)
-        identity = part.queries.shape[1] == 1 and part.positions.tolist() == [*range(self.shape[0])]
-        self.queries = None if identity else torch.from_numpy(part.queries.ravel()).to(device)
-        self.positions = None if identity else torch.from_numpy(part.positions).to(device)
 
 
 def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
@@ -127,38 +112,6 @@ def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
         return torch.tensor(numbers, dtype=torch.float64).to(device, dtype)
 
 
-def cascade_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    suffixes: Sequence[SuffixIndex],
-    first: int = 0,
-    tail: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Attention over all rows from `first` to the end of the last suffix block, and over the tail
-    after it (see eab.caches.cascade).
-
-    Args:
-        mask: For the rows from `first` on, before the first suffix block.
-        suffixes: The suffix blocks, in the order of their rows.
-        tail: The mask of the rows after the last suffix block, if there are any.
-
-    Returns:
-        The output, (G, g * T, D), and the log-sum-exp of the scores, (G, g * T).
-    """
-    prefix = suffixes[0].block.start
-    parts = attention_with_lse(query, keys[:, first:prefix], values[:, first:prefix], mask, scale)
-    for suffix in suffixes:
-        parts = merged(*parts, *_suffix_attention(query, keys, values, scale, suffix))
-    if tail is not None:
-        rows = slice(suffixes[-1].block.end, suffixes[-1].block.end + tail.shape[1])
-        own = attention_with_lse(query, keys[:, rows], values[:, rows], tail, scale)
-        parts = merged(*parts, *own)
-    return parts
-
-
 def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
     """Attention over two sets of rows, merged from the output, (..., D), and the log-sum-exp of the
     scores, (...), of each. The result is the average of the two outputs, weighted by their sums of
@@ -168,59 +121,14 @@ def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Te
     return torch.lerp(out, more, weight), torch.logaddexp(lse, more_lse)
 
 
-def _suffix_attention(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, suffix: SuffixIndex
-) -> tuple[Tensor, Tensor]:
-    """Each query over the rows of its suffix: the output, (G, g * T, D), and the log-sum-exp of
-    the scores, (G, g * T).
-    """
-    groups, rows, size = query.shape
-    (count, most), block = suffix.shape, suffix.block
-    by_path = query.view(groups, -1, suffix.paths, size)
-    by_path = by_path if suffix.queries is None else by_path[:, :, suffix.queries]
-    by_suffix = (
-        by_path.view(groups, -1, count, most, size)
-        .permute(2, 0, 1, 3, 4)
-        .reshape(count, groups, -1, size)
-    )
-    strided = [_by_suffix(tensor[:, block.start : block.end], block) for tensor in (keys, values)]
-    out, lse = _cpu_attention(by_suffix, strided[0], strided[1], None, scale)
-    out = (
-        out.reshape(count, groups, -1, most, size)
-        .permute(1, 2, 0, 3, 4)
-        .reshape(groups, -1, count * most, size)
-    )
-    lse = lse.reshape(count, groups, -1, most).permute(1, 2, 0, 3).reshape(groups, -1, count * most)
-    if suffix.positions is not None:
-        out, lse = out[:, :, suffix.positions], lse[:, :, suffix.positions]
-    return out.reshape(groups, rows, size), lse.reshape(groups, rows)
-
-
-def _by_suffix(rows: Tensor, block: SuffixBlock) -> Tensor:
-    """A view of the rows of a block, (G, C, D), as (suffixes, G, steps, D)."""
-    groups, _, size = rows.shape
-    if block.by_path:
-        return rows.view(groups, block.suffixes, block.steps, size).transpose(0, 1)
-    return rows.view(groups, block.steps, block.suffixes, size).permute(2, 0, 1, 3)
-
-
 def attention_with_lse(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Attention of all queries over all rows, as in `masked_attention`, on CPUs: the output,
-    (G, g * T, D), and the log-sum-exp of the scores, (G, g * T).
-    """
-    out, lse = _cpu_attention(query[None], keys[None], values[None], mask, scale)
-    return out[0], lse[0]
-
-
-def _cpu_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Attention and the log-sum-exp of its scores, which only PyTorch's CPU kernel returns; the
-    public function does not.
+    (G, g * T, D), and the log-sum-exp of the scores, (G, g * T), which only PyTorch's CPU kernel
+    returns; the public function does not.
     """
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, keys, values, 0.0, False, attn_mask=mask, scale=scale
+        query[None], keys[None], values[None], 0.0, False, attn_mask=mask, scale=scale
     )
-    return out, lse
+    return out[0], lse[0]

@@ -56,7 +56,7 @@ class ForwardBatch:
     positions: Tensor  # position of each token in its path, (T,) int64
     # Indices of the tokens whose logits are kept, path after path, (K,) int64
     logits_indices: Tensor
-    growths: tuple[Growth, ...]  # reallocations and moves of rows for this batch
+    growths: tuple[Growth, ...]  # reallocations for this batch
     # The buffers that hold these tensors, if their addresses are fixed. The next batch of this size
     # overwrites them.
     static_buffers: "StaticBuffers | None" = None

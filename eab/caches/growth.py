@@ -106,9 +106,9 @@ def growth_step(r: AllocationStep, rows: int, paths: int) -> int:
 
 def should_shrink(held: int, used: int, needed: int) -> bool:
     """Whether tensors of `held` rows should shrink because paths ended: by more than
-    LEAST_GIVEN_BACK, they exceed both 1.5 times `used` and `needed`, the rows for a growth step.
+    LEAST_GIVEN_BACK, they exceed both twice the `used` rows and `needed`, those for a growth step.
     """
-    return held - max(used + used // 2, needed) > LEAST_GIVEN_BACK
+    return held - max(2 * used, needed) > LEAST_GIVEN_BACK
 
 
 def fit_cost_model(

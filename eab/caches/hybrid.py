@@ -127,7 +127,7 @@ class HybridCache(OwnCache):
     def free(self) -> StateRecovery:
         """Free K and V of all rows, and all states; the bookkeeping of the tree stays."""
         self._lost = self._tree.free(self._texts)
-        self._rows = dict(zip(self._texts, self._lost.rows_of_paths(), strict=True))
+        self._rows = {path: self._tree.rows_of(path) for path in self._texts}
         return super().free()
 
     def fork(self, path: int, children: Sequence[int]) -> None:

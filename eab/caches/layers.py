@@ -63,7 +63,7 @@ class MaskKind(NamedTuple):
 
     reach: Reach
     group: int
-    cascades: bool
+    is_fused: bool
     is_compiled: bool = False  # whether the rows of each token are listed for compiled code
 
 
@@ -84,7 +84,7 @@ class LayerAttention:
         return not (self.soft_cap or self.sinks)
 
     @property
-    def cascades(self) -> bool:
+    def returns_lse(self) -> bool:
         """Whether the kernel that also returns the log-sum-exp can compute it."""
         return self.is_fused and (self.rows is None or self.rows.key_dim == self.rows.value_dim)
 

@@ -87,15 +87,16 @@ class PrefixedTreeCache(TreeCache):
         in_place = self._leading_in_place(lengths)
         self._held = chain[in_place - 1][0] if in_place else None
         self._prefixes.cache.let_go(known, until=self._held)
-        self._lengths[0] = self.rows_in_place = sum(lengths[:in_place])
+        self._table.lengths[0] = self.rows_in_place = sum(lengths[:in_place])
         self._to_copy = [rows for _, rows in chain[in_place:]]
         self._tokens_reused = sum(lengths)
         return self._tokens_reused
 
     def _leading_in_place(self, lengths: Sequence[int]) -> int:
         """How many leading segments, with these numbers of rows, are read in place."""
-        plain = all(kind.reach == EVERYTHING and kind.cascades for kind in self._kinds)
-        if not (plain and self._cascades) or self.shape.own_attention:
+        plain = all(own.kind.reach == EVERYTHING and own.kind.returns_lse for own in self._layers)
+        on_cpu = self.shape.device.type == "cpu"
+        if not (plain and on_cpu) or self.padded or self.shape.own_attention:
             return 0
         short = [at for at, length in enumerate(lengths) if length < LEAST_IN_PLACE]
         return short[0] if short else len(lengths)
@@ -104,9 +105,7 @@ class PrefixedTreeCache(TreeCache):
         """Add the rows of a path to the prefix cache; all tokens of `text` are computed."""
 
         def rows(start: int, end: int) -> Rows:
-            seen = np.flatnonzero(self._visible[self._path_index[path], : self._end])
-            own = seen[np.argsort(self._positions[seen])][start - self.rows_in_place :]
-            chosen = own[: end - start]
+            chosen = self.rows_of(path)[start - self.rows_in_place : end - self.rows_in_place]
             return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
 
         self._prefixes.cache.add(self._prefixes.scope, text, rows)
@@ -129,14 +128,6 @@ class PrefixedTreeCache(TreeCache):
         prefix = self._read_prefix(self.attend_own)
         return batch if prefix is None else replace(batch, prefix=prefix)
 
-    def attend_own(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        """See `AttendOwn`."""
-        keys, values = self._store(layer, key, value)
-        reading = self._readings[self._layers[layer].mask]
-        return reading.attend_with_lse(query[0], keys, values, scale)
-
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free the run's own rows."""
         recovery = super().free(texts)
@@ -146,10 +137,8 @@ class PrefixedTreeCache(TreeCache):
     def _copy(self) -> None:
         segments, self._to_copy = self._to_copy, []
         count = sum(map(_count, segments))
-        rows, growth = self._allocate(count, [0], single=False)
-        self._unreported += [growth] if growth else []
-        self._attended = self._end
-        self._assign_rows([0], np.array([count]), rows)
+        rows = self._allocate(count, [0])
+        self._assign([0], np.array([count]), rows)
         for slot, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
             torch.cat([each[slot] for each, _ in segments], 1, out=keys[:, :count])
             torch.cat([each[slot] for _, each in segments], 1, out=values[:, :count])
@@ -168,7 +157,7 @@ class PrefixedTreeCache(TreeCache):
             own = replace(own, tokens_reused=self._tokens_reused)
         if self._held is None:
             return own
-        is_shared, held = len(self._path_index) > 1, rows * self.shape.row_bytes
+        is_shared, held = len(self._table.index) > 1, rows * self.shape.row_bytes
         return replace(
             own,
             bytes_held=own.bytes_held + held,

@@ -41,9 +41,6 @@ class KVShape:
     dtype: torch.dtype
     device: torch.device
     group: int = 1  # query heads per key/value head (grouped-query attention)
-    # For tensors on the `meta` device, which hold no data: the type of the device whose row
-    # allocation is reproduced
-    simulated_device: str = ""
     # The blocks of the server that holds K and V; None if they are on this machine
     blocks: ServerBlocks | None = None
     # The memory of a model that no cache of this project can serve
@@ -66,8 +63,8 @@ class KVShape:
     def mask_kind(self, index: int) -> MaskKind:
         """The mask that a layer needs."""
         layer, row = self.layer(index), self.row(index)
-        is_compiled = layer.cascades and self._has_compiled_attention(row.key_dim)
-        return MaskKind(layer.reach, row.group, layer.cascades, is_compiled)
+        is_compiled = layer.returns_lse and self._has_compiled_attention(row.key_dim)
+        return MaskKind(layer.reach, row.group, layer.is_fused, is_compiled)
 
     def _has_compiled_attention(self, head_dim: int) -> bool:
         """Whether attention over heads of this size is compiled for the processor."""
@@ -130,11 +127,6 @@ class KVShape:
             )
         )
         return keys, values
-
-    @property
-    def uses_cascade_attention(self) -> bool:
-        """Whether long private suffixes may be read in blocks (see `cascade`): on CPUs only."""
-        return (self.simulated_device or self.device.type) == "cpu"
 
     @property
     def uses_static_buffers(self) -> bool:

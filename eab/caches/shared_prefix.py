@@ -1,8 +1,8 @@
 """Attention over segments of the prefix cache, computed once for all runs of a pass that read them.
 
 Each run attends to its own rows. The queries of all runs that read a segment are joined for it, and
-the results are merged by their log-sum-exp, like those of a prefix and its suffixes within a run
-(see `cascade`).
+the results are merged by their log-sum-exp, as in cascade inference (FlashInfer) and Hydragen
+(Juravsky et al., arXiv 2402.05099).
 """
 
 from collections.abc import Callable, Sequence

@@ -87,14 +87,14 @@ class PathRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One reallocation of a cache's tensors, or a move of rows within them."""
+    """One reallocation of a cache's tensors."""
 
     rows: fields.Count  # rows that the tensors hold afterwards
     rows_copied: fields.Count  # rows that had to be copied
     bytes_copied: fields.Count  # bytes of these rows
     # Peak bytes of old and new tensors together so far (measured)
     peak_bytes: fields.Count
-    # The number of decode steps that the added rows serve; 0 for the prompt and for moved rows
+    # The number of decode steps that the added rows serve; 0 for the prompt and if they shrink
     r: fields.Count = 0
 
 

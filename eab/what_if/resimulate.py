@@ -158,7 +158,6 @@ def _kv_shape(card: ModelCard) -> KVShape:
         card.head_dim,
         DTYPES[card.dtype],
         torch.device("meta"),
-        simulated_device=card.device.partition(":")[0],
         attention=rows,
         own=own,
     )

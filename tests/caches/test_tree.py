@@ -78,6 +78,30 @@ def test_the_last_growth_takes_free_rows_into_account():
     assert cache.rows == 1 + 3 + 3
 
 
+def test_the_tensors_shrink_when_more_than_half_of_them_is_free(monkeypatch):
+    monkeypatch.setattr("eab.caches.growth.LEAST_GIVEN_BACK", 0)
+    cache = TreeCache(SHAPE, 1, ROOM)
+    fill(cache, [0], 2)
+    cache.fork(0, [1, 2, 3, 4])
+    fill(cache, [1, 2, 3, 4], 4)
+    assert cache.rows == 18
+    numbers = torch.arange(18.0).view(1, -1, 1)
+    for tensor in tensors(cache):
+        tensor.copy_(numbers.expand_as(tensor))
+    cache.release(1)
+    assert not cache.prepare([2, 3, 4], [[1]] * 3).growths, "17 rows are in use"
+    cache.release(2)
+    cache.release(4)
+    [growth] = cache.prepare([3], [[1]]).growths  # 7 rows, the new one, and one for the next step
+    assert (growth.rows, growth.rows_copied, growth.r) == (9, 7, 0)
+    assert cache._rows.tolist() == [7]
+    for tensor in tensors(cache):
+        assert tensor[0, :, 0].tolist() == [0, 1, 10, 11, 12, 13, 3, 0, 0], (
+            "in the order of the text"
+        )
+    assert cache.usage([3]).bytes_held == 9 * SHAPE.row_bytes
+
+
 @pytest.mark.parametrize("r", ["auto", 40])
 def test_near_the_limit_the_tensors_grow_only_up_to_it(r):
     cache = TreeCache(SHAPE, r, byte_limit=107 * SHAPE.row_bytes)
