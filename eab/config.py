@@ -28,7 +28,7 @@ from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, 
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
-CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
+CacheName = Literal["tree", "paged", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
 ChatTemplate = bool | Literal["auto"]
@@ -297,8 +297,9 @@ class BranchingConfig:
         Choice(get_args(CacheName)),
         KV_CACHE,
         "Cache",
-        "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
-        "step. deep-copy: a full copy for each path. recompute: no KV cache.",
+        "tree: shared rows, written once. paged: shared blocks of rows, as in vLLM. concat-cow: "
+        "shared segments, concatenated at every step. deep-copy: a full copy for each path. "
+        "recompute: no KV cache.",
         more="A row is the K and V of one token in all layers. The cache changes no tokens, except "
         "by rounding, and only [where caches round differently](kv-caches.md#the-same-tokens).",
         widget=Menu(get_args(CacheName)),
@@ -328,6 +329,15 @@ class BranchingConfig:
         "padded passes whose shapes recur are captured as CUDA graphs (see "
         "eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
+    )
+    block_size: int = setting(
+        16,
+        Whole(1, MAX_NEW_TOKENS),
+        KV_CACHE,
+        "Block size",
+        "Rows of a block of the paged cache. Small blocks leave less memory unused at the ends of "
+        "texts; large ones need fewer allocations.",
+        widget=Steps((1, 2, 4, 8, 16, 32, 64, 128)),
     )
     kv_limit_mib: int = setting(
         4096,

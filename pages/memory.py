@@ -24,10 +24,13 @@ WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
 Later tokens attend to them. A KV cache stores them, so that the next step does not process the
 whole text again. The K and V of one token in all layers are one *row* of the cache. When a text
-forks, its paths share their beginning. The four caches store it differently:
+forks, its paths share their beginning. The five caches store it differently:
 
 - **tree** stores each row once, even if many paths share it. A fork copies nothing. The tensors
   grow by the rows of *r* steps at a time, and only a growth copies rows.
+- **paged** stores rows in blocks (16 rows, a setting), and each path has a table of its blocks, as
+  in vLLM. Paths share full blocks; a fork copies the last one if it is not full. vLLM's kernels
+  read rows where they are; here, attention joins the blocks of each path in every layer.
 - **concat-cow** stores a path as a chain of segments and shares the segments of its ancestors. A
   fork copies nothing, but attention concatenates the segments of each path in every layer and at
   every step. The first EAB engine worked this way.
@@ -40,7 +43,7 @@ A recurrent layer (Mamba, linear attention) or a convolution over the last token
 recompute. In a layer with a window, other programs keep only the last rows; the caches here keep
 all. On Explore, the bar of separate caches leaves out the rows that no layer reads any longer.
 
-All four produce the same tokens for the same seed, up to rounding: the comparison says whether they
+All produce the same tokens for the same seed, up to rounding: the comparison says whether they
 did. They differ in time and memory. Each computes its own prompt. The last column, **prompt
 reused**, is the tree once more, after its first run has left its rows in the prefix cache: a run
 that begins with the same tokens does not compute them again, and a long prompt is stored once for

@@ -96,7 +96,7 @@ POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
         ("policy", None, POLICIES),
         ("policy", ["fair"], POLICIES),
         ("threshold_unit", "bits", "nats, normalised, rank"),
-        ("cache", "paged", "tree, concat-cow, deep-copy, recompute"),
+        ("cache", "slab", "tree, paged, concat-cow, deep-copy, recompute"),
     ],
 )
 def test_an_unknown_choice_is_refused_with_the_allowed_choices(name, value, allowed):

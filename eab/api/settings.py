@@ -113,9 +113,10 @@ class OtherSettings(TypedDict, total=False):
     Allowed: a JSON object of at most 1,000 characters. Default: empty.
     """
     cache: CacheName
-    """tree: shared rows, written once. concat-cow: shared segments, concatenated at every step.
-    deep-copy: a full copy for each path. recompute: no KV cache. Allowed: tree, concat-cow,
-    deep-copy, recompute. Default: tree.
+    """tree: shared rows, written once. paged: shared blocks of rows, as in vLLM. concat-cow:
+    shared segments, concatenated at every step. deep-copy: a full copy for each path.
+    recompute: no KV cache. Allowed: tree, paged, concat-cow, deep-copy, recompute. Default:
+    tree.
     """
     r: AllocationStep
     """When the tree cache is full, it grows by the rows of r decode steps. 1 copies the cache at
@@ -125,6 +126,10 @@ class OtherSettings(TypedDict, total=False):
     attention: AttentionName
     """Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, with
     the spare rows masked, which fixed shapes require. Allowed: sliced, padded. Default: sliced.
+    """
+    block_size: int
+    """Rows of a block of the paged cache. Small blocks leave less memory unused at the ends of
+    texts; large ones need fewer allocations. Allowed: 1 to 4096. Default: 16.
     """
     kv_limit_mib: int
     """The run ends before its KV cache exceeds this many MiB. Its tree is kept. Allowed: 1 to

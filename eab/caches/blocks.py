@@ -3,11 +3,11 @@
 The rows of a path are in blocks of a fixed size, listed in its block table (PagedAttention, arXiv
 2309.06180). Paths with the same prefix list the same full blocks. The last block of a path, if it
 is not full, belongs to this path alone: a fork copies it for every child but the first. There are
-no tensors; all rows and bytes are computed.
+no tensors here (see `eab.caches.paged`); all rows and bytes are computed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Final
 
@@ -22,12 +22,18 @@ class BlockLedger:
     """The blocks that the paths of one run use. Paths start and end as in `KVCache`."""
 
     def __init__(
-        self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
+        self,
+        block_size: int = BLOCK_SIZE,
+        row_bytes: int = 1,
+        shared: bool = True,
+        allocated: Callable[[int, int, int], None] = lambda *_: None,
     ) -> None:
-        """Without `shared`, each path has its own blocks. ConfigError for a wrong block size."""
+        """Without `shared`, each path has its own blocks. `allocated` is called with each new
+        block, the block that it copies, and how many of its rows. ConfigError for a wrong size.
+        """
         Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
         self.block_size, self.row_bytes, self._shared = block_size, row_bytes, shared
-        self._numbers = count()
+        self._allocated, self._numbers = allocated, count()
         self._tables: dict[int, list[int]] = {0: []}
         self._lengths = {0: 0}
         self._references: Counter[int] = Counter()  # block -> how many tables list it
@@ -37,6 +43,11 @@ class BlockLedger:
     def paths(self) -> tuple[int, ...]:
         """The paths that have not ended."""
         return tuple(self._tables)
+
+    @property
+    def blocks(self) -> Set[int]:
+        """The blocks held."""
+        return self._references.keys()
 
     @property
     def num_blocks(self) -> int:
@@ -53,10 +64,12 @@ class BlockLedger:
 
     def append(self, path: int, tokens: int) -> None:
         """Add tokens to a path; new blocks are allocated when the last one is full."""
+        self._tables[path] += [self._draw() for _ in range(self.blocks_missing(path, tokens))]
         self._lengths[path] += tokens
-        table = self._tables[path]
-        missing = -(-self._lengths[path] // self.block_size) - len(table)
-        table += [self._draw() for _ in range(missing)]
+
+    def blocks_missing(self, path: int, tokens: int) -> int:
+        """How many blocks a path needs for this many more tokens."""
+        return -(-(self._lengths[path] + tokens) // self.block_size) - len(self._tables[path])
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """End `path`; each child lists its full blocks, and has a last block of its own."""
@@ -66,7 +79,10 @@ class BlockLedger:
         self._tables[children[0]] = table
         for child in children[1:]:
             self._references.update(full)
-            copies = [self._draw(copied=min(self.block_size, length - row)) for row in own]
+            copies = [
+                self._draw(table[row // self.block_size], min(self.block_size, length - row))
+                for row in own
+            ]
             self._tables[child] = full + copies
         self._lengths |= dict.fromkeys(children, length)
 
@@ -87,8 +103,9 @@ class BlockLedger:
         self._free(table[kept:])
         del table[kept:]
         if rest and self._references[table[-1]] > 1:
-            self._free(table[-1:])
-            table[-1] = self._draw(copied=rest)
+            shared = table.pop()
+            table.append(self._draw(shared, rest))
+            self._free([shared])
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows and bytes held now; the empty rows of last blocks are spare."""
@@ -113,12 +130,13 @@ class BlockLedger:
         shared = listed * self.block_size
         return PathRows(path, shared, self._lengths[path] - shared)
 
-    def _draw(self, copied: int = 0) -> int:
+    def _draw(self, copy_of: int = 0, copied: int = 0) -> int:
         """Allocate a block, into which `copied` rows of another block are copied."""
         block = next(self._numbers)
         self._references[block] = 1
         self._allocations += 1
         self._rows_copied += copied
+        self._allocated(block, copy_of, copied)
         self._most_blocks = max(self._most_blocks, self.num_blocks)
         return block
 

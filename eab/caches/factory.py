@@ -3,10 +3,12 @@
 from typing import assert_never
 
 from eab.caches.base import KVCache
+from eab.caches.blocks import BLOCK_SIZE
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.hybrid import HybridCache
 from eab.caches.own import OwnCache
+from eab.caches.paged import PagedCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
 from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
@@ -24,6 +26,7 @@ def make_cache(
     padded: bool = False,
     top_k: int = 1,
     prefixes: Prefixes | None = None,
+    block_size: int = BLOCK_SIZE,
 ) -> KVCache:
     """Make an empty cache for one run.
 
@@ -35,6 +38,7 @@ def make_cache(
             none.
         top_k: How many of the most likely tokens a server returns.
         prefixes: The part of the prefix cache that a tree cache may use; None to use none.
+        block_size: Rows of a block of the paged cache.
 
     Raises:
         ConfigError: The model cannot have this cache.
@@ -60,6 +64,8 @@ def make_cache(
             return PrefixedTreeCache(shape, r, byte_limit, padded, prefixes)
         case "concat-cow":
             return ConcatCowCache(shape, byte_limit)
+        case "paged":
+            return PagedCache(shape, byte_limit, block_size)
         case "deep-copy":
             return DeepCopyCache(shape, byte_limit)
         case "recompute":

@@ -93,6 +93,7 @@ def new_cache(
         config.attention == "padded",
         config.top_k,
         prefixes,
+        config.block_size,
     )
 
 

@@ -83,6 +83,6 @@ def _bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: in
     """Bytes that a cache holds after this many steps of all paths."""
     shape = model.kv_shape
     has_rows = shape.own is None or bool(shape.own.shared_layers)
-    shared = config.cache in ("tree", "concat-cow") and has_rows
+    shared = config.cache in ("tree", "paged", "concat-cow") and has_rows
     rows = prompt * (1 if shared else config.max_paths) + config.max_paths * steps
     return rows * shape.row_bytes + config.max_paths * shape.state_bytes

@@ -1,5 +1,7 @@
 """KV allocation: a run counted by hand, and real runs, where blocks of one row equal the tree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,6 +38,21 @@ def in_rows(found: KvAllocation, run: RunState) -> dict[str, list[tuple[int, int
         scheme: [(one.used // row, one.copied // row, one.empty // row) for one in steps]
         for scheme, steps in found.steps.items()
     }
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_the_paged_cache_holds_what_is_computed_for_blocks(size: int) -> None:
+    model = TableModel(random_table(3, 4))
+    config = BranchingConfig(0.9, branch_factor=3, max_paths=8, max_new_tokens=9)
+    computed = block_usages(run_of(model, "0 1 0 1 1", config), size)
+    paged = run_of(model, "0 1 0 1 1", replace(config, cache="paged", block_size=size))
+    measured = [step.kv for step in paged.steps if step.kv]
+    assert len(measured) == 9
+    for (_, _, blocks), real in zip(computed, measured, strict=True):
+        fields = ("bytes_held", "rows_shared", "rows_private", "rows_spare", "paths")
+        assert [getattr(real, name) for name in fields] == [
+            getattr(blocks, name) for name in fields
+        ]
 
 
 def test_three_tosses_counted_by_hand() -> None:

@@ -32,6 +32,7 @@ from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.factory import make_cache
 from eab.caches.layers import EVERYTHING, LayerAttention, Reach
+from eab.caches.paged import PagedCache
 from eab.caches.recompute import Recompute
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
@@ -41,6 +42,7 @@ from eab.events import KVUsage
 
 EXACT = {torch.float64: 1e-12, torch.float32: 5e-6}
 ROOM = 2**30
+BLOCK = 3  # rows
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 16, 12, 30
 REACHES = (EVERYTHING, Reach(window=4, chunk=6))  # one per layer
 SHAPE = KVShape(
@@ -64,13 +66,15 @@ QUERIES, KEYS, VALUES = (
 CACHES: dict[str, Callable[[], KVCache]] = {
     f"tree, r={r}": partial(make_cache, "tree", SHAPE, r, ROOM) for r in (1, 3, 64)
 } | {
-    name: partial(make_cache, name, SHAPE, 1, ROOM)
+    name: partial(make_cache, name, SHAPE, 1, ROOM, block_size=BLOCK)
     for name in get_args(CacheName)
     if name != "tree"
 }
 # Where attention is compiled for the processor, these use it, and give the same bits.
 FLOAT32 = {
-    f"{name}, float32": partial(make_cache, name, replace(SHAPE, dtype=torch.float32), 3, ROOM)
+    f"{name}, float32": partial(
+        make_cache, name, replace(SHAPE, dtype=torch.float32), 3, ROOM, block_size=BLOCK
+    )
     for name in get_args(CacheName)
 }
 CACHES |= FLOAT32
@@ -142,6 +146,8 @@ def live_tensors(cache: Any) -> list[Tensor]:
             return [*cache._keys, *cache._values]
         case DeepCopyCache():
             return [tensor for own in cache._paths.values() for tensor in own.tensors]
+        case PagedCache():
+            return [tensor for block in cache._blocks.values() for tensor in block.tensors]
         case ConcatCowCache():
             return [tensor for segment in cache._segments() for tensor in segment.tensors]
         case _:
@@ -151,6 +157,11 @@ def live_tensors(cache: Any) -> list[Tensor]:
 def placed(text: Text) -> list[tuple[int, int, int]]:
     """The tokens of a text, each with its position."""
     return [(position, *token) for position, token in enumerate(text)]
+
+
+def full_blocks(text: Text) -> list[tuple[tuple[int, int], ...]]:
+    """The full blocks of a text, each with all that comes before it."""
+    return [tuple(text[:end]) for end in range(BLOCK, len(text) + 1, BLOCK)]
 
 
 class AllCaches(RuleBasedStateMachine):
@@ -260,6 +271,14 @@ class AllCaches(RuleBasedStateMachine):
                 assert rows == [(0, size) for size in sizes]
                 assert (usage.rows_shared, usage.rows_private) == (0, sum(sizes))
                 assert usage.rows_spare == 0
+            elif name.startswith("paged"):
+                full = [full_blocks(text) for text in self.texts.values()]
+                common = [
+                    BLOCK * sum(sum(one in own for own in full) > 1 for one in each)
+                    for each in full
+                ]
+                assert rows == [(one, size - one) for one, size in zip(common, sizes, strict=True)]
+                assert usage.rows_spare == sum(-size % BLOCK for size in sizes)
             else:
                 common = [len(shared & {*placed(text)}) for text in self.texts.values()]
                 each = zip(common, sizes, strict=True)
@@ -333,6 +352,9 @@ def test_the_cost_of_one_fork_in_each_cache() -> None:
     assert found["deep-copy"] == (33, 20 + 30, 4 + 8 + 12, 4 * 33 + 10)
     # Each path concatenates 11 rows per tensor.
     assert found["concat-cow"] == (13, 0 + 33, 4 + 12 + 12, 4 * 12 + 2 + 2 + 22)
+    # Three full blocks and one row; two copies of that row, three blocks of four tensors, and one
+    # more (three rows) for each path; the peak is K and V of a layer, joined.
+    assert found["paged"] == (3 * (3 + 3), 2 + 3 * 11 + 10, 4 * 6 + 4 + 12, 4 * 18 + 22)
     # K and V of one layer for three texts.
     assert found["recompute"] == (0, 0, 0, 2 * 33)
 

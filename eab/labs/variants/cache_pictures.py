@@ -8,6 +8,7 @@ from eab.figures.charts import (
     BLUE,
     GOLD,
     GREEN,
+    GREY,
     ORANGE,
     PURPLE,
     bar_pattern,
@@ -35,6 +36,7 @@ class CacheStyle(NamedTuple):
 
 STYLES: Final[dict[str, CacheStyle]] = {
     "tree": CacheStyle(BLUE, "solid", ""),
+    "paged": CacheStyle(GREY, "longdashdot", "-"),
     "concat-cow": CacheStyle(ORANGE, "dash", "/"),
     "deep-copy": CacheStyle(GREEN, "dot", "."),
     "recompute": CacheStyle(PURPLE, "dashdot", "x"),
