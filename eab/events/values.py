@@ -197,6 +197,8 @@ class ModelCard:
     # The part of a row that is in sliding-window layers. A cache of one text needs only the last
     # rows there; the caches of this program keep all.
     window_rows: Annotated[tuple[WindowRows, ...], fields.PER_MODEL] = ()
+    # Whether the forward pass is that of this program (eab.models.decoder), or transformers' own
+    own_decoder: bool = False
 
     @property
     def memory_words(self) -> str:

@@ -17,7 +17,7 @@ from eab.settings import Real
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
 RESIMULATED = ("entropy_threshold", "r")
 
-_SENTENCES: Final = ("own_memory", "attention", "window_rows")  # the last is for comparisons
+_SENTENCES: Final = ("own_memory", "attention", "window_rows", "own_decoder")
 _LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 

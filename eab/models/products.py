@@ -1,0 +1,212 @@
+"""Linear layers that read the same rows, as one product, however their weights are stored.
+
+A product can prepare its rows before it multiplies them, normalize what comes out, and add it to a
+residual. Compiled code does most of this in the same call.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eab.models.quantized.layer import QuantizedLinear
+from eab.models.weight_layouts import ReorderedLinear
+
+if TYPE_CHECKING:
+    from eab.compiled.products import Gate as CompiledGate
+    from eab.compiled.products import HeadNorms, Part
+    from eab.compiled.products import Norm as CompiledNorm
+    from eab.models.decoder import Angles, Gate, Heads, Norm
+
+
+_OURS: Final = (ReorderedLinear, QuantizedLinear)
+
+
+class Product:
+    """Calls each layer: weights that are prepacked, or quantized without a compiled product.
+
+    Args:
+        before: Prepares the rows.
+        after: Normalizes the outputs.
+        heads: Makes query, key and value of the outputs.
+        factor: Of the outputs that are added to a residual.
+    """
+
+    def __init__(
+        self,
+        linears: Sequence[Any],
+        before: "Norm | Gate | None" = None,
+        after: "Norm | None" = None,
+        heads: "Heads | None" = None,
+        factor: float = 1.0,
+    ) -> None:
+        self.linears, self.before, self.after = linears, before, after
+        self.heads, self.factor = heads, factor
+        self._is_added_as_it_is = after is None and factor == 1.0
+
+    @property
+    def modules(self) -> set[nn.Module]:
+        """The modules whose weights it reads."""
+        norms = [self.before, self.after, *(self.heads.norms if self.heads else ())]
+        return {*self.linears, *(norm.module for norm in norms if hasattr(norm, "module"))}
+
+    def __call__(
+        self, x: Tensor, residual: Tensor | None = None, angles: "Angles | None" = None
+    ) -> Any:
+        """x (T, in), a residual (T, out) -> (T, out); with heads, query, key and value."""
+        rows = x if self.before is None else self.before(x)
+        if residual is not None:
+            return self._added(rows, residual)
+        out = self._multiplied(rows)
+        return out if self.heads is None else self.heads(out, angles)
+
+    def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
+        out = self._multiplied(rows)
+        out = out if self.after is None else self.after(out)
+        return residual + (out if self.factor == 1.0 else out * self.factor)
+
+    def _multiplied(self, rows: Tensor) -> Tensor:
+        outputs = [linear(rows) for linear in self.linears]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+
+
+class MergedProduct(Product):
+    """Multiplies by one matrix, of which the layers' weights become parts."""
+
+    def __init__(self, linears: Sequence[nn.Linear], *args: Any, **kwargs: Any) -> None:
+        super().__init__(linears, *args, **kwargs)
+        self._weight = _merged([linear.weight for linear in linears])
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        self._bias = _merged(biases) if biases else None
+
+    def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
+        if self._is_added_as_it_is and self._bias is None:
+            return torch.addmm(residual, rows, self._weight.t())
+        return super()._added(rows, residual)
+
+    def _multiplied(self, rows: Tensor) -> Tensor:
+        return functional.linear(rows, self._weight, self._bias)
+
+
+def _merged(parameters: Sequence[Tensor]) -> Tensor:
+    """The tensors as one, (sum of their first sizes, ...); they become its parts."""
+    first, sizes = parameters[0].detach(), [len(each) for each in parameters]
+    if len(parameters) == 1:
+        return first
+    end, storage = first.data_ptr(), first.untyped_storage().data_ptr()
+    for each in parameters:  # of a model that was merged before
+        if each.data_ptr() != end or each.untyped_storage().data_ptr() != storage:
+            break
+        end += each.nbytes
+    else:
+        return first.as_strided((sum(sizes), *first.shape[1:]), first.stride())
+    together = torch.cat([each.detach() for each in parameters])
+    for each, part in zip(parameters, together.split(sizes), strict=True):
+        each.data = part
+    return together
+
+
+class CompiledProduct(Product):
+    """One call of compiled code (see eab.compiled.products), for float32 rows."""
+
+    def __init__(
+        self, linears: Sequence[Any], parts: "Sequence[Part]", *args: Any, **kwargs: Any
+    ) -> None:
+        from eab.compiled import products
+
+        super().__init__(linears, *args, **kwargs)
+        inputs, self._width = linears[0].in_features, sum(one.out_features for one in linears)
+        before = _compiled_before(self.before, parts, inputs)
+        self._prepares = before is not None or self.before is None
+        norms = None if self.heads is None else _compiled_norms(self.heads)
+        self._rotation = None
+        if norms is not None and self.heads is not None:
+            heads = self.heads.queries + self.heads.keys
+            self._rotation = partial(products.Rotation, heads=heads)
+        self._run = products.Product(inputs, parts, before, norms or None)
+        self._adds = self._is_added_as_it_is and self._run.outputs == self._width
+        self._adds &= all(part.bias is None for part in parts)
+
+    def __call__(
+        self, x: Tensor, residual: Tensor | None = None, angles: "Angles | None" = None
+    ) -> Any:
+        rows = x if self._prepares or self.before is None else self.before(x)
+        if residual is not None:
+            return self._added(rows, residual)
+        if self.heads is None:
+            return self._multiplied(rows)
+        if self._rotation is None or angles is None:
+            return self.heads(self._multiplied(rows), angles)
+        return self.heads.split(self._run(rows, rotation=self._rotation(*angles)))
+
+    def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
+        return self._run(rows, residual) if self._adds else super()._added(rows, residual)
+
+    def _multiplied(self, rows: Tensor) -> Tensor:
+        out = self._run(rows)
+        return out if out.shape[1] == self._width else out[:, : self._width]
+
+
+def _compiled_before(
+    before: "Norm | Gate | None", parts: "Sequence[Part]", inputs: int
+) -> "CompiledNorm | CompiledGate | None":
+    """What compiled code does to the rows; None if PyTorch has to."""
+    from eab.compiled.products import Gate, Norm
+    from eab.compiled.vectors import LANES
+
+    if before is None or inputs % LANES:
+        return None
+    if hasattr(before, "is_silu"):
+        return Gate(inputs) if before.is_silu else None
+    return Norm(before.weight, before.epsilon) if _is_compiled(before) else None
+
+
+def _compiled_norms(heads: "Heads") -> "HeadNorms | bool | None":
+    """The norms of heads that compiled code rotates; False: none; None: PyTorch has to rotate."""
+    from eab.compiled.products import HeadNorms
+    from eab.compiled.vectors import LANES
+
+    if heads.rotated != heads.size or heads.size % (2 * LANES):
+        return None
+    if not heads.norms:
+        return False
+    query, key = heads.norms
+    if not (_is_compiled(query) and _is_compiled(key) and query.epsilon == key.epsilon):
+        return None
+    return HeadNorms(query.weight, key.weight, heads.queries, query.epsilon)
+
+
+def _is_compiled(norm: "Norm") -> bool:
+    return not norm.adds_one and norm.weight.dtype == torch.float32
+
+
+def product(linears: Sequence[Any], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Product:
+    """The product of these layers.
+
+    Args:
+        dtype: Of the rows. The others are as of `Product`.
+
+    Raises:
+        ValueError: They are of a kind that other code made, such as an adapter.
+    """
+    if not all(type(each) is nn.Linear or isinstance(each, _OURS) for each in linears):
+        raise ValueError("layers of an unknown kind")
+    have_weights = all(type(each) is nn.Linear for each in linears)
+    if have_weights and len({linear.bias is None for linear in linears}) == 1:
+        return MergedProduct(linears, *args, **kwargs)
+    parts = [linear.part() if hasattr(linear, "part") else None for linear in linears]
+    is_compiled = None not in parts and len({part.kind for part in parts}) == 1
+    if is_compiled and dtype == torch.float32 and _fill_blocks(linears, parts):
+        return CompiledProduct(linears, parts, *args, **kwargs)
+    return Product(linears, *args, **kwargs)
+
+
+def _fill_blocks(linears: Sequence[Any], parts: "Sequence[Part]") -> bool:
+    """Whether the outputs of all layers but the last one fill their blocks."""
+    return all(
+        part.outputs == linear.out_features
+        for part, linear in zip(parts[:-1], linears[:-1], strict=True)
+    )
