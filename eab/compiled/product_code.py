@@ -1,7 +1,6 @@
-"""The code of products: rows are prepared, multiplied by blocks of weights, and rotated.
+"""The code of products: rows are prepared, and multiplied by blocks of weights.
 
-Threads share the rows that are prepared, wait for each other, share the blocks of outputs, and wait
-again before they share the rows that are rotated.
+Threads share the rows that are prepared, wait for each other, and share the blocks of outputs.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +29,7 @@ from eab.compiled.llvm_code import (
     threads,
     wait_for_all_threads,
 )
-from eab.compiled.row_functions import write_gate, write_norm, write_rotation
+from eab.compiled.row_functions import write_gate, write_norm
 from eab.compiled.tiles import Tile, share
 
 MOST_PARTS: Final = 3
@@ -100,10 +99,6 @@ class Arguments(NamedTuple):
     count: Any
     out: Any
     residual: Any
-    cos: Any
-    sin: Any
-    rotated: Any  # heads
-    head_size: Any
 
     rounded_bytes: Any
     inputs: Any
@@ -113,10 +108,6 @@ class Arguments(NamedTuple):
     preparation: Any
     prepared_by: Any  # the weight of a norm, or where the values begin that are gated
     epsilon: Any
-    query_norm: Any
-    key_norm: Any
-    query_heads: Any
-    head_epsilon: Any
 
 
 def write_product(module: Any, weights: Weights) -> None:
@@ -126,7 +117,6 @@ def write_product(module: Any, weights: Weights) -> None:
     weights.write_functions(module)
     write_norm(module)
     write_gate(module)
-    write_rotation(module)
     code, [array] = function(module, WORK, [POINTER])
     count = len(Arguments._fields)
     numbers = integers(code, array, count + 4 * MOST_PARTS)
@@ -134,9 +124,6 @@ def write_product(module: Any, weights: Weights) -> None:
     rows = _write_preparation(code, given, weights)
     outputs = code.mul(given.blocks, number(weights.tile.outputs))
     _write_blocks(code, given, parts, rows, outputs, weights)
-    with code.if_then(code.icmp_signed(">", given.rotated, number(0))):
-        wait_for_all_threads(code)
-        _write_rotation(code, given, outputs)
     code.ret_void()
 
 
@@ -165,7 +152,9 @@ def _write_preparation(code: Any, given: Arguments, weights: Weights) -> Rows:
 
 def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
     with code.if_then(code.icmp_signed("==", given.preparation, number(NORMALIZED))):
-        _normalize(code, row, given.inputs, given.prepared_by, given.epsilon, target)
+        weight = code.inttoptr(given.prepared_by, POINTER)
+        epsilon = as_float(code, given.epsilon)
+        call(code, "normalize", VOID, [row, given.inputs, weight, epsilon, target])
     with code.if_then(code.icmp_signed("==", given.preparation, number(GATED))):
         values = element(code, row, FLOAT, given.prepared_by)
         call(code, "gate", VOID, [row, values, given.inputs, target])
@@ -209,29 +198,3 @@ def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
             code.select(is_here, mine, other) for mine, other in zip(own, places, strict=True)
         ]
     return places
-
-
-def _write_rotation(code: Any, given: Arguments, outputs: Any) -> None:
-    """Normalize heads, if this is asked for, and rotate them, in the rows of this thread."""
-    out, cos, sin = (code.inttoptr(at, POINTER) for at in (given.out, given.cos, given.sin))
-    this, of = threads(code)
-    with counting(code, this, given.count, of) as row:
-        line = element(code, out, FLOAT, code.mul(row, outputs))
-        with code.if_then(code.icmp_signed("!=", given.query_norm, number(0))):
-            _write_head_norms(code, given, line)
-        shift = code.mul(row, given.head_size)
-        angles = (element(code, at, FLOAT, shift) for at in (cos, sin))
-        call(code, "rotate", VOID, [line, given.rotated, given.head_size, *angles])
-
-
-def _write_head_norms(code: Any, given: Arguments, line: Any) -> None:
-    with counting(code, number(0), given.rotated, number(1)) as head:
-        is_query = code.icmp_signed("<", head, given.query_heads)
-        weight = code.select(is_query, given.query_norm, given.key_norm)
-        place = element(code, line, FLOAT, code.mul(head, given.head_size))
-        _normalize(code, place, given.head_size, weight, given.head_epsilon, place)
-
-
-def _normalize(code: Any, row: Any, size: Any, weight: Any, epsilon: Any, target: Any) -> None:
-    weight, epsilon = code.inttoptr(weight, POINTER), as_float(code, epsilon)
-    call(code, "normalize", VOID, [row, size, weight, epsilon, target])

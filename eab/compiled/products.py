@@ -56,23 +56,6 @@ class Gate(NamedTuple):
     start: int
 
 
-class HeadNorms(NamedTuple):
-    """RMSNorm of each head before the rotation: queries come first, then keys."""
-
-    query: Tensor  # (D,) float32
-    key: Tensor
-    query_heads: int
-    epsilon: float
-
-
-class Rotation(NamedTuple):
-    """The rotary embedding (Su et al., arXiv 2104.09864) of the first heads of the outputs."""
-
-    cos: Tensor  # (T, D) or (1, T, D) float32
-    sin: Tensor
-    heads: int
-
-
 def compile_now(weights: Weights) -> None:
     """Compile products with this kind of weights, so that what prevents it is known."""
     _compiled(weights)
@@ -106,7 +89,6 @@ class Product:
         inputs: Of each layer.
         parts: At most MOST_PARTS, of one kind.
         before: What is done to the rows first.
-        head_norms: Of the heads that are rotated.
     """
 
     def __init__(
@@ -114,10 +96,8 @@ class Product:
         inputs: int,
         parts: Sequence[Part],
         before: Norm | Gate | None = None,
-        head_norms: HeadNorms | None = None,
     ) -> None:
         self._inputs, self._parts, self._before = inputs, parts, before
-        self._head_norms = head_norms
         kind, ends = parts[0].kind, [*accumulate(part.weight.shape[0] for part in parts)]
         self._blocks, self.outputs = ends[-1], ends[-1] * kind.tile.outputs
         fits = len(parts) <= MOST_PARTS
@@ -140,24 +120,20 @@ class Product:
             _block_bytes(parts[0].weight),
             _block_bytes(parts[0].constants),
             *_preparation(before),
-            *_head_norms(head_norms),
             *_places(parts, ends),
         )
         self._run = _compiled(kind)
 
-    def __call__(
-        self, x: Tensor, residual: Tensor | None = None, rotation: Rotation | None = None
-    ) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """x (T, in) float32 times the weights of each part: (T, outputs) float32.
 
         Args:
             x: With a gate, (T, 2 * in) or more.
             residual: Added to the outputs, (T, outputs); then no part may have a bias.
-            rotation: Of the first heads of the outputs.
         """
         x = x if x.stride(1) == 1 else x.contiguous()
         tokens = x.shape[0]
-        self._check(x, residual, rotation)
+        self._check(x, residual)
         out = x.new_empty((tokens, self.outputs))
         rounded_bytes = tokens * self._rounded_bytes
         scratch = _SCRATCH.of(rounded_bytes + self._prepared_bytes * tokens)
@@ -171,13 +147,12 @@ class Product:
             tokens,
             out.data_ptr(),
             0 if residual is None else address(residual),
-            *_rotation(rotation),
             *self._fixed,
             shares=self._blocks,
         )
         return out
 
-    def _check(self, x: Tensor, residual: Tensor | None, rotation: Rotation | None) -> None:
+    def _check(self, x: Tensor, residual: Tensor | None) -> None:
         """Refuse what compiled code would read or write out of bounds."""
         tokens, width = x.shape
         if isinstance(self._before, Gate):
@@ -186,18 +161,10 @@ class Product:
             fits = width == self._inputs
         if residual is not None:
             fits &= residual.shape == (tokens, self.outputs) and not self._has_bias
-        size = 0
-        if rotation is not None:
-            cos, sin, heads = rotation
-            size = cos.shape[-1]
-            fits &= cos.shape == sin.shape and cos.numel() == tokens * size
-            fits &= size % (2 * LANES) == 0 and heads * size <= self.outputs
-        if (norms := self._head_norms) is not None:
-            fits &= rotation is not None and norms.query.numel() == norms.key.numel() == size
         if not fits:
             added = None if residual is None else tuple(residual.shape)
             raise ValueError(
-                f"rows {tuple(x.shape)}, a residual {added}, {rotation}, {self._before} and "
+                f"rows {tuple(x.shape)}, a residual {added}, {self._before} and "
                 f"weights {self._shapes} do not fit together"
             )
 
@@ -212,19 +179,6 @@ def _preparation(before: Norm | Gate | None) -> tuple[int, int, int]:
     if isinstance(before, Norm):
         return NORMALIZED, address(before.weight), bits_of(before.epsilon)
     return GATED, before.start, 0
-
-
-def _head_norms(norms: HeadNorms | None) -> tuple[int, int, int, int]:
-    if norms is None:
-        return 0, 0, 0, 0
-    return address(norms.query), address(norms.key), norms.query_heads, bits_of(norms.epsilon)
-
-
-def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
-    if rotation is None:
-        return 0, 0, 0, 0
-    cos, sin, heads = rotation
-    return address(cos), address(sin), heads, cos.shape[-1]
 
 
 def _block_bytes(tensor: Tensor | None) -> int:

@@ -63,14 +63,10 @@ class Gate:
 
 
 class Heads:
-    """Query, key and value of outputs: in heads, perhaps normalized (Qwen 3), and rotated.
+    """Query, key and value of outputs: in heads, perhaps normalized (Qwen 3), and rotated."""
 
-    Args:
-        rotated: How many numbers of each head are rotated.
-    """
-
-    def __init__(self, attention: Any, outputs: int, rotated: int) -> None:
-        self.size, self.rotated = int(attention.head_dim), rotated
+    def __init__(self, attention: Any, outputs: int) -> None:
+        self.size = int(attention.head_dim)
         self.queries = attention.o_proj.in_features // self.size
         self.keys = (outputs // self.size - self.queries) // 2
         names = [name for name in ("q_norm", "k_norm") if hasattr(attention, name)]
@@ -80,30 +76,25 @@ class Heads:
 
     def __call__(self, x: Tensor, angles: Angles | None) -> tuple[Tensor, ...]:
         """x (T, (H + 2 G) D) -> query (T, H, D), key and value (T, G, D)."""
-        turned, value = x.view(len(x), -1, self.size).tensor_split([self.queries + self.keys], 1)
+        queries, keys = self.queries, self.keys
+        turned, value = x.view(len(x), -1, self.size).split_with_sizes((queries + keys, keys), 1)
         if self.norms:
-            parts = zip(self.norms, turned.tensor_split([self.queries], 1), strict=True)
+            parts = zip(self.norms, turned.split_with_sizes((queries, keys), 1), strict=True)
             turned = torch.cat([norm(part) for norm, part in parts], dim=1)
         if angles is not None:
             turned = rotated(turned, *angles)
-        return *turned.tensor_split([self.queries], 1), value
-
-    def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The same of outputs that are already normalized and rotated."""
-        return x.view(len(x), -1, self.size).split_with_sizes(
-            [self.queries, self.keys, self.keys], 1
-        )
+        return *turned.split_with_sizes((queries, keys), 1), value
 
 
 def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding (Su et al., arXiv 2104.09864): pairs of numbers turn by the position.
-
-    The partner of a number is half of the rotated part away. The rest of a head stays.
+    """Rotary embedding (Su et al., arXiv 2104.09864): the first R numbers of each head turn in
+    pairs, by the position. The partner of a number is R / 2 away; `sin` is negative for the first.
     """
-    turning, rest = heads.tensor_split([cos.shape[-1]], dim=-1)
-    first, second = turning.chunk(2, dim=-1)
-    turned = torch.addcmul(turning * cos, torch.cat((-second, first), dim=-1), sin)
-    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
+    size = cos.shape[-1]
+    if size < heads.shape[-1]:
+        return torch.cat((rotated(heads[..., :size], cos, sin), heads[..., size:]), dim=-1)
+    first, second = heads.chunk(2, dim=-1)
+    return torch.addcmul(heads * cos, torch.cat((second, first), dim=-1), sin)
 
 
 class Rope:
@@ -120,14 +111,14 @@ class Rope:
         # With `longrope`, the module may just have read a long text, which has other frequencies.
         self._inv_freq = value("original_inv_freq", value("inv_freq"))
         self._long = value("long_inv_freq", self._inv_freq)
-        self._scaling, self.size = float(value("attention_scaling")), 2 * len(self._inv_freq)
+        self._scaling = float(value("attention_scaling"))
 
     def angles(self, positions: Tensor, dtype: torch.dtype, long: bool) -> Angles:
-        """The angles at positions (T,)."""
+        """The cosines and sines at positions (T,), as `rotated` takes them."""
         frequencies = (self._long if long else self._inv_freq).to(positions.device).float()
         half = positions[:, None, None].float() * frequencies
-        angle = torch.cat((half, half), dim=-1)
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = half.cos(), half.sin()
+        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
         if self._scaling != 1.0:
             cos, sin = cos * self._scaling, sin * self._scaling
         return cos.to(dtype), sin.to(dtype)
@@ -136,15 +127,15 @@ class Rope:
 class Layer:
     """A decoder layer."""
 
-    def __init__(self, module: Any, dtype: torch.dtype, kind: str, rope: Rope) -> None:
+    def __init__(self, module: Any, dtype: torch.dtype, rope: str) -> None:
         attention, mlp = module.self_attn, module.mlp
         self.module, self._attention, self._scale = module, attention, float(attention.scaling)
         rotates = bool(getattr(attention, "use_rope", True))  # SmolLM 3: not in every layer
-        self.rope = kind if rotates else None
+        self.rope = rope if rotates else None
         before, after, before_mlp, after_mlp = _norms_of(module)
         linears = _linears(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
         outputs = sum(linear.out_features for linear in linears)
-        heads = Heads(attention, outputs, rope.size if rotates else 0)
+        heads = Heads(attention, outputs)
         factor = float(getattr(module, "residual_multiplier", 1.0))  # Granite
         self.qkv = product(linears, dtype, before, heads=heads)
         self.output = product([attention.o_proj], dtype, after=after, factor=factor)
@@ -183,10 +174,10 @@ class Decoder:
         count = config.num_hidden_layers
         types = getattr(config, "layer_types", None) or [""] * count
         kinds = [kind if hasattr(rotary, f"{kind}_inv_freq") else "" for kind in types]
-        ropes = self._ropes = {kind: Rope(rotary, kind) for kind in kinds}
+        self._ropes = {kind: Rope(rotary, kind) for kind in kinds}
         modules: Any = base.layers
         self.layers = [
-            Layer(module, model.dtype, kind, ropes[kind])
+            Layer(module, model.dtype, kind)
             for module, kind in zip(modules[:count], kinds, strict=True)
         ]
         self._head = product([model.get_output_embeddings()], model.dtype, Norm(base.norm))

@@ -5,7 +5,6 @@ residual. Compiled code does most of this in the same call.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -17,8 +16,8 @@ from eab.models.weight_layouts import ReorderedLinear
 
 if TYPE_CHECKING:
     from eab.compiled.products import Gate as CompiledGate
-    from eab.compiled.products import HeadNorms, Part
     from eab.compiled.products import Norm as CompiledNorm
+    from eab.compiled.products import Part
     from eab.models.decoder import Angles, Gate, Heads, Norm
 
 
@@ -44,7 +43,7 @@ class Product:
         factor: float = 1.0,
     ) -> None:
         self.linears, self.before, self.after = linears, before, after
-        self.heads, self.factor = heads, factor
+        self.heads, self.factor, self._prepare = heads, factor, before
         self._is_added_as_it_is = after is None and factor == 1.0
 
     @property
@@ -57,7 +56,7 @@ class Product:
         self, x: Tensor, residual: Tensor | None = None, angles: "Angles | None" = None
     ) -> Any:
         """x (T, in), a residual (T, out) -> (T, out); with heads, query, key and value."""
-        rows = x if self.before is None else self.before(x)
+        rows = x if self._prepare is None else self._prepare(x)
         if residual is not None:
             return self._added(rows, residual)
         out = self._multiplied(rows)
@@ -119,28 +118,11 @@ class CompiledProduct(Product):
 
         super().__init__(linears, *args, **kwargs)
         inputs, self._width = linears[0].in_features, sum(one.out_features for one in linears)
-        before = _compiled_before(self.before, parts, inputs)
-        self._prepares = before is not None or self.before is None
-        norms = None if self.heads is None else _compiled_norms(self.heads)
-        self._rotation = None
-        if norms is not None and self.heads is not None:
-            heads = self.heads.queries + self.heads.keys
-            self._rotation = partial(products.Rotation, heads=heads)
-        self._run = products.Product(inputs, parts, before, norms or None)
+        before = _compiled(self.before, inputs)
+        self._prepare = None if before is not None else self.before
+        self._run = products.Product(inputs, parts, before)
         self._adds = self._is_added_as_it_is and self._run.outputs == self._width
         self._adds &= all(part.bias is None for part in parts)
-
-    def __call__(
-        self, x: Tensor, residual: Tensor | None = None, angles: "Angles | None" = None
-    ) -> Any:
-        rows = x if self._prepares or self.before is None else self.before(x)
-        if residual is not None:
-            return self._added(rows, residual)
-        if self.heads is None:
-            return self._multiplied(rows)
-        if self._rotation is None or angles is None:
-            return self.heads(self._multiplied(rows), angles)
-        return self.heads.split(self._run(rows, rotation=self._rotation(*angles)))
 
     def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
         return self._run(rows, residual) if self._adds else super()._added(rows, residual)
@@ -150,10 +132,8 @@ class CompiledProduct(Product):
         return out if out.shape[1] == self._width else out[:, : self._width]
 
 
-def _compiled_before(
-    before: "Norm | Gate | None", parts: "Sequence[Part]", inputs: int
-) -> "CompiledNorm | CompiledGate | None":
-    """What compiled code does to the rows; None if PyTorch has to."""
+def _compiled(before: "Norm | Gate | None", inputs: int) -> "CompiledNorm | CompiledGate | None":
+    """What compiled code does to the rows; None if there is nothing, or PyTorch has to do it."""
     from eab.compiled.products import Gate, Norm
     from eab.compiled.vectors import LANES
 
@@ -161,26 +141,7 @@ def _compiled_before(
         return None
     if hasattr(before, "is_silu"):
         return Gate(inputs) if before.is_silu else None
-    return Norm(before.weight, before.epsilon) if _is_compiled(before) else None
-
-
-def _compiled_norms(heads: "Heads") -> "HeadNorms | bool | None":
-    """The norms of heads that compiled code rotates; False: none; None: PyTorch has to rotate."""
-    from eab.compiled.products import HeadNorms
-    from eab.compiled.vectors import LANES
-
-    if heads.rotated != heads.size or heads.size % (2 * LANES):
-        return None
-    if not heads.norms:
-        return False
-    query, key = heads.norms
-    if not (_is_compiled(query) and _is_compiled(key) and query.epsilon == key.epsilon):
-        return None
-    return HeadNorms(query.weight, key.weight, heads.queries, query.epsilon)
-
-
-def _is_compiled(norm: "Norm") -> bool:
-    return not norm.adds_one and norm.weight.dtype == torch.float32
+    return None if before.adds_one else Norm(before.weight, before.epsilon)
 
 
 def product(linears: Sequence[Any], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Product:
@@ -192,21 +153,17 @@ def product(linears: Sequence[Any], dtype: torch.dtype, *args: Any, **kwargs: An
     Raises:
         ValueError: They are of a kind that other code made, such as an adapter.
     """
-    if not all(type(each) is nn.Linear or isinstance(each, _OURS) for each in linears):
-        raise ValueError("layers of an unknown kind")
-    have_weights = all(type(each) is nn.Linear for each in linears)
-    if have_weights and len({linear.bias is None for linear in linears}) == 1:
+    kinds = [type(linear) for linear in linears]
+    if set(kinds) == {nn.Linear} and len({linear.bias is None for linear in linears}) == 1:
         return MergedProduct(linears, *args, **kwargs)
-    parts = [linear.part() if hasattr(linear, "part") else None for linear in linears]
-    is_compiled = None not in parts and len({part.kind for part in parts}) == 1
-    if is_compiled and dtype == torch.float32 and _fill_blocks(linears, parts):
-        return CompiledProduct(linears, parts, *args, **kwargs)
-    return Product(linears, *args, **kwargs)
-
-
-def _fill_blocks(linears: Sequence[Any], parts: "Sequence[Part]") -> bool:
-    """Whether the outputs of all layers but the last one fill their blocks."""
-    return all(
+    if not all(kind is nn.Linear or issubclass(kind, _OURS) for kind in kinds):
+        raise ValueError("layers of an unknown kind")
+    parts: list[Any] = [linear.part() if hasattr(linear, "part") else None for linear in linears]
+    # All but the last have to fill their blocks of outputs.
+    filled = None not in parts and all(
         part.outputs == linear.out_features
         for part, linear in zip(parts[:-1], linears[:-1], strict=True)
     )
+    if filled and dtype == torch.float32 and len({part.kind for part in parts}) == 1:
+        return CompiledProduct(linears, parts, *args, **kwargs)
+    return Product(linears, *args, **kwargs)
