@@ -4,7 +4,6 @@ Threads share the rows that are prepared, wait for each other, and share the blo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +31,6 @@ from eab.compiled.llvm_code import (
 from eab.compiled.row_functions import write_gate, write_norm
 from eab.compiled.tiles import Tile, share
 
-MOST_PARTS: Final = 3
 FLOAT_BYTES: Final = 4
 NORMALIZED, GATED = 1, 2  # how rows are prepared
 
@@ -88,8 +86,8 @@ class Block:
 
 
 class Arguments(NamedTuple):
-    """The 64-bit integers that the code is given, before those of the parts; 0 for what is not
-    there. The first differ from call to call.
+    """The 64-bit integers that the code is given; 0 for what is not there. The first differ from
+    call to call.
     """
 
     x: Any
@@ -108,22 +106,21 @@ class Arguments(NamedTuple):
     preparation: Any
     prepared_by: Any  # the weight of a norm, or where the values begin that are gated
     epsilon: Any
+    weight: Any
+    constants: Any
+    bias: Any
 
 
 def write_product(module: Any, weights: Weights) -> None:
-    """Write WORK. After its arguments it is given, for each of MOST_PARTS parts, the block where it
-    ends, and the addresses of its weight, its constants and its bias.
-    """
+    """Write WORK, with `Arguments`."""
     weights.write_functions(module)
     write_norm(module)
     write_gate(module)
     code, [array] = function(module, WORK, [POINTER])
-    count = len(Arguments._fields)
-    numbers = integers(code, array, count + 4 * MOST_PARTS)
-    given, parts = Arguments(*numbers[:count]), numbers[count:]
+    given = Arguments(*integers(code, array, len(Arguments._fields)))
     rows = _write_preparation(code, given, weights)
     outputs = code.mul(given.blocks, number(weights.tile.outputs))
-    _write_blocks(code, given, parts, rows, outputs, weights)
+    _write_blocks(code, given, rows, outputs, weights)
     code.ret_void()
 
 
@@ -163,20 +160,19 @@ def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
 def _write_blocks(
     code: Any,
     given: Arguments,
-    parts: Sequence[Any],
     rows: Rows,
     outputs: Any,
     weights: Weights,
 ) -> None:
-    """Multiply the rows by this thread's share of the blocks of all parts."""
+    """Multiply the rows by this thread's share of the blocks."""
     width = number(weights.tile.outputs)
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
     first, end = share(code, given.blocks, *threads(code))
     with counting(code, first, end, number(1)) as block:
-        *bases, bias = _places_of_block(code, block, parts)
-        bases.append(code.select(is_residual, given.residual, bias))
+        added_to = code.select(is_residual, given.residual, given.bias)
+        bases = given.weight, given.constants, added_to
         sizes = given.weight_bytes, given.constant_bytes, code.mul(width, number(FLOAT_BYTES))
         weight, constants, added = (
             code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
@@ -186,15 +182,3 @@ def _write_blocks(
         weights.write_block(
             code, rows, Block(weight, constants, added, added_stride, line, outputs)
         )
-
-
-def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
-    """Where the weight, the constants and the bias begin, of the part that has this block."""
-    places = [*parts[-3:]]
-    for part in reversed(range(MOST_PARTS - 1)):
-        end, *own = parts[4 * part : 4 * part + 4]
-        is_here = code.icmp_signed("<", block, end)
-        places = [
-            code.select(is_here, mine, other) for mine, other in zip(own, places, strict=True)
-        ]
-    return places

@@ -4,7 +4,8 @@ A product can prepare its rows before it multiplies them, normalize what comes o
 residual. Compiled code does most of this in the same call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -77,35 +78,20 @@ class MergedProduct(Product):
 
     def __init__(self, linears: Sequence[nn.Linear], *args: Any, **kwargs: Any) -> None:
         super().__init__(linears, *args, **kwargs)
-        self._weight = _merged([linear.weight for linear in linears])
-        biases = [linear.bias for linear in linears if linear.bias is not None]
-        self._bias = _merged(biases) if biases else None
+        weight, bias = (
+            merged(each.weight for each in linears),
+            merged(each.bias for each in linears),
+        )
+        assert weight is not None
+        self.weight, self._bias = weight, bias
 
     def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
         if self._is_added_as_it_is and self._bias is None:
-            return torch.addmm(residual, rows, self._weight.t())
+            return torch.addmm(residual, rows, self.weight.t())
         return super()._added(rows, residual)
 
     def _multiplied(self, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self._weight, self._bias)
-
-
-def _merged(parameters: Sequence[Tensor]) -> Tensor:
-    """The tensors as one, (sum of their first sizes, ...); they become its parts."""
-    first, sizes = parameters[0].detach(), [len(each) for each in parameters]
-    if len(parameters) == 1:
-        return first
-    end, storage = first.data_ptr(), first.untyped_storage().data_ptr()
-    for each in parameters:  # of a model that was merged before
-        if each.data_ptr() != end or each.untyped_storage().data_ptr() != storage:
-            break
-        end += each.nbytes
-    else:
-        return first.as_strided((sum(sizes), *first.shape[1:]), first.stride())
-    together = torch.cat([each.detach() for each in parameters])
-    for each, part in zip(parameters, together.split(sizes), strict=True):
-        each.data = part
-    return together
+        return functional.linear(rows, self.weight, self._bias)
 
 
 class CompiledProduct(Product):
@@ -120,9 +106,10 @@ class CompiledProduct(Product):
         inputs, self._width = linears[0].in_features, sum(one.out_features for one in linears)
         before = _compiled(self.before, inputs)
         self._prepare = None if before is not None else self.before
-        self._run = products.Product(inputs, parts, before)
-        self._adds = self._is_added_as_it_is and self._run.outputs == self._width
-        self._adds &= all(part.bias is None for part in parts)
+        kind, *tensors = zip(*parts, strict=True)
+        part = products.Part(kind[0], *map(merged, tensors))
+        self._run = products.Product(inputs, part, before)
+        self._adds = self._is_added_as_it_is and part.bias is None and part.outputs == self._width
 
     def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
         return self._run(rows, residual) if self._adds else super()._added(rows, residual)
@@ -130,6 +117,27 @@ class CompiledProduct(Product):
     def _multiplied(self, rows: Tensor) -> Tensor:
         out = self._run(rows)
         return out if out.shape[1] == self._width else out[:, : self._width]
+
+
+def merged(tensors: Iterable[Any]) -> Any:
+    """The tensors as one, along their first dimension, of which they become parts; None if they
+    are None. Tensors that are such parts already, of a model that was read before, stay.
+    """
+    given = [*tensors]
+    if len(given) == 1 or given[0] is None:
+        return given[0] if given[0] is None else given[0].detach()
+    first, sizes = given[0].detach(), [len(each) for each in given]
+    ends = accumulate((each.nbytes for each in given), initial=first.data_ptr())
+    storage = first.untyped_storage()
+    if all(
+        each.data_ptr() == end and each.untyped_storage().data_ptr() == storage.data_ptr()
+        for each, end in zip(given, ends, strict=False)
+    ):
+        return first.as_strided((sum(sizes), *first.shape[1:]), first.stride())
+    together = torch.cat([each.detach() for each in given])
+    for each, part in zip(given, together.split(sizes), strict=True):
+        each.data = part
+    return together
 
 
 def _compiled(before: "Norm | Gate | None", inputs: int) -> "CompiledNorm | CompiledGate | None":
@@ -159,11 +167,13 @@ def product(linears: Sequence[Any], dtype: torch.dtype, *args: Any, **kwargs: An
     if not all(kind is nn.Linear or issubclass(kind, _OURS) for kind in kinds):
         raise ValueError("layers of an unknown kind")
     parts: list[Any] = [linear.part() if hasattr(linear, "part") else None for linear in linears]
-    # All but the last have to fill their blocks of outputs.
-    filled = None not in parts and all(
-        part.outputs == linear.out_features
-        for part, linear in zip(parts[:-1], linears[:-1], strict=True)
-    )
-    if filled and dtype == torch.float32 and len({part.kind for part in parts}) == 1:
+    if dtype == torch.float32 and None not in parts and _fit_together(linears, parts):
         return CompiledProduct(linears, parts, *args, **kwargs)
     return Product(linears, *args, **kwargs)
+
+
+def _fit_together(linears: Sequence[Any], parts: "Sequence[Part]") -> bool:
+    """Whether the parts are of one kind, and all but the last fill their blocks of outputs."""
+    pairs = zip(parts[:-1], linears[:-1], strict=True)
+    alike = {(part.kind, part.bias is None) for part in parts}
+    return len(alike) == 1 and all(part.outputs == one.out_features for part, one in pairs)

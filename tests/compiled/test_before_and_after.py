@@ -1,7 +1,5 @@
 """What compiled products do to rows before and after equals PyTorch's operators."""
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -25,18 +23,13 @@ def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
 
 
 def multiplied(
-    x: Tensor,
-    *weights: Tensor,
-    biases: Sequence[Tensor] = (),
-    before: Any = None,
-    **more: Any,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, before: Any = None, **more: Any
 ) -> Tensor:
-    """x times float32 weights, side by side."""
+    """x times a float32 weight."""
     from eab.compiled.float32 import pack, part
     from eab.compiled.products import Product
 
-    parts = [part(*pack(weight, bias)) for weight, bias in zip_longest(weights, biases)]
-    return Product(weights[0].shape[1], parts, before)(x, **more)
+    return Product(weight.shape[1], part(*pack(weight, bias)), before)(x, **more)
 
 
 @given(
@@ -81,37 +74,13 @@ def test_extreme_gates_are_as_in_pytorch(value):
     torch.testing.assert_close(found, functional.silu(x[:, 0]) * 2, equal_nan=True, **CLOSE)
 
 
-@given(
-    outputs=st.lists(st.integers(1, 200), min_size=1, max_size=3),
-    tokens=st.integers(1, 9),
-    seed=st.integers(0, 99),
-)
-@torch.inference_mode()
-def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
-    from eab.compiled.float32 import BLOCK
-
-    x = numbers(tokens, 70, seed=seed)
-    weights = [numbers(size, 70, seed=seed + size) for size in outputs]
-    biases = [numbers(size, seed=seed + size) for size in outputs]
-    found = multiplied(x, *weights, biases=biases)
-    start = 0
-    for weight, bias in zip(weights, biases, strict=True):
-        own = multiplied(x, weight, biases=[bias])
-        expected = functional.linear(x, weight, bias)
-        torch.testing.assert_close(own[:, : len(weight)], expected, rtol=1e-4, atol=1e-4)
-        assert torch.equal(found[:, start : start + own.shape[1]], own)
-        assert own.shape[1] == -(-len(weight) // BLOCK) * BLOCK
-        start += own.shape[1]
-
-
 @given(tokens=st.integers(1, 20), inputs=st.sampled_from((32, 256, 700)), seed=st.integers(0, 99))
 @torch.inference_mode()
 def test_the_residual_is_added(tokens, inputs, seed):
     x, weight = numbers(tokens, inputs, seed=seed), numbers(192, inputs, seed=seed + 1)
     residual, expected = numbers(tokens, 192, seed=seed + 2), x @ weight.t()
-    for weights in ([weight], weight.split((64, 128))):
-        found = multiplied(x, *weights, residual=residual)
-        torch.testing.assert_close(found, residual + expected, rtol=1e-4, atol=1e-4)
+    found = multiplied(x, weight, residual=residual)
+    torch.testing.assert_close(found, residual + expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
@@ -125,7 +94,7 @@ def test_what_would_be_read_or_written_out_of_bounds_is_refused():
         {"before": Gate(0)},
         {"residual": torch.ones(2, 64)},
         {"residual": torch.ones(1, 128)},
-        {"residual": torch.ones(2, 128), "biases": [torch.ones(128)]},
+        {"residual": torch.ones(2, 128), "bias": torch.ones(128)},
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             multiplied(x, weight, **more)

@@ -144,7 +144,7 @@ def test_weights_are_shared_with_the_model():
     assert type(layer.qkv) is MergedProduct
     weight = layers(model)[0].self_attn.k_proj.weight
     storage = weight.untyped_storage()
-    assert storage.data_ptr() == layer.qkv._weight.untyped_storage().data_ptr()
+    assert storage.data_ptr() == layer.qkv.weight.untyped_storage().data_ptr()
     before = tree_logits(model)
     with torch.no_grad():
         weight.mul_(-1)
