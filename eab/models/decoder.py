@@ -42,7 +42,8 @@ class Norm:
         weight = 1.0 + self.weight.float() if self.adds_one else self.weight
         if x.dtype != torch.float64:
             rows = x.to(weight.dtype)
-            return functional.rms_norm(rows, weight.shape, weight, self.epsilon).to(x.dtype)
+            scaled: Tensor = functional.rms_norm(rows, weight.shape, weight, self.epsilon)
+            return scaled.to(x.dtype)
         rows = x.float()  # as in transformers, whatever the dtype
         rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + self.epsilon)
         return (weight * rows.to(weight.dtype)).to(x.dtype)
@@ -220,7 +221,7 @@ class Decoder:
         return (out / self._cap).tanh() * self._cap if self._cap else out
 
 
-def _linears(module: Any, merged: str, *names: str) -> list[nn.Module]:
+def _linears(module: Any, merged: str, *names: str) -> list[Any]:
     """The layers with these names, or one that has merged them (Phi 3)."""
     found = getattr(module, merged, None)
     return [getattr(module, name) for name in names] if found is None else [found]

@@ -7,7 +7,6 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from processor import needs_compiled
 from tiny_models import tiny, word_tokenizer
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -422,15 +421,6 @@ def test_new_weights_are_seen(stored):
     assert not torch.allclose(tree_logits(model), before, rtol=1e-2, atol=1e-2)
     if stored != "int8":
         assert is_right(model)
-
-
-@needs_compiled
-def test_weights_that_were_moved_are_freed_in_the_next_pass():
-    model = engine("LlamaConfig")
-    weight = weakref.ref(layers(model)[1].mlp.down_proj.weight)
-    model._model.to("meta")
-    assert not uses_ours(model)
-    assert weight() is None
 
 
 def test_a_copy_reads_its_own_weights():
