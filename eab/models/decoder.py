@@ -39,11 +39,10 @@ class Norm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (..., N) -> (..., N)."""
-        weight = 1.0 + self.weight.float() if self.adds_one else self.weight
+        weight: Tensor = 1.0 + self.weight.float() if self.adds_one else self.weight
         if x.dtype != torch.float64:
             rows = x.to(weight.dtype)
-            scaled: Tensor = functional.rms_norm(rows, weight.shape, weight, self.epsilon)
-            return scaled.to(x.dtype)
+            return functional.rms_norm(rows, weight.shape, weight, self.epsilon).to(x.dtype)
         rows = x.float()  # as in transformers, whatever the dtype
         rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + self.epsilon)
         return (weight * rows.to(weight.dtype)).to(x.dtype)
@@ -135,8 +134,7 @@ class Layer:
         self.rope = rope if rotates else None
         before, after, before_mlp, after_mlp = _norms_of(module)
         linears = _linears(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
-        outputs = sum(linear.out_features for linear in linears)
-        heads = Heads(attention, outputs)
+        heads = Heads(attention, sum(linear.out_features for linear in linears))
         factor = float(getattr(module, "residual_multiplier", 1.0))  # Granite
         self.qkv = product(linears, dtype, before, heads=heads)
         self.output = product([attention.o_proj], dtype, after=after, factor=factor)
@@ -149,7 +147,8 @@ class Layer:
         """x (T, hidden) -> (T, hidden)."""
         query, key, value = self.qkv(x, angles=angles)
         x = self.output(self._attend(query, key, value), residual=x)
-        return self.down(self.gates(x), residual=x)
+        out: Tensor = self.down(self.gates(x), residual=x)
+        return out
 
     def _attend(self, *heads: Tensor) -> Tensor:
         """Attention over the rows of the cache: (T, H, D) and twice (T, G, D) -> (T, H D)."""
@@ -198,11 +197,8 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids (T,) -> (T, hidden)."""
-        embedding = self._embedding
-        if type(embedding) is TiledEmbedding:
-            x = embedding(ids)
-        else:
-            x = functional.embedding(ids, embedding.weight)
+        embedding, is_tiled = self._embedding, type(self._embedding) is TiledEmbedding
+        x: Tensor = embedding(ids) if is_tiled else functional.embedding(ids, embedding.weight)
         if (scale := getattr(embedding, "embed_scale", None)) is not None:  # Gemma
             x = x * scale.to(x.dtype)
         return x if self._factor == 1.0 else x * self._factor
@@ -216,7 +212,7 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """x (K, hidden) -> (K, V)."""
-        out = self._head(x)
+        out: Tensor = self._head(x)
         out = out if self._divisor == 1.0 else out / self._divisor
         return (out / self._cap).tanh() * self._cap if self._cap else out
 

@@ -51,7 +51,7 @@ class OwnDecoder:
         self.decoder = Decoder(model)
         self._attributes = [*map(vars, self.modules)]
         held = [(each._parameters, each._buffers, each._modules) for each in self.modules]
-        self._dicts: list[dict[str, Any]] = [*chain.from_iterable(held), *self._attributes[1:]]
+        self._dicts: list[Any] = [*chain.from_iterable(held), *self._attributes[1:]]
         entries = [
             (known, name, value)
             for known in self._dicts
