@@ -94,7 +94,7 @@ def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if size < heads.shape[-1]:
         return torch.cat((rotated(heads[..., :size], cos, sin), heads[..., size:]), dim=-1)
     first, second = heads.chunk(2, dim=-1)
-    return torch.addcmul(heads * cos, torch.cat((second, first), dim=-1), sin)
+    return heads * cos + torch.cat((second, first), dim=-1) * sin
 
 
 class Rope:
@@ -180,11 +180,12 @@ class Decoder:
             Layer(module, model.dtype, kind)
             for module, kind in zip(modules[:count], kinds, strict=True)
         ]
-        self._head = product([model.get_output_embeddings()], model.dtype, Norm(base.norm))
+        self._norm = Norm(base.norm)
+        self._head = product([model.get_output_embeddings()], model.dtype)
         products = [self._head]
         for layer in self.layers:
             products += (layer.qkv, layer.output, layer.gates, layer.down)
-        read = {self._embedding, rotary}.union(*(each.modules for each in products))
+        read = {self._embedding, rotary, base.norm}.union(*(each.modules for each in products))
         _refuse_unread(model, read)
 
     def __call__(self, ids: Tensor, positions: Tensor, kept: Tensor, long: bool = False) -> Tensor:
@@ -212,7 +213,7 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """x (K, hidden) -> (K, V)."""
-        out: Tensor = self._head(x)
+        out: Tensor = self._head(self._norm(x))
         out = out if self._divisor == 1.0 else out / self._divisor
         return (out / self._cap).tanh() * self._cap if self._cap else out
 
