@@ -171,7 +171,7 @@ class HuggingFaceModel(TransformersModel):
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
-    @torch.inference_mode()
+    @torch.no_grad()  # and no inference mode: the model keeps tensors that are merged
     def _use_own_decoder(self) -> None:
         """Use the decoder of this project if it agrees with transformers' code."""
         if self.kv_shape.own_attention or self._counts_from_past:

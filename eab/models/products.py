@@ -16,11 +16,8 @@ from eab.models.quantized.layer import QuantizedLinear
 from eab.models.weight_layouts import ReorderedLinear
 
 if TYPE_CHECKING:
-    from eab.compiled.products import Gate as CompiledGate
-    from eab.compiled.products import Norm as CompiledNorm
     from eab.compiled.products import Part
     from eab.models.decoder import Angles, Gate, Heads, Norm
-
 
 _OURS: Final = (ReorderedLinear, QuantizedLinear)
 
@@ -78,12 +75,8 @@ class MergedProduct(Product):
 
     def __init__(self, linears: Sequence[nn.Linear], *args: Any, **kwargs: Any) -> None:
         super().__init__(linears, *args, **kwargs)
-        weight, bias = (
-            merged(each.weight for each in linears),
-            merged(each.bias for each in linears),
-        )
-        assert weight is not None
-        self.weight, self._bias = weight, bias
+        self.weight = merged(each.weight for each in linears)
+        self._bias = merged(each.bias for each in linears)
 
     def _added(self, rows: Tensor, residual: Tensor) -> Tensor:
         if self._is_added_as_it_is and self._bias is None:
@@ -124,14 +117,13 @@ def merged(tensors: Iterable[Any]) -> Any:
     are None. Tensors that are such parts already, of a model that was read before, stay.
     """
     given = [*tensors]
-    if len(given) == 1 or given[0] is None:
-        return given[0] if given[0] is None else given[0].detach()
-    first, sizes = given[0].detach(), [len(each) for each in given]
+    if given[0] is None:
+        return None
+    first, sizes = given[0].detach(), [*map(len, given)]
     ends = accumulate((each.nbytes for each in given), initial=first.data_ptr())
-    storage = first.untyped_storage()
-    if all(
-        each.data_ptr() == end and each.untyped_storage().data_ptr() == storage.data_ptr()
-        for each, end in zip(given, ends, strict=False)
+    storages = {each.untyped_storage().data_ptr() for each in given}
+    if len(storages) == 1 and all(
+        each.data_ptr() == end for each, end in zip(given, ends, strict=False)
     ):
         return first.as_strided((sum(sizes), *first.shape[1:]), first.stride())
     together = torch.cat([each.detach() for each in given])
@@ -140,7 +132,7 @@ def merged(tensors: Iterable[Any]) -> Any:
     return together
 
 
-def _compiled(before: "Norm | Gate | None", inputs: int) -> "CompiledNorm | CompiledGate | None":
+def _compiled(before: "Norm | Gate | None", inputs: int) -> Any:
     """What compiled code does to the rows; None if there is nothing, or PyTorch has to do it."""
     from eab.compiled.products import Gate, Norm
     from eab.compiled.vectors import LANES

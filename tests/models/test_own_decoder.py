@@ -458,3 +458,14 @@ def test_a_model_that_is_not_used_any_more_is_freed():
     layer = weakref.ref(layers(model)[0])
     del model
     assert layer() is None
+
+
+def test_a_model_that_the_engine_took_over_can_be_trained():
+    model = engine("LlamaConfig", "plain")
+    before = tree_logits(model)
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    model._model(ids, labels=ids).loss.backward()
+    torch.optim.SGD(model._model.parameters(), lr=1.0).step()
+    assert uses_ours(model)
+    assert is_right(model)
+    assert not torch.equal(tree_logits(model), before)
