@@ -49,17 +49,22 @@ class Norm:
 
 
 class Gate:
-    """A gated activation, such as SwiGLU (Shazeer, arXiv 2002.05202): f(gate) times up."""
+    """A gated activation, such as SwiGLU (Shazeer, arXiv 2002.05202): f(gate) times up.
 
-    def __init__(self, activation: nn.Module) -> None:
+    Args:
+        size: N, the number of gates.
+        start: The number of the first value among the outputs.
+    """
+
+    def __init__(self, activation: nn.Module, size: int, start: int) -> None:
+        self._size, self.start = size, start
         self.is_silu = type(activation).__name__ in _SILU
         self._activation = functional.silu if self.is_silu else activation
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x (T, 2 N), gates and then values -> (T, N)."""
-        gate, up = x.chunk(2, dim=-1)
-        activated: Tensor = self._activation(gate)
-        return activated * up
+        """x (T, 2 N or more), gates and then values -> (T, N)."""
+        activated: Tensor = self._activation(x[:, : self._size])
+        return activated * x[:, self.start : self.start + self._size]
 
 
 class Heads:
@@ -140,7 +145,9 @@ class Layer:
         self.output = product([attention.o_proj], dtype, after=after, factor=factor)
         gates = _linears(mlp, "gate_up_proj", "gate_proj", "up_proj")
         self.gates = product(gates, dtype, before_mlp)
-        gate = Gate(getattr(mlp, "act_fn", None) or mlp.activation_fn)
+        size = mlp.down_proj.in_features
+        activation = getattr(mlp, "act_fn", None) or mlp.activation_fn
+        gate = Gate(activation, size, [*self.gates.starts, size][1])
         self.down = product([mlp.down_proj], dtype, gate, after_mlp, factor=factor)
 
     def __call__(self, x: Tensor, angles: Angles | None) -> Tensor:

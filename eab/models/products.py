@@ -43,6 +43,8 @@ class Product:
         self.linears, self.before, self.after = linears, before, after
         self.heads, self.factor, self._prepare = heads, factor, before
         self._is_added_as_it_is = after is None and factor == 1.0
+        # The number of the first output of each layer
+        self.starts = [*accumulate((each.out_features for each in linears), initial=0)][:-1]
 
     @property
     def modules(self) -> set[nn.Module]:
@@ -96,7 +98,8 @@ class CompiledProduct(Product):
         from eab.compiled import products
 
         super().__init__(linears, *args, **kwargs)
-        inputs, self._width = linears[0].in_features, sum(one.out_features for one in linears)
+        self.starts = [*accumulate((part.outputs for part in parts), initial=0)][:-1]
+        inputs, self._width = linears[0].in_features, self.starts[-1] + linears[-1].out_features
         before = _compiled(self.before, inputs)
         self._prepare = None if before is not None else self.before
         kind, *tensors = zip(*parts, strict=True)
@@ -140,7 +143,7 @@ def _compiled(before: "Norm | Gate | None", inputs: int) -> Any:
     if before is None or inputs % LANES:
         return None
     if hasattr(before, "is_silu"):
-        return Gate(inputs) if before.is_silu else None
+        return Gate(before.start) if before.is_silu else None
     return None if before.adds_one else Norm(before.weight, before.epsilon)
 
 
@@ -159,13 +162,13 @@ def product(linears: Sequence[Any], dtype: torch.dtype, *args: Any, **kwargs: An
     if not all(kind is nn.Linear or issubclass(kind, _OURS) for kind in kinds):
         raise ValueError("layers of an unknown kind")
     parts: list[Any] = [linear.part() if hasattr(linear, "part") else None for linear in linears]
-    if dtype == torch.float32 and None not in parts and _fit_together(linears, parts):
-        return CompiledProduct(linears, parts, *args, **kwargs)
-    return Product(linears, *args, **kwargs)
-
-
-def _fit_together(linears: Sequence[Any], parts: "Sequence[Part]") -> bool:
-    """Whether the parts are of one kind, and all but the last fill their blocks of outputs."""
-    pairs = zip(parts[:-1], linears[:-1], strict=True)
-    alike = {(part.kind, part.bias is None) for part in parts}
-    return len(alike) == 1 and all(part.outputs == one.out_features for part, one in pairs)
+    if dtype != torch.float32 or None in parts:
+        return Product(linears, *args, **kwargs)
+    # Each part has whole blocks of outputs; heads may have no others between them.
+    has_gaps = any(
+        part.outputs > one.out_features for part, one in zip(parts, linears, strict=True)
+    )
+    are_alike = len({(part.kind, part.bias is None) for part in parts}) == 1
+    if not are_alike or (has_gaps and "heads" in kwargs):
+        return Product(linears, *args, **kwargs)
+    return CompiledProduct(linears, parts, *args, **kwargs)

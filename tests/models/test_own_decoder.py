@@ -137,6 +137,16 @@ def test_compiled_products_are_used_and_a_path_has_the_same_bits_alone(stored):
         assert torch.equal(tree_logits(model, only=path)[:, 0], together[:, path - 1])
 
 
+@pytest.mark.skipif(not COMPILED["tiled"], reason="nothing can be compiled here")
+@pytest.mark.parametrize("size", [200, 208])
+def test_gates_need_not_fill_their_blocks(size):
+    model = engine("LlamaConfig", "tiled", intermediate_size=size)
+    layer = model._own_decoder.current().layers[0]
+    assert {type(layer.gates), type(layer.down)} == {CompiledProduct}
+    assert layer.gates.starts[1] > 200
+    assert is_right(model)
+
+
 def test_weights_are_shared_with_the_model():
     model = engine("LlamaConfig", "plain")
     layer = model._own_decoder.current().layers[0]
