@@ -135,7 +135,7 @@ def merged(tensors: Iterable[Any]) -> Any:
     return together
 
 
-def _compiled(before: "Norm | Gate | None", inputs: int) -> Any:
+def _compiled(before: Any, inputs: int) -> Any:
     """What compiled code does to the rows; None if there is nothing, or PyTorch has to do it."""
     from eab.compiled.products import Gate, Norm
     from eab.compiled.vectors import LANES
