@@ -51,6 +51,7 @@ def show(
         f"{card.name}: {card.family}, {counted(card.layers, kind)} with {card.dtype} on "
         f"{card.device}, reads up to {counted(model.context, 'token')}."
     )
+    print(f"Computed by {'our decoder' if card.own_decoder else 'the code of transformers'}.")
     rows = f"KV rows are shared between paths, {human_bytes(card.row_bytes)} for each token."
     print(card.memory_words or rows)
 

@@ -116,7 +116,7 @@ def part(weight: Tensor, bias: Tensor | None) -> Part:
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) float32 times what `pack` made: (..., blocks * BLOCK) float32."""
     rows = x.reshape(-1, x.shape[-1])
-    out = Product(rows.shape[1], [part(weight, bias)])(rows)
+    out = Product(rows.shape[1], part(weight, bias))(rows)
     return out.view(*x.shape[:-1], out.shape[1])
 
 

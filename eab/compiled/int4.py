@@ -114,7 +114,7 @@ def part(weight: Tensor, constants: Tensor, bias: Tensor | None) -> Part:
 
 def product(rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
     """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
-    return Product(rows.shape[1], [part(weight, constants, None)])(rows)
+    return Product(rows.shape[1], part(weight, constants, None))(rows)
 
 
 def _write_rounding(module: Any) -> None:

@@ -1,11 +1,9 @@
-"""The code of products: rows are prepared, multiplied by blocks of weights, and rotated.
+"""The code of products: rows are prepared, and multiplied by blocks of weights.
 
-Threads share the rows that are prepared, wait for each other, share the blocks of outputs, and wait
-again before they share the rows that are rotated.
+Threads share the rows that are prepared, wait for each other, and share the blocks of outputs.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -32,10 +30,9 @@ from eab.compiled.llvm_code import (
     threads,
     wait_for_all_threads,
 )
-from eab.compiled.row_functions import write_gate, write_norm, write_rotation
+from eab.compiled.row_functions import write_gate, write_norm
 from eab.compiled.tiles import Tile
 
-MOST_PARTS: Final = 3
 FLOAT_BYTES: Final = 4
 NORMALIZED, GATED = 1, 2  # how rows are prepared
 
@@ -91,8 +88,8 @@ class Block:
 
 
 class Arguments(NamedTuple):
-    """The 64-bit integers that the code is given, before those of the parts; 0 for what is not
-    there. The first differ from call to call.
+    """The 64-bit integers that the code is given; 0 for what is not there. The first differ from
+    call to call.
     """
 
     x: Any
@@ -102,10 +99,6 @@ class Arguments(NamedTuple):
     count: Any
     out: Any
     residual: Any
-    cos: Any
-    sin: Any
-    rotated: Any  # heads
-    head_size: Any
 
     rounded_bytes: Any
     inputs: Any
@@ -115,31 +108,22 @@ class Arguments(NamedTuple):
     preparation: Any
     prepared_by: Any  # the weight of a norm, or where the values begin that are gated
     epsilon: Any
-    query_norm: Any
-    key_norm: Any
-    query_heads: Any
-    head_epsilon: Any
+    weight: Any
+    constants: Any
+    bias: Any
 
 
 def write_product(module: Any, weights: Weights) -> None:
-    """Write WORK. After its arguments it is given, for each of MOST_PARTS parts, the block where it
-    ends, and the addresses of its weight, its constants and its bias.
-    """
+    """Write WORK, with `Arguments`."""
     weights.write_functions(module)
     write_norm(module)
     write_gate(module)
-    write_rotation(module)
     code, [array] = function(module, WORK, [POINTER])
-    count = len(Arguments._fields)
-    numbers = integers(code, array, count + 4 * MOST_PARTS)
-    given, parts = Arguments(*numbers[:count]), numbers[count:]
+    given = Arguments(*integers(code, array, len(Arguments._fields)))
     rows = _write_preparation(code, given, weights)
     outputs = code.mul(given.blocks, number(weights.tile.outputs))
-    counters = element(code, array, INT64, number(len(numbers)))
-    _write_blocks(code, given, parts, counters, rows, outputs, weights)
-    with code.if_then(code.icmp_signed(">", given.rotated, number(0))):
-        wait_for_all_threads(code)
-        _write_rotation(code, given, outputs)
+    counters = element(code, array, INT64, number(len(Arguments._fields)))
+    _write_blocks(code, given, counters, rows, outputs, weights)
     code.ret_void()
 
 
@@ -168,7 +152,9 @@ def _write_preparation(code: Any, given: Arguments, weights: Weights) -> Rows:
 
 def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
     with code.if_then(code.icmp_signed("==", given.preparation, number(NORMALIZED))):
-        _normalize(code, row, given.inputs, given.prepared_by, given.epsilon, target)
+        weight = code.inttoptr(given.prepared_by, POINTER)
+        epsilon = as_float(code, given.epsilon)
+        call(code, "normalize", VOID, [row, given.inputs, weight, epsilon, target])
     with code.if_then(code.icmp_signed("==", given.preparation, number(GATED))):
         values = element(code, row, FLOAT, given.prepared_by)
         call(code, "gate", VOID, [row, values, given.inputs, target])
@@ -177,20 +163,19 @@ def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
 def _write_blocks(
     code: Any,
     given: Arguments,
-    parts: Sequence[Any],
     counters: Any,
     rows: Rows,
     outputs: Any,
     weights: Weights,
 ) -> None:
-    """Multiply the rows by this thread's share of the blocks of all parts."""
+    """Multiply the rows by the blocks that this thread takes."""
     width = number(weights.tile.outputs)
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
     with taking_shares(code, counters, given.blocks) as block:
-        *bases, bias = _places_of_block(code, block, parts)
-        bases.append(code.select(is_residual, given.residual, bias))
+        added_to = code.select(is_residual, given.residual, given.bias)
+        bases = given.weight, given.constants, added_to
         sizes = given.weight_bytes, given.constant_bytes, code.mul(width, number(FLOAT_BYTES))
         weight, constants, added = (
             code.inttoptr(code.add(base, code.mul(block, size)), POINTER)
@@ -200,41 +185,3 @@ def _write_blocks(
         weights.write_block(
             code, rows, Block(weight, constants, added, added_stride, line, outputs)
         )
-
-
-def _places_of_block(code: Any, block: Any, parts: Sequence[Any]) -> list[Any]:
-    """Where the weight, the constants and the bias begin, of the part that has this block."""
-    places = [*parts[-3:]]
-    for part in reversed(range(MOST_PARTS - 1)):
-        end, *own = parts[4 * part : 4 * part + 4]
-        is_here = code.icmp_signed("<", block, end)
-        places = [
-            code.select(is_here, mine, other) for mine, other in zip(own, places, strict=True)
-        ]
-    return places
-
-
-def _write_rotation(code: Any, given: Arguments, outputs: Any) -> None:
-    """Normalize heads, if this is asked for, and rotate them, in the rows of this thread."""
-    out, cos, sin = (code.inttoptr(at, POINTER) for at in (given.out, given.cos, given.sin))
-    this, of = threads(code)
-    with counting(code, this, given.count, of) as row:
-        line = element(code, out, FLOAT, code.mul(row, outputs))
-        with code.if_then(code.icmp_signed("!=", given.query_norm, number(0))):
-            _write_head_norms(code, given, line)
-        shift = code.mul(row, given.head_size)
-        angles = (element(code, at, FLOAT, shift) for at in (cos, sin))
-        call(code, "rotate", VOID, [line, given.rotated, given.head_size, *angles])
-
-
-def _write_head_norms(code: Any, given: Arguments, line: Any) -> None:
-    with counting(code, number(0), given.rotated, number(1)) as head:
-        is_query = code.icmp_signed("<", head, given.query_heads)
-        weight = code.select(is_query, given.query_norm, given.key_norm)
-        place = element(code, line, FLOAT, code.mul(head, given.head_size))
-        _normalize(code, place, given.head_size, weight, given.head_epsilon, place)
-
-
-def _normalize(code: Any, row: Any, size: Any, weight: Any, epsilon: Any, target: Any) -> None:
-    weight, epsilon = code.inttoptr(weight, POINTER), as_float(code, epsilon)
-    call(code, "normalize", VOID, [row, size, weight, epsilon, target])

@@ -1,12 +1,7 @@
-"""Products of rows with stored weights, and what a decoder layer does to rows before and after.
-
-One call computes up to three linear layers that read the same rows, side by side.
-"""
+"""Products of rows with stored weights, and what a decoder layer does to rows before and after."""
 
 import threading
-from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 import torch
@@ -17,7 +12,6 @@ from eab.compiled.llvm_code import Parallel, address, bits_of, input_address
 from eab.compiled.product_code import (
     FLOAT_BYTES,
     GATED,
-    MOST_PARTS,
     NORMALIZED,
     Weights,
     write_product,
@@ -56,23 +50,6 @@ class Gate(NamedTuple):
     start: int
 
 
-class HeadNorms(NamedTuple):
-    """RMSNorm of each head before the rotation: queries come first, then keys."""
-
-    query: Tensor  # (D,) float32
-    key: Tensor
-    query_heads: int
-    epsilon: float
-
-
-class Rotation(NamedTuple):
-    """The rotary embedding (Su et al., arXiv 2104.09864) of the first heads of the outputs."""
-
-    cos: Tensor  # (T, D) or (1, T, D) float32
-    sin: Tensor
-    heads: int
-
-
 def compile_now(weights: Weights) -> None:
     """Compile products with this kind of weights, so that what prevents it is known."""
     _compiled(weights)
@@ -97,67 +74,48 @@ _SCRATCH: Final = _Scratch()
 
 
 class Product:
-    """Linear layers that read the same rows, computed side by side.
-
-    What does not change from call to call is looked up only once. The tensors of the parts must not
-    move.
+    """A linear layer, with what does not change from call to call looked up only once. The tensors
+    of the part must not move.
 
     Args:
-        inputs: Of each layer.
-        parts: At most MOST_PARTS, of one kind.
         before: What is done to the rows first.
-        head_norms: Of the heads that are rotated.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        parts: Sequence[Part],
-        before: Norm | Gate | None = None,
-        head_norms: HeadNorms | None = None,
-    ) -> None:
-        self._inputs, self._parts, self._before = inputs, parts, before
-        self._head_norms = head_norms
-        kind, ends = parts[0].kind, [*accumulate(part.weight.shape[0] for part in parts)]
-        self._blocks, self.outputs = ends[-1], ends[-1] * kind.tile.outputs
-        fits = len(parts) <= MOST_PARTS
-        for part in parts:
-            fits &= part.kind == kind and part.kind.fits(part.weight, inputs)
-            fits &= part.bias is None or part.bias.numel() == part.outputs
+    def __init__(self, inputs: int, part: Part, before: Norm | Gate | None = None) -> None:
+        self._inputs, self._part, self._before = inputs, part, before
+        kind, weight, constants, bias = part
+        self._blocks, self.outputs = len(weight), part.outputs
+        fits = kind.fits(weight, inputs) and (bias is None or bias.numel() == part.outputs)
         fits &= before is None or inputs % LANES == 0
         fits &= not isinstance(before, Norm) or before.weight.numel() == inputs
         if not fits:
-            raise ValueError(
-                f"{inputs} inputs, {before} and weights {self._shapes} do not fit together"
-            )
-        self._has_bias = any(part.bias is not None for part in parts)
+            shape = tuple(weight.shape)
+            raise ValueError(f"{inputs} inputs, {before} and weights {shape} do not fit together")
         self._rounded_bytes = kind.rounded_bytes(inputs)
         self._prepared_bytes = 0 if before is None else inputs * FLOAT_BYTES
         self._fixed = (
             self._rounded_bytes,
             inputs,
             self._blocks,
-            _block_bytes(parts[0].weight),
-            _block_bytes(parts[0].constants),
+            _block_bytes(weight),
+            _block_bytes(constants),
             *_preparation(before),
-            *_head_norms(head_norms),
-            *_places(parts, ends),
+            address(weight, kind.dtype),
+            0 if constants is None else address(constants, kind.dtype_of_constants),
+            address(_zeros(part.outputs) if bias is None else bias),
         )
         self._run = _compiled(kind)
 
-    def __call__(
-        self, x: Tensor, residual: Tensor | None = None, rotation: Rotation | None = None
-    ) -> Tensor:
-        """x (T, in) float32 times the weights of each part: (T, outputs) float32.
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """x (T, in) float32 times the weights: (T, outputs) float32.
 
         Args:
             x: With a gate, (T, 2 * in) or more.
-            residual: Added to the outputs, (T, outputs); then no part may have a bias.
-            rotation: Of the first heads of the outputs.
+            residual: Added to the outputs, (T, outputs); then the part may have no bias.
         """
         x = x if x.stride(1) == 1 else x.contiguous()
         tokens = x.shape[0]
-        self._check(x, residual, rotation)
+        self._check(x, residual)
         out = x.new_empty((tokens, self.outputs))
         rounded_bytes = tokens * self._rounded_bytes
         scratch = _SCRATCH.of(rounded_bytes + self._prepared_bytes * tokens)
@@ -171,13 +129,12 @@ class Product:
             tokens,
             out.data_ptr(),
             0 if residual is None else address(residual),
-            *_rotation(rotation),
             *self._fixed,
             shares=self._blocks,
         )
         return out
 
-    def _check(self, x: Tensor, residual: Tensor | None, rotation: Rotation | None) -> None:
+    def _check(self, x: Tensor, residual: Tensor | None) -> None:
         """Refuse what compiled code would read or write out of bounds."""
         tokens, width = x.shape
         if isinstance(self._before, Gate):
@@ -185,25 +142,13 @@ class Product:
         else:
             fits = width == self._inputs
         if residual is not None:
-            fits &= residual.shape == (tokens, self.outputs) and not self._has_bias
-        size = 0
-        if rotation is not None:
-            cos, sin, heads = rotation
-            size = cos.shape[-1]
-            fits &= cos.shape == sin.shape and cos.numel() == tokens * size
-            fits &= size % (2 * LANES) == 0 and heads * size <= self.outputs
-        if (norms := self._head_norms) is not None:
-            fits &= rotation is not None and norms.query.numel() == norms.key.numel() == size
+            fits &= residual.shape == (tokens, self.outputs) and self._part.bias is None
         if not fits:
             added = None if residual is None else tuple(residual.shape)
             raise ValueError(
-                f"rows {tuple(x.shape)}, a residual {added}, {rotation}, {self._before} and "
-                f"weights {self._shapes} do not fit together"
+                f"rows {tuple(x.shape)}, a residual {added}, {self._before} and "
+                f"weights {tuple(self._part.weight.shape)} do not fit together"
             )
-
-    @property
-    def _shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(part.weight.shape) for part in self._parts]
 
 
 def _preparation(before: Norm | Gate | None) -> tuple[int, int, int]:
@@ -214,41 +159,8 @@ def _preparation(before: Norm | Gate | None) -> tuple[int, int, int]:
     return GATED, before.start, 0
 
 
-def _head_norms(norms: HeadNorms | None) -> tuple[int, int, int, int]:
-    if norms is None:
-        return 0, 0, 0, 0
-    return address(norms.query), address(norms.key), norms.query_heads, bits_of(norms.epsilon)
-
-
-def _rotation(rotation: Rotation | None) -> tuple[int, int, int, int]:
-    if rotation is None:
-        return 0, 0, 0, 0
-    cos, sin, heads = rotation
-    return address(cos), address(sin), heads, cos.shape[-1]
-
-
 def _block_bytes(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.stride(0) * tensor.element_size()
-
-
-def _places(parts: Sequence[Part], ends: Sequence[int]) -> list[int]:
-    """For each part: its end in blocks, and the addresses of its weight, its constants and its
-    bias, moved back by the blocks before it: block b of all is at b blocks from there.
-    """
-    places: list[int] = []
-    for part, end in zip(parts, ends, strict=True):
-        kind, weight, constants, bias = part
-        before = end - weight.shape[0]
-        added = _zeros(part.outputs) if bias is None else bias
-        places += [
-            end,
-            address(weight, kind.dtype) - before * _block_bytes(weight),
-            0
-            if constants is None
-            else address(constants, kind.dtype_of_constants) - before * _block_bytes(constants),
-            address(added) - before * kind.tile.outputs * FLOAT_BYTES,
-        ]
-    return places + places[-4:] * (MOST_PARTS - len(parts))
 
 
 @cache

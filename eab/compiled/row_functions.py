@@ -13,7 +13,6 @@ from eab.compiled.llvm_code import (
     POINTER,
     call,
     counting,
-    element,
     function,
     number,
     variable,
@@ -64,24 +63,4 @@ def write_gate(module: Any) -> None:
         share = code.fdiv(above, code.fadd(constant(1.0), small))
         value = code.fmul(code.fmul(gate, share), load(code, values, index))
         store(code, value, out, index)
-    code.ret_void()
-
-
-def write_rotation(module: Any) -> None:
-    """`rotate`: in each head, turn pairs of numbers from its first and its second half."""
-    code, given = function(module, "rotate", [POINTER, INT64, INT64, POINTER, POINTER])
-    row, heads, size, cos, sin = given
-    half = code.sdiv(size, number(2))
-    with (
-        counting(code, number(0), heads, number(1)) as head,
-        counting(code, number(0), half, number(LANES)) as low,
-    ):
-        line, high = element(code, row, FLOAT, code.mul(head, size)), code.add(low, half)
-        one, other = load(code, line, low), load(code, line, high)
-        turned = code.fmul(one, load(code, cos, low))
-        turned = code.fsub(turned, code.fmul(other, load(code, sin, low)))
-        back = code.fmul(other, load(code, cos, high))
-        back = code.fadd(back, code.fmul(one, load(code, sin, high)))
-        store(code, turned, line, low)
-        store(code, back, line, high)
     code.ret_void()

@@ -105,7 +105,7 @@ def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
     rows (R, in) float32 -> (R, blocks * BLOCK) float32.
     """
-    return Product(rows.shape[1], [part(weight, scale, None)])(rows)
+    return Product(rows.shape[1], part(weight, scale, None))(rows)
 
 
 def _write_rounding(module: Any) -> None:

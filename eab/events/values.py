@@ -199,6 +199,8 @@ class ModelCard:
     window_rows: Annotated[tuple[WindowRows, ...], fields.PER_MODEL] = ()
     # The markers of thoughts that its chat template names, such as <think>
     thinking: Annotated[tuple[fields.Word, ...], fields.PER_MODEL] = ()
+    # Whether the forward pass is that of this program (eab.models.decoder), or transformers' own
+    own_decoder: bool = False
 
     @property
     def memory_words(self) -> str:

@@ -22,10 +22,8 @@ def fingerprint(model: nn.Module, exact: bool = True) -> str:
     digest = hashlib.sha256()
     for name, module in model.named_modules():
         adapters = [vars(module).get(attribute) for attribute in _OF_ADAPTERS]
-        # Only the processor decides whether a layer is fused, that is, of a class of ours.
-        kinds = [kind for kind in type(module).__mro__ if not kind.__module__.startswith("eab.")]
-        digest.update(repr((name, kinds[0].__qualname__, adapters)).encode())
-        if _is_watched(module):
+        digest.update(repr((name, type(module).__qualname__, adapters)).encode())
+        if is_watched(module):
             digest.update(os.urandom(16))
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         version = 0 if exact or tensor.is_inference() else tensor._version
@@ -36,7 +34,7 @@ def fingerprint(model: nn.Module, exact: bool = True) -> str:
     return digest.hexdigest()
 
 
-def _is_watched(module: nn.Module) -> bool:
+def is_watched(module: nn.Module) -> bool:
     """Whether code of others runs in the module."""
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     ours = all(str(getattr(hook, "__module__", "")).startswith("eab.") for hook in hooks)

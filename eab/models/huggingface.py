@@ -3,7 +3,7 @@ eab.models.cache_attention).
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import accumulate
@@ -32,8 +32,8 @@ from eab.models.context import (
 )
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config
-from eab.models.fused_layers import fuse_layers
 from eab.models.machine import is_out_of_memory
+from eab.models.own_decoder import OwnDecoder, own_decoder
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.rows_as_past import logits_by_rows
 from eab.models.running_pass import (
@@ -43,6 +43,7 @@ from eab.models.running_pass import (
 )
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.models.transformers_model import TransformersModel, tokens_to_check
+from eab.weight_formats import AS_LOADED
 
 MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds
 _NO_LIMIT: Final = 2**40
@@ -77,6 +78,7 @@ class HuggingFaceModel(TransformersModel):
         # Whether the model derives positions from the length of transformers' cache
         self._counts_from_past = bool(getattr(text_config, "attn_temperature_tuning", False))
         self._graph_runner: CudaGraphRunner | None = None
+        self._own_decoder: OwnDecoder | None = None
         self._plain_last = torch.empty(0)  # last logits of the check text, without a cache
         before = model.config._attn_implementation
         use_attention(model, ATTENTION)
@@ -93,8 +95,7 @@ class HuggingFaceModel(TransformersModel):
                 self._check_long_texts(before)
             if method := quantized_by(model):
                 refuse_dependent_rows(model, method)
-            if fuse_layers(model):
-                self._cache_error()  # a first pass, in which each layer decides
+            self._use_own_decoder()
         except Exception as error:
             use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):
@@ -119,13 +120,17 @@ class HuggingFaceModel(TransformersModel):
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
         )
+        ids = torch.cat([batch.ids for batch in batches])
         positions = torch.cat([batch.positions for batch in batches])
+        if self._own_decoder is not None and (decoder := self._own_decoder.current()) is not None:
+            with attention_kernels(self.kv_shape.device), running(batches):
+                return decoder(ids, positions, logits_indices, long)
         more: dict[str, Any] = {"logits_to_keep": logits_indices} if self._keeps_logits else {}
         if self._counts_from_past:
             more["past_key_values"] = PositionsAsPast(positions)
         with attention_kernels(self.kv_shape.device), running(batches), reading_long_texts(long):
             logits: Tensor = self._model(
-                input_ids=torch.cat([batch.ids for batch in batches])[None],
+                input_ids=ids[None],
                 position_ids=positions[None],
                 attention_mask=self._no_mask,
                 use_cache=False,
@@ -165,6 +170,31 @@ class HuggingFaceModel(TransformersModel):
                 f"{self.card.name} ({self.card.family}) computes different logits with a tree "
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
+
+    @torch.no_grad()  # and no inference mode: the model keeps tensors that are merged
+    def _use_own_decoder(self) -> None:
+        """Use the decoder of this project if it agrees with transformers' code."""
+        if self.kv_shape.own_attention or self._counts_from_past:
+            return
+        is_rounded = self.stored.weights != AS_LOADED
+        with attention_kernels(self.kv_shape.device):
+            found = own_decoder(
+                *(self._model, lambda batch: self._forward([batch])),
+                *(self._batches_to_compare, is_rounded),
+            )
+        self._own_decoder = found
+        if found is not None and not self._cache_error() < self._max_error:
+            self._own_decoder = None
+        self.card = replace(self.card, own_decoder=self._own_decoder is not None)
+
+    def _batches_to_compare(self) -> Iterator[ForwardBatch]:
+        """The check text at its positions, and spread over all positions that the model knows."""
+        tokens, switch = self._tokens_to_check, self.kv_shape.rope_switch
+        count, reaches = len(tokens), {switch or self.context: False, self.context: switch > 0}
+        for positions, long in {count: False, **reaches}.items():
+            batch = TreeCache(self.kv_shape, 1, _NO_LIMIT).prepare([0], [tokens], [count])
+            spread = [index * (positions - 1) // max(1, count - 1) for index in range(count)]
+            yield replace(batch, positions=batch.positions.new_tensor(spread), long=long)
 
     @torch.inference_mode()
     def _check_long_texts(self, implementation: str) -> None:

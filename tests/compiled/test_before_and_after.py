@@ -1,7 +1,5 @@
 """What compiled products do to rows before and after equals PyTorch's operators."""
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -25,26 +23,13 @@ def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
 
 
 def multiplied(
-    x: Tensor,
-    *weights: Tensor,
-    biases: Sequence[Tensor] = (),
-    before: Any = None,
-    head_norms: Any = None,
-    **more: Any,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, before: Any = None, **more: Any
 ) -> Tensor:
-    """x times float32 weights, side by side."""
+    """x times a float32 weight."""
     from eab.compiled.float32 import pack, part
     from eab.compiled.products import Product
 
-    parts = [part(*pack(weight, bias)) for weight, bias in zip_longest(weights, biases)]
-    return Product(weights[0].shape[1], parts, before, head_norms)(x, **more)
-
-
-def turned(heads: Tensor, angles: Tensor) -> Tensor:
-    """heads (T, H, D), each turned by angles (T, D)."""
-    half = heads.shape[-1] // 2
-    other = torch.cat([-heads[..., half:], heads[..., :half]], dim=-1)
-    return heads * angles.cos()[:, None] + other * angles.sin()[:, None]
+    return Product(weight.shape[1], part(*pack(weight, bias)), before)(x, **more)
 
 
 @given(
@@ -89,114 +74,27 @@ def test_extreme_gates_are_as_in_pytorch(value):
     torch.testing.assert_close(found, functional.silu(x[:, 0]) * 2, equal_nan=True, **CLOSE)
 
 
-@given(
-    size=st.sampled_from((32, 64, 128)),
-    heads=st.integers(1, 5),
-    rotated=st.integers(0, 5),
-    tokens=st.integers(1, 9),
-    threads=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-@torch.inference_mode()
-def test_heads_are_rotated(size, heads, rotated, tokens, threads, seed):
-    from eab.compiled.products import Rotation
-
-    rotated = min(rotated, heads)
-    x, weight = numbers(tokens, 48, seed=seed), numbers(heads * size, 48, seed=seed + 1)
-    angles = numbers(tokens, size, seed=seed + 2)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        found = multiplied(x, weight, rotation=Rotation(angles.cos(), angles.sin(), rotated))
-    finally:
-        torch.set_num_threads(before)
-    expected = (x @ weight.t()).view(tokens, heads, size)
-    expected[:, :rotated] = turned(expected, angles)[:, :rotated]
-    found = found[:, : heads * size].view(tokens, heads, size)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@given(
-    size=st.sampled_from((32, 64, 128)),
-    queries=st.integers(1, 3),
-    keys=st.integers(1, 2),
-    tokens=st.integers(1, 9),
-    seed=st.integers(0, 99),
-)
-@torch.inference_mode()
-def test_heads_are_normalized_before_they_are_rotated(size, queries, keys, tokens, seed):
-    from eab.compiled.products import HeadNorms, Rotation
-
-    x, heads = numbers(tokens, 48, seed=seed), queries + 2 * keys
-    weight = numbers(heads * size, 48, seed=seed + 1)
-    norms = numbers(2, size, seed=seed + 2)
-    angles = numbers(tokens, size, seed=seed + 3)
-    rotation = Rotation(angles.cos(), angles.sin(), queries + keys)
-    found = multiplied(x, weight, head_norms=HeadNorms(*norms, queries, 1e-5), rotation=rotation)
-    plain = multiplied(x, weight)[:, : heads * size].view(tokens, heads, size)
-    query, key, value = plain.split([queries, keys, keys], dim=1)
-    query, key = (
-        functional.rms_norm(part, (size,), norm, 1e-5)
-        for part, norm in zip((query, key), norms, strict=True)
-    )
-    expected = torch.cat([turned(torch.cat([query, key], dim=1), angles), value], dim=1)
-    found = found[:, : heads * size].view(tokens, heads, size)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@given(
-    outputs=st.lists(st.integers(1, 200), min_size=1, max_size=3),
-    tokens=st.integers(1, 9),
-    seed=st.integers(0, 99),
-)
-@torch.inference_mode()
-def test_layers_side_by_side_give_what_each_gives(outputs, tokens, seed):
-    from eab.compiled.float32 import BLOCK
-
-    x = numbers(tokens, 70, seed=seed)
-    weights = [numbers(size, 70, seed=seed + size) for size in outputs]
-    biases = [numbers(size, seed=seed + size) for size in outputs]
-    found = multiplied(x, *weights, biases=biases)
-    start = 0
-    for weight, bias in zip(weights, biases, strict=True):
-        own = multiplied(x, weight, biases=[bias])
-        expected = functional.linear(x, weight, bias)
-        torch.testing.assert_close(own[:, : len(weight)], expected, rtol=1e-4, atol=1e-4)
-        assert torch.equal(found[:, start : start + own.shape[1]], own)
-        assert own.shape[1] == -(-len(weight) // BLOCK) * BLOCK
-        start += own.shape[1]
-
-
 @given(tokens=st.integers(1, 20), inputs=st.sampled_from((32, 256, 700)), seed=st.integers(0, 99))
 @torch.inference_mode()
 def test_the_residual_is_added(tokens, inputs, seed):
     x, weight = numbers(tokens, inputs, seed=seed), numbers(192, inputs, seed=seed + 1)
     residual, expected = numbers(tokens, 192, seed=seed + 2), x @ weight.t()
-    for weights in ([weight], weight.split((64, 128))):
-        found = multiplied(x, *weights, residual=residual)
-        torch.testing.assert_close(found, residual + expected, rtol=1e-4, atol=1e-4)
+    found = multiplied(x, weight, residual=residual)
+    torch.testing.assert_close(found, residual + expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
 def test_what_would_be_read_or_written_out_of_bounds_is_refused():
-    from eab.compiled.products import Gate, HeadNorms, Norm, Rotation
+    from eab.compiled.products import Gate, Norm
 
-    x, weight, angles = torch.ones(2, 64), torch.ones(128, 64), torch.ones(2, 32)
+    x, weight = torch.ones(2, 64), torch.ones(128, 64)
     for more in (
         {"before": Norm(torch.ones(32), 1e-5)},
         {"before": Gate(64)},
         {"before": Gate(0)},
         {"residual": torch.ones(2, 64)},
         {"residual": torch.ones(1, 128)},
-        {"residual": torch.ones(2, 128), "biases": [torch.ones(128)]},
-        {"rotation": Rotation(angles, angles, 5)},
-        {"rotation": Rotation(angles[:1], angles[:1], 1)},
-        {"rotation": Rotation(torch.ones(2, 8), torch.ones(2, 8), 1)},
-        {"head_norms": HeadNorms(torch.ones(32), torch.ones(32), 1, 1e-5)},
-        {
-            "head_norms": HeadNorms(torch.ones(32), torch.ones(16), 1, 1e-5),
-            "rotation": Rotation(angles, angles, 2),
-        },
+        {"residual": torch.ones(2, 128), "bias": torch.ones(128)},
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             multiplied(x, weight, **more)

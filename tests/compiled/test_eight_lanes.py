@@ -16,7 +16,6 @@ OF_COMPILED_CODE = (
     "compiled/test_attention.py",
     "compiled/test_before_and_after.py",
     "compiled/test_products.py",
-    "models/test_fused_layers.py",
 )
 OF_BOTH_WAYS = (
     "caches/test_all_caches.py",
@@ -24,6 +23,7 @@ OF_BOTH_WAYS = (
     "labs/bmc/test_bmc.py",
     "models/quantized/test_formats.py",
     "models/quantized/test_layers.py",
+    "models/test_own_decoder.py",
     "models/test_weight_layouts.py",
 )
 

@@ -18,7 +18,7 @@ from eab.settings import Real
 RESIMULATED = ("entropy_threshold", "r")
 
 # Sentences, what is for comparisons, and what the answers in the cells say already
-_SENTENCES: Final = ("own_memory", "attention", "window_rows", "thinking")
+_SENTENCES: Final = ("own_memory", "attention", "window_rows", "thinking", "own_decoder")
 _LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
 
 

@@ -242,8 +242,8 @@ def test_the_same_given_model_goes_on_in_its_folder(tmp_path: Path, kind: str) -
     assert sweep_of(tiny(kind), tmp_path) == made
 
 
-def test_a_folder_goes_on_where_layers_cannot_be_fused(tmp_path: Path, monkeypatch) -> None:
+def test_a_folder_goes_on_where_nothing_can_be_compiled(tmp_path: Path, monkeypatch) -> None:
     made = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
-    monkeypatch.setattr("eab.models.fused_layers.compiled.can_compile", lambda: False)
+    monkeypatch.setattr("eab.models.weight_layouts.compiled.can_compile", lambda: False)
     again = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
     assert again == made
