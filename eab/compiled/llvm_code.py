@@ -20,7 +20,6 @@ BIT, BYTE, INT32, INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 FLOAT: Final = ir.FloatType()
 VOID: Final = ir.VoidType()
 WORK: Final = "work"
-LINE: Final = 8  # integers of a cache line, which threads that count in it do not share
 
 
 class Parallel:
@@ -34,15 +33,13 @@ class Parallel:
         self._run: Any = ctypes.CDLL(None).GOMP_parallel
 
     def __call__(self, *arguments: int, shares: int) -> None:
-        """Run it with these numbers and addresses, and wait until all threads have ended. After
-        them come, for each thread, LINE zeros that `taking_shares` counts in.
+        """Run it with these numbers and addresses, and wait until all threads have ended.
 
         `shares` is the number of parts of the work. Still, all threads take part, or one alone:
         when a few do, OpenMP ends the others and must start them again later.
         """
-        threads = torch.get_num_threads() if shares > 1 else 1
-        passed = (ctypes.c_int64 * (len(arguments) + LINE * threads))(*arguments)
-        self._run(self._address, passed, threads, 0)
+        passed = (ctypes.c_int64 * len(arguments))(*arguments)
+        self._run(self._address, passed, torch.get_num_threads() if shares > 1 else 1, 0)
 
 
 def address(tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
@@ -123,35 +120,6 @@ def counting(code: Any, start: Any, stop: Any, step: Any) -> Iterator[Any]:
     code.store(code.add(value, step), index)
     code.branch(head)
     code.position_at_end(end)
-
-
-@contextmanager
-def taking_shares(code: Any, counters: Any, total: Any) -> Iterator[Any]:
-    """A loop over `range(total)` that all threads run together; gives the index.
-
-    Each takes its own share, whose memory is likely in its cache, and then what others have not
-    begun: a thread may have to wait for its processor. The counters are those of `Parallel`.
-    """
-    this, count = threads(code)
-    with counting(code, number(0), count, number(1)) as turn:
-        owner = code.srem(code.add(this, turn), count)
-        first, end = share(code, total, owner, count)
-        counter = element(code, counters, INT64, code.mul(owner, number(LINE)))
-        take, work, done = (code.append_basic_block() for _ in range(3))
-        code.branch(take)
-        code.position_at_end(take)
-        index = code.add(first, code.atomic_rmw("add", counter, number(1), "monotonic"))
-        code.cbranch(code.icmp_signed("<", index, end), work, done)
-        code.position_at_end(work)
-        yield index
-        code.branch(take)
-        code.position_at_end(done)
-
-
-def share(code: Any, total: Any, this: Any, count: Any) -> tuple[Any, Any]:
-    """Where part `this` of `count` nearly equal parts of a total begins and ends."""
-    first = code.sdiv(code.mul(total, this), count)
-    return first, code.sdiv(code.mul(total, code.add(this, number(1))), count)
 
 
 def variable(code: Any, value: Any) -> Any:

@@ -15,7 +15,6 @@ from eab.compiled.llvm_code import (
     BIT,
     BYTE,
     FLOAT,
-    INT64,
     POINTER,
     VOID,
     WORK,
@@ -26,12 +25,11 @@ from eab.compiled.llvm_code import (
     function,
     integers,
     number,
-    taking_shares,
     threads,
     wait_for_all_threads,
 )
 from eab.compiled.row_functions import write_gate, write_norm
-from eab.compiled.tiles import Tile
+from eab.compiled.tiles import Tile, share
 
 FLOAT_BYTES: Final = 4
 NORMALIZED, GATED = 1, 2  # how rows are prepared
@@ -122,8 +120,7 @@ def write_product(module: Any, weights: Weights) -> None:
     given = Arguments(*integers(code, array, len(Arguments._fields)))
     rows = _write_preparation(code, given, weights)
     outputs = code.mul(given.blocks, number(weights.tile.outputs))
-    counters = element(code, array, INT64, number(len(Arguments._fields)))
-    _write_blocks(code, given, counters, rows, outputs, weights)
+    _write_blocks(code, given, rows, outputs, weights)
     code.ret_void()
 
 
@@ -163,17 +160,17 @@ def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
 def _write_blocks(
     code: Any,
     given: Arguments,
-    counters: Any,
     rows: Rows,
     outputs: Any,
     weights: Weights,
 ) -> None:
-    """Multiply the rows by the blocks that this thread takes."""
+    """Multiply the rows by this thread's share of the blocks."""
     width = number(weights.tile.outputs)
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
-    with taking_shares(code, counters, given.blocks) as block:
+    first, end = share(code, given.blocks, *threads(code))
+    with counting(code, first, end, number(1)) as block:
         added_to = code.select(is_residual, given.residual, given.bias)
         bases = given.weight, given.constants, added_to
         sizes = given.weight_bytes, given.constant_bytes, code.mul(width, number(FLOAT_BYTES))

@@ -22,7 +22,6 @@ from eab.compiled.llvm_code import (
     counting,
     element,
     number,
-    share,
     variable,
 )
 from eab.compiled.vectors import FLOATS, LANES
@@ -45,6 +44,12 @@ class Tile:
     def outputs(self) -> int:
         """Of a block."""
         return LANES * self.vectors
+
+
+def share(code: Any, total: Any, this: Any, count: Any) -> tuple[Any, Any]:
+    """Where part `this` of `count` nearly equal parts of a total begins and ends."""
+    first = code.sdiv(code.mul(total, this), count)
+    return first, code.sdiv(code.mul(total, code.add(this, number(1))), count)
 
 
 @dataclass(frozen=True, slots=True)
