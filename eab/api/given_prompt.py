@@ -70,8 +70,9 @@ def warned(request: Request) -> Request:
         at for at, (one, _) in frames if not str(one.f_globals.get("__name__")).startswith("eab.")
     )
     level = next(callers, 1)  # the line outside this package
-    for notice in notices(request.messages or request.prompt, request.parse_special):
-        warnings.warn(notice, PromptWarning, stacklevel=level)
+    if request.messages or isinstance(request.prompt, str):  # else it is refused when built
+        for notice in notices(request.messages or request.prompt, request.parse_special):
+            warnings.warn(notice, PromptWarning, stacklevel=level)
     return request
 
 

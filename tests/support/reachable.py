@@ -16,7 +16,8 @@ _FAULTS = """(area) => {
   const seen = (node) => node.matches("[type=radio], [type=checkbox], [type=range]")
     ? node.closest("label") ?? chain(node).find((one) => size(shown(one)) > 4) : node;
   const shown = (node) => {  // the part of its box that no box around it cuts off
-    const { left, right, top, bottom } = node.getClientRects()[0];  // of a link's first line
+    const { left, right, top, bottom } = node.getClientRects()[0] ??
+      node.getBoundingClientRect();  // of a link's first line
     const part = { left, right, top, bottom };
     let { position } = getComputedStyle(node);
     for (const around of chain(up(node))) {
