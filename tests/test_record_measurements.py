@@ -47,7 +47,13 @@ def test_a_settled_claim_is_written_and_one_within_the_spread_is_refused(
 
 def slowed(events: Iterable[Any]) -> Iterator[Any]:
     """The comparison's events with invented times, so that no test depends on the machine."""
-    seconds = {"tree": 0.01, "concat-cow": 0.02, "deep-copy": 0.03, "recompute": 0.04}
+    seconds = {
+        "tree": 0.01,
+        "paged": 0.02,
+        "concat-cow": 0.02,
+        "deep-copy": 0.03,
+        "recompute": 0.04,
+    }
     seconds[PROMPT_REUSED] = 0.01
     for event in events:
         if isinstance(event, RunTimed):

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -153,7 +153,8 @@ def variants_summary(compared: VariantRuns) -> RenderableType:
     """The costs of the variants side by side, for a terminal."""
     names = (name for name, _ in compared.pairs)
     # The padding fits five columns of numbers into 80 characters
-    table = Table("", *names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    measure = Column("", min_width=11)  # the longest word
+    table = Table(measure, *names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for row in variant_rows(compared):
         table.add_row(row.measure, *row.cells)
     words = f"{variants_sentence(compared)} {reuse_sentence(compared)}".rstrip()

@@ -38,7 +38,7 @@ def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(first_runs):
     assert tree.tokens_through_model - again.tokens_through_model == 99
     assert compared.agreed
     rows = {row.measure: row.cells for row in variant_rows(compared)}
-    assert rows["prompt tokens reused"] == ("0", "0", "0", "0", "99")
+    assert rows["prompt tokens reused"] == ("0", "0", "0", "0", "0", "99")
     assert reuse_sentence(compared).endswith("99 tokens of it are not computed again.")
 
 

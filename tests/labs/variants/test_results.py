@@ -94,7 +94,7 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
         found, expected = run.samples, alone.samples
         assert [one.token_ids for one in found] == [one.token_ids for one in expected]
     assert compared.agreed
-    assert variants_sentence(compared) == "All 5 runs have the same tokens."
+    assert variants_sentence(compared) == "All 6 runs have the same tokens."
     assert compared.ended == RunEnded(0, "finished")
     assert compared.repeats == REPEATS
 
@@ -138,7 +138,7 @@ def test_stop_keeps_the_finished_repeats(running):
     compared = stopped(running(), lambda found: found.repeats == 2)
     assert compared.ended.stopped
     assert compared.has_all_runs
-    assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 5
+    assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 6
     assert TOO_FEW in caches.time_sentence(compared)
 
 
@@ -169,20 +169,29 @@ def first_runs(events: list[Event]) -> list[Event]:
 
 
 def test_a_measured_difference_is_reported_and_noise_is_not(first_runs):
-    seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
+    seconds = {
+        "tree": 0.010,
+        "paged": 0.01,
+        "concat-cow": 0.0101,
+        "deep-copy": 0.020,
+        "recompute": 0.05,
+    }
     seconds[PROMPT_REUSED] = 0.010
     compared = folded([*first_runs, *invented(seconds, 0.001)])
     words = caches.time_sentence(compared)
     assert "; deep-copy 1.77× and recompute 4.08× as long as tree" in words
-    assert f"{NO_DIFFERENCE} for concat-cow and prompt reused (medians of 7 repeats, me" in words
+    assert (
+        f"{NO_DIFFERENCE} for paged, concat-cow and prompt reused (medians of 7 repeats, me"
+        in words
+    )
     rows = dict(variant_rows(compared))
     assert rows["ms per step"][0] == "13.0 (11.5–14.5)"
-    beside = ("–", NO_DIFFERENCE, "1.77×", "4.08×", NO_DIFFERENCE)
+    beside = ("–", NO_DIFFERENCE, NO_DIFFERENCE, "1.77×", "4.08×", NO_DIFFERENCE)
     assert rows["ms per step, times as long"] == beside
     assert claims.objections(claims.of_caches(compared)) == []
     answer = caches.answer_sentence(compared)
     assert answer.startswith("Without a KV cache, a step takes 4.08× as long as with the tree.")
-    tree, copies = compared.costs()[0].most_held_bytes, compared.costs()[2].most_held_bytes
+    tree, copies = compared.costs()[0].most_held_bytes, compared.costs()[3].most_held_bytes
     assert f"{times(copies / tree)}) (medians of 7 repeats, measured)" in answer
 
 
@@ -212,9 +221,9 @@ def test_a_rank_threshold_is_probed_for_each_cache_with_the_same_result(running)
     events = list(running(config, repeats=0))
     runs = folded(events).runs
     assert isinstance(events[0], Probed)
-    assert [len(run.probe) for run in runs] == [10] * 5
+    assert [len(run.probe) for run in runs] == [10] * 6
     thresholds = [run.started.threshold_nats for run in runs]
-    assert thresholds == pytest.approx([thresholds[0]] * 5, abs=1e-6)
+    assert thresholds == pytest.approx([thresholds[0]] * 6, abs=1e-6)
 
 
 def test_a_cache_that_exceeds_its_memory_limit_fails_alone(running):
@@ -224,6 +233,7 @@ def test_a_cache_that_exceeds_its_memory_limit_fails_alone(running):
     ended = {cache: (run.ended.reason, len(compared.times(cache))) for cache, run in compared.pairs}
     assert ended == {
         "tree": ("finished", 2),
+        "paged": ("finished", 2),
         "concat-cow": ("finished", 2),
         "deep-copy": ("failed", 1),
         "recompute": ("failed", 1),
@@ -234,7 +244,7 @@ def test_a_cache_that_exceeds_its_memory_limit_fails_alone(running):
     assert "deep-copy failed: the KV cache needs" in variants_sentence(compared)
     for run in compared.runs:
         assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
-    ends = ("finished", "finished", "failed", "failed", "finished")
+    ends = ("finished", "finished", "finished", "failed", "failed", "finished")
     assert variant_rows(compared)[-1] == ("ended", ends)
 
 
@@ -249,9 +259,10 @@ class LooksAway(DeepCopyCache):
 def test_different_values_in_a_cache_are_not_mistaken_for_rounding(running, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
     compared = folded(running(repeats=0))
-    [other, broken, *last] = compared.agreements()
+    [paged, other, broken, *last] = compared.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
+    assert paged.explained
     assert other.explained
     assert all(agreement.explained for agreement in last)
     assert not compared.agreed
@@ -270,8 +281,8 @@ def test_a_token_at_which_trees_diverge_is_found_and_attributed_to_rounding(even
     compared = folded(changed)
     agreement = compared.agreements()[0]
     found = (agreement.variant, agreement.first_difference, agreement.explained)
-    assert found == ("concat-cow", 4, True)
-    words = "concat-cow takes another token at step 4 because of rounding"
+    assert found == ("paged", 4, True)
+    words = "paged takes another token at step 4 because of rounding"
     assert words in variants_sentence(compared)
 
 
@@ -306,7 +317,7 @@ def test_shared_and_private_bars_add_up_to_the_rows_that_each_path_sees(compared
 def test_the_tables_have_a_row_per_cache_and_step(compared):
     table = variant_steps_table(compared)
     assert list(table["variant"].unique()) == list(NAMES)
-    assert len(table) == 5 * 10
+    assert len(table) == 6 * 10
     costs = costs_table(compared).set_index("variant")
     for cache, own in table.groupby("variant"):
         assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
@@ -336,7 +347,7 @@ def test_a_model_with_states_is_compared_only_in_the_caches_that_it_supports(kin
     assert found.repeats == 1
     sentence = variants_sentence(found)
     assert sentence.startswith(
-        "Both runs have the same tokens. concat-cow, deep-copy and prompt reused are left"
+        "Both runs have the same tokens. paged, concat-cow, deep-copy and prompt reused are left"
     )
     assert model.card.own_memory in sentence
 
