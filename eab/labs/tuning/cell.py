@@ -71,7 +71,7 @@ COLUMNS: Final = tuple(
 # Settings that older sweeps lack, in their columns and in the keys of their cells
 LATER_SETTINGS: Final = {
     name: SETTINGS[name].default
-    for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma", "branch_min_p")
+    for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma", "branch_min_p", "block_size")
 }
 # Columns that older sweeps lack, with their defaults
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}
