@@ -27,7 +27,7 @@ def draw() -> None:
         _offered(),
         key=_CHOSEN,
         on_change=_apply,
-        help=f"{listed([*words, *own])}.",
+        help="; ".join([*words, *own]) + ".",
         width="stretch",
     )
 
