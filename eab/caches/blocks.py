@@ -97,15 +97,21 @@ class BlockLedger:
         """
         if length >= self._lengths[path]:
             return
+        table, is_copied = self._tables[path], self.copies(path, length)
         self._lengths[path] = length
-        table, rest = self._tables[path], length % self.block_size
         kept = -(-length // self.block_size)
         self._free(table[kept:])
         del table[kept:]
-        if rest and self._references[table[-1]] > 1:
+        if is_copied:
             shared = table.pop()
-            table.append(self._draw(shared, rest))
+            table.append(self._draw(shared, length % self.block_size))
             self._free([shared])
+
+    def copies(self, path: int, length: int) -> bool:
+        """Whether `trim` to this length copies a block, which is shared and kept only in part."""
+        if length >= self._lengths[path] or not length % self.block_size:
+            return False
+        return self._references[self._tables[path][length // self.block_size]] > 1
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows and bytes held now; the empty rows of last blocks are spare."""

@@ -187,7 +187,6 @@ class OwnCache:
         for paths in alike.values():
             self._read_together(model, paths)
         logits = [self._logits[path][-keep:] for path, keep in self._asked]
-        self._logits = {}
         if self._again is not None:
             self._take_over(self._again)
             return logits[0][-1:]

@@ -32,7 +32,7 @@ class PagedCache(PerPathCache):
     @property
     def bytes_held(self) -> int:
         """Bytes of all blocks, each counted once (measured)."""
-        return sum(tensor.nbytes for block in self._blocks.values() for tensor in block.tensors)
+        return self._ledger.live_bytes
 
     def prepare(
         self,
@@ -107,6 +107,7 @@ class PagedCache(PerPathCache):
         self._free_unlisted()
 
     def trim(self, path: int, length: int) -> None:
+        self._check_room(int(self._tables.copies(path, length)))
         self._tables.trim(path, length)
         self._free_unlisted()
 

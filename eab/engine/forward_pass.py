@@ -102,7 +102,9 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     if not batches:
         return []
     try:
-        with stopping_when(lambda: any(part.is_abandoned() for part in parts)):
+        # A pass of models with their own memory cannot be repeated: the memory moves on.
+        leaves = any if model.kv_shape.own is None else all
+        with stopping_when(lambda: leaves(part.is_abandoned() for part in parts)):
             return [(parts, model.forward(batches))]
     except Stopped as error:
         for part in [part for part in parts if part.is_abandoned()] or parts:

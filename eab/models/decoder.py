@@ -114,8 +114,9 @@ class Rope:
             return getattr(module, f"{kind}_{name}" if kind else name, default)
 
         # With `longrope`, the module may just have read a long text, which has other frequencies.
-        self._inv_freq = value("original_inv_freq", value("inv_freq"))
-        self._long = value("long_inv_freq", self._inv_freq)
+        long = value("long_inv_freq")
+        self._inv_freq = value("inv_freq" if long is None else "original_inv_freq")
+        self._long = self._inv_freq if long is None else long
         self._scaling = float(value("attention_scaling"))
 
     def angles(self, positions: Tensor, dtype: torch.dtype, long: bool) -> Angles:
@@ -175,8 +176,7 @@ class Decoder:
         config, base = model.config.get_text_config(), model.base_model
         self._embedding: Any = model.get_input_embeddings()
         self._factor = float(getattr(config, "embedding_multiplier", 1.0))  # Granite
-        self._divisor = float(getattr(config, "logits_scaling", 1.0))
-        self._cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)  # Gemma 2
+        self._config = config
         rotary: Any = base.rotary_emb
         count = config.num_hidden_layers
         types = getattr(config, "layer_types", None) or [""] * count
@@ -221,8 +221,10 @@ class Decoder:
     def logits(self, x: Tensor) -> Tensor:
         """x (K, hidden) -> (K, V)."""
         out: Tensor = self._head(self._norm(x))
-        out = out if self._divisor == 1.0 else out / self._divisor
-        return (out / self._cap).tanh() * self._cap if self._cap else out
+        divisor = getattr(self._config, "logits_scaling", 1.0)  # Granite
+        out = out if divisor == 1.0 else out / divisor
+        cap = getattr(self._config, "final_logit_softcapping", None)  # Gemma 2
+        return (out / cap).tanh() * cap if cap else out
 
 
 def _linears(module: Any, merged: str, *names: str) -> list[Any]:

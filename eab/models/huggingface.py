@@ -106,7 +106,9 @@ class HuggingFaceModel(TransformersModel):
 
     @torch.no_grad()
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        if self._graph_runner is not None and len(batches) == 1 and not batches[0].long:
+        own = self._own_decoder
+        is_same = own is None or own.current() is not None  # a graph would not notice a change
+        if self._graph_runner and is_same and len(batches) == 1 and not batches[0].long:
             return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
         return self._forward(batches)
 
@@ -171,7 +173,8 @@ class HuggingFaceModel(TransformersModel):
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
-    @torch.no_grad()  # and no inference mode: the model keeps tensors that are merged
+    @torch.inference_mode(False)  # the model keeps tensors that are merged
+    @torch.no_grad()
     def _use_own_decoder(self) -> None:
         """Use the decoder of this project if it agrees with transformers' code."""
         if self.kv_shape.own_attention or self._counts_from_past:

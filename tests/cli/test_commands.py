@@ -197,7 +197,10 @@ def test_what_if_marks_the_places_that_only_the_model_can_decide() -> None:
     ("arguments", "message"),
     [
         (["run", " "], "Error: The prompt is empty; write a few words for the model to continue."),
-        (["run", "x", "--cache", "paged"], "cache is 'paged'; it must be one of: tree, concat-cow"),
+        (
+            ["run", "x", "--cache", "slab"],
+            "cache is 'slab'; it must be one of: tree, paged, concat-cow",
+        ),
         (["compare-caches", " "], "The prompt is empty"),
         (["compare-caches", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing"),
         (["run", "x", "--temperature", "-1"], "temperature is -1.0; it must be a number from 0.01"),

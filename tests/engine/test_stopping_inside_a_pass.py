@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tiny_models import tiny, word_tokenizer
+from tiny_models import tiny, with_large_weights, word_tokenizer
 from torch import nn
 
 from eab.caches.prefix_cache import PrefixCache
@@ -188,3 +188,20 @@ def test_the_share_of_the_prompt_that_is_read_is_known_between_passes(layers: La
     first = read[: read.index(max(read)) + 1]
     assert first == sorted(first)
     assert seen[-1] is None
+
+
+def test_a_run_beside_a_stopped_one_is_the_same_where_models_keep_their_own_memory() -> None:
+    model = with_cache(with_large_weights("MambaConfig", state_size=4), word_tokenizer(), "tiny")
+    asked = Request("w1 w2 w3", replace(CONFIG, threshold_unit="nats", entropy_threshold=0.5))
+    alone = fold(event_stream(model, asked))
+    for stop_at in (4, 9, 14):
+        scheduler, calls = Scheduler(model), [0]
+
+        def soon(calls: list[int] = calls, stop_at: int = stop_at) -> bool:
+            calls[0] += 1
+            return calls[0] > stop_at
+
+        other, stopped = scheduler.submit(asked), scheduler.submit(asked, should_stop=soon)
+        beside = fold(other)
+        assert stopped.ended
+        assert [one.token_ids for one in beside.samples] == [one.token_ids for one in alone.samples]

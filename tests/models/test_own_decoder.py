@@ -296,9 +296,14 @@ def patch_one(model: nn.Module) -> None:
     mlp.forward = mlp.forward
 
 
-@pytest.mark.parametrize("prepare", [hook_one, patch_one])
+def share_one(model: nn.Module) -> None:
+    attention = model.model.layers[1].self_attn
+    attention.k_proj.weight = attention.v_proj.weight
+
+
+@pytest.mark.parametrize("prepare", [hook_one, patch_one, share_one])
 def test_a_model_that_is_watched_runs_in_the_code_of_transformers(prepare):
-    model = engine("LlamaConfig", prepare=prepare)
+    model = engine("LlamaConfig", "plain", prepare)
     assert not model.card.own_decoder
     assert is_right(model)
 
@@ -325,6 +330,27 @@ def test_other_code_can_watch_and_replace_modules_later():
     layers(model)[1].mlp.gate_proj = nn.Linear(128, 256, bias=False)
     assert is_right(model)
     assert not uses_ours(model)
+
+
+def test_a_patched_model_and_a_changed_config_are_noticed():
+    model = engine("GraniteConfig")
+    model._model.config.logits_scaling = 0.25
+    assert is_right(model)
+    assert uses_ours(model)
+    honest = model._model.forward
+    model._model.forward = lambda *args, **more: honest(*args, **more)
+    assert not uses_ours(model)
+
+
+def test_a_factor_that_hides_in_the_rounding_of_bfloat16_is_noticed(monkeypatch):
+    def wrapped() -> HuggingFaceModel:
+        model = tiny("LlamaConfig", spread=0.2, **WIDE).to(torch.bfloat16)
+        return HuggingFaceModel(model, word_tokenizer(), "llama")
+
+    assert uses_ours(wrapped())
+    honest = Decoder.logits
+    monkeypatch.setattr(Decoder, "logits", lambda self, x: 1.04 * honest(self, x))
+    assert not uses_ours(wrapped())
 
 
 class Triple(LlamaRMSNorm):
@@ -470,8 +496,11 @@ def test_a_model_that_is_not_used_any_more_is_freed():
     assert layer() is None
 
 
-def test_a_model_that_the_engine_took_over_can_be_trained():
-    model = engine("LlamaConfig", "plain")
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_model_that_the_engine_took_over_can_be_trained(inference):
+    plain = tiny("LlamaConfig", spread=0.2, **WIDE)
+    with torch.inference_mode(inference):
+        model = HuggingFaceModel(plain, word_tokenizer(), "llama")
     before = tree_logits(model)
     ids = torch.tensor([[3, 1, 4, 1, 5]])
     model._model(ids, labels=ids).loss.backward()
