@@ -147,7 +147,7 @@ def test_the_arrow_keys_go_from_text_to_text(board: Boards) -> None:
 def test_the_outline_shows_text_up_to_the_cursor(board: Boards) -> None:
     run = RUNS["bridge"]
     shown = phone(board, run, 390, 844, autoplay=True)  # without motion, it opens at its end
-    assert set(items(shown)) > {0}
+    assert len(items(shown)) > 4
     shown.keys("Home")
     born = {path.id for path in run.paths if path.tokens and path.born == 0}
     assert set(items(shown)) == born

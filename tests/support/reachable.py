@@ -14,7 +14,8 @@ _FAULTS = """(area) => {
   const size = ({ left, right, top, bottom }) => Math.min(right - left, bottom - top);
   // Streamlit hides the input of a slider, a switch or a radio button in the part that is seen.
   const seen = (node) => node.matches("[type=radio], [type=checkbox], [type=range]")
-    ? node.closest("label") ?? chain(node).find((one) => size(shown(one)) > 4) : node;
+    ? node.closest("label") ?? chain(node).find((one) => size(shown(one)) > 4 ||
+        one.matches?.(".stElementContainer")) : node;
   const shown = (node) => {  // the part of its box that no box around it cuts off
     const { left, right, top, bottom } = node.getClientRects()[0] ??
       node.getBoundingClientRect();  // of a link's first line

@@ -45,7 +45,7 @@ const LEGENDS = {
       isDetail: true,
       only: "missed",
       swatch: "missed-key",
-      words: "unsure, no fork: too little weight or path limit",
+      words: "unsure, no fork",
       help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
     },
     {
@@ -83,8 +83,8 @@ const LEGENDS = {
     {
       isDetail: true,
       only: "drawn",
-      words: "others: dashed, for all tokens without a branch",
-      help: "One of these tokens was drawn, and stands for all of them.",
+      words: "others: all other tokens",
+      help: "A dashed branch: one token was drawn from all without a branch of their own, and stands for them.",
     },
     {
       isDetail: true,

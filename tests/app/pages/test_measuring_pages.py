@@ -211,7 +211,7 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
         live.mark_watched()  # an unwatched run would be stopped after a while
         time.sleep(0.02)
     page.run()
-    assert page.words[1] == "All 5 runs have the same tokens."
+    assert page.words[1] == "All 6 runs have the same tokens."
     assert TOO_FEW in page.words[0]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
