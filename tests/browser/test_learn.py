@@ -70,9 +70,9 @@ def test_the_opening_plays_by_itself_unless_motion_is_reduced(open_page: OpenPag
     for panel in (".entropy-panel", ".memory-panel"):
         expect(page.locator(f".eab {panel}")).to_be_hidden()
     still = open_page("/learn", reduced_motion="reduce")
-    expect(still.locator(".eab")).to_have_attribute("data-cursor", "3")
+    expect(still.locator(".eab")).to_have_attribute("data-cursor", "23")
     still.wait_for_timeout(1000)
-    expect(still.locator(".eab")).to_have_attribute("data-cursor", "3")
+    expect(still.locator(".eab")).to_have_attribute("data-cursor", "23")
 
 
 def test_the_drawer_says_only_what_was_introduced(open_page: OpenPage) -> None:

@@ -127,7 +127,9 @@ def words_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["bridge", "pet", "recipe"])
 def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str) -> None:
-    """At least 90% of their characters are shown, even with 48 tokens, and no word is cut."""
+    """Of their characters, 90% are shown (75% where texts of 48 tokens have several forks), and no
+    word is cut.
+    """
     events = bundled(name)
     run = fold(events)
     page = open_run(events, reduced_motion="reduce")
@@ -136,14 +138,14 @@ def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str
     page.keyboard.press("End")
     cursor_is(page, len(run.steps) - 1)
     shown = {int(path): lines for path, lines in page.evaluate(LABELS).items()}
-    least = 4 if name == "recipe" else 7  # light texts without room are folded
-    assert sum(not run.paths[path].children for path in shown) >= least
+    assert sum(not run.paths[path].children for path in shown) >= 7
     texts = {
         path: visible("".join(token.text for token in run.paths[path].tokens if not token.special))
         for path in shown
     }
     seen = sum(len("".join(lines).replace("…", "").replace(" ", "")) for lines in shown.values())
-    assert seen >= 0.9 * sum(len(text.replace(" ", "")) for text in texts.values())
+    share = 0.75 if name == "recipe" else 0.9
+    assert seen >= share * sum(len(text.replace(" ", "")) for text in texts.values())
     for path, lines in shown.items():
         words = {word for line in lines for word in words_of(line)} - {"…"}
         assert words <= set(words_of(texts[path]))
