@@ -336,7 +336,10 @@ def test_chips_follow_the_draft_length_escape_text_and_have_signs_besides_colour
 
 def test_tune_fits_its_first_screen_and_a_click_selects_a_tile(open_page: OpenPage) -> None:
     page = opened(open_page, "tune")
-    for name in ("settings. At equal", "Best for “Error of the answer distribution”"):
+    for name in (
+        "other settings are not measurably worse",
+        "Error of the answer distribution with",
+    ):
         assert bottom(page.get_by_text(name).first) < 400
     for chart in (0, 1):
         assert bottom(page.locator(".js-plotly-plot .nsewdrag").nth(chart)) < 768

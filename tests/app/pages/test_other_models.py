@@ -65,7 +65,7 @@ def test_explore_describes_the_memory_of_the_model_during_and_after_a_run(
 def test_memory_says_what_sliding_windows_change(folder) -> None:
     page = chosen(folder("windows"), "memory").generate()
     assert not page.errors
-    assert "All 5 runs have the same tokens." in page.said
+    assert "All 6 runs have the same tokens." in page.said
     assert "All 2 attention layers read only the last 6 tokens, but all rows" in page.said
     assert "Separate caches that drop the rows behind a window would hold " in page.said
     assert "Rows that sliding-window layers no longer read are counted, too" in page.captions
