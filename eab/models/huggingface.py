@@ -173,14 +173,15 @@ class HuggingFaceModel(TransformersModel):
                 f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
-    @torch.inference_mode(False)  # the model keeps tensors that are merged
-    @torch.no_grad()
     def _use_own_decoder(self) -> None:
         """Use the decoder of this project if it agrees with transformers' code."""
         if self.kv_shape.own_attention or self._counts_from_past:
             return
         is_rounded = self.stored.weights != AS_LOADED
-        with attention_kernels(self.kv_shape.device):
+        # The model keeps tensors that are merged: they are of the kind of its own.
+        inference = self._model.get_input_embeddings().weight.is_inference()
+        kernels = attention_kernels(self.kv_shape.device)
+        with kernels, torch.inference_mode(inference), torch.no_grad():
             found = own_decoder(
                 *(self._model, lambda batch: self._forward([batch])),
                 *(self._batches_to_compare, is_rounded),
