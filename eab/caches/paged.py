@@ -84,14 +84,12 @@ class PagedCache(PerPathCache):
             yield self._blocks[table[index]], index * size
 
     def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        length, blocks = self._tables.length(path), [*self._blocks_of(path)]
-        keys, values = (
-            torch.cat([own[slot][:, : length - first] for own, first in tensors], dim=1)
-            for tensors in (
-                [(block.keys, first) for block, first in blocks],
-                [(block.values, first) for block, first in blocks],
-            )
-        )
+        length = self._tables.length(path)
+        parts = [
+            (block.keys[slot][:, : length - first], block.values[slot][:, : length - first])
+            for block, first in self._blocks_of(path)
+        ]
+        keys, values = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
         for temporary in (keys, values):
             self._ledger.allocated(temporary, copied=temporary.nbytes)
         self._ledger.freed(keys, values)  # after the attention of this path

@@ -106,10 +106,10 @@ class HuggingFaceModel(TransformersModel):
 
     @torch.no_grad()
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        own = self._own_decoder
-        is_same = own is None or own.current() is not None  # a graph would not notice a change
-        if self._graph_runner and is_same and len(batches) == 1 and not batches[0].long:
-            return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
+        if self._graph_runner is not None and len(batches) == 1 and not batches[0].long:
+            own = self._own_decoder
+            if own is None or own.current() is not None:  # a graph would not notice a change
+                return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:

@@ -52,7 +52,7 @@ export class Replay {
   /** Start again after a pause if a replay by itself has reached the end. */
   reachEnd() {
     if (this.view.cursor < this.store.lastStep || !this.loops) return;
-    this.timer = setTimeout(() => this.play(), END_MS);
+    this.timer = setTimeout(() => this.loops && this.play(), END_MS);
   }
 
   /**
