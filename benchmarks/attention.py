@@ -68,7 +68,7 @@ def case(paths: int, prompt: int, private: int) -> tuple[dict[str, float], bool]
     visible[:, :prompt] = True
     for path in range(paths):
         visible[path, prompt + path :: paths] = True
-    mask = attention_mask(torch.from_numpy(visible), HEADS // GROUPS, torch.float32)
+    mask = attention_mask(torch.from_numpy(visible), torch.float32)
     readings: dict[str, Reading] = {
         MASKED: MaskedRows(0, rows, mask),
         GATHERED: GatheredRows(visible, np.arange(rows), CPU),

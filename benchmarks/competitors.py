@@ -6,11 +6,17 @@ A call of `run` does one whole job and records the measurements.
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from shapes import same_weights
+from transformers import (
+    ContinuousBatchingConfig,
+    DynamicCache,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from eab.branching.fair import FairPolicy
 from eab.branching.policies import make_policy
@@ -123,8 +129,7 @@ class Engine:
     """This project's engine with one cache.
 
     With `long_suffixes`, paths fork only until there are enough of them. Otherwise every path forks
-    at every step, so that the time includes all decisions. `cuda_graphs` replays forward passes
-    with padded attention, which have fixed shapes, as CUDA graphs.
+    at every step, so that the time includes all decisions.
     """
 
     def __init__(
@@ -133,16 +138,13 @@ class Engine:
         job: Job,
         cache: CacheName = "tree",
         long_suffixes: bool = False,
-        cuda_graphs: bool = False,
     ) -> None:
-        self.name = f"engine, cache {cache}" + (", CUDA graphs" if cuda_graphs else "")
+        self.name = f"engine, cache {cache}"
         self.measured = Measured()
         self._model, self._job, self._long_suffixes = model, job, long_suffixes
         self._config = BranchingConfig(
             max_paths=job.paths, max_new_tokens=job.new_tokens, cache=cache
         )
-        if cuda_graphs:  # each growth needs new captures, which take several passes each
-            self._config = replace(self._config, attention="padded", r=job.new_tokens)
         self._full = False
         self.kv_shape = model.kv_shape
 
@@ -268,6 +270,44 @@ class Generate:
             "top_k": 0,  # the default of transformers is 50
             "eos_token_id": sorted(sampling.stops),
         }
+
+
+class ContinuousBatching:
+    """The continuous batching of transformers, which forks the request after its prompt. Its manager
+    stays, with its CUDA graphs, between jobs; starting it does not count.
+    """
+
+    name = "continuous batching of transformers"
+
+    def __init__(self, model: PreTrainedModel, job: Job) -> None:
+        self.measured = Measured(tokens=len(job.prompt) + job.paths * (job.new_tokens - 1))
+        self._model: Any = same_weights(model)
+        self._job = job
+
+    def run(self) -> None:
+        """See Competitor."""
+        config = GenerationConfig(
+            do_sample=True,
+            max_new_tokens=self._job.new_tokens,
+            num_return_sequences=self._job.paths,
+            eos_token_id=-1,
+            pad_token_id=0,
+        )
+        with self._model.continuous_batching_context_manager(
+            generation_config=config,
+            continuous_batching_config=ContinuousBatchingConfig(max_memory_percent=0.1),
+            persistent_manager=True,
+        ) as manager:
+            start = time.perf_counter()
+            manager.add_requests([[*self._job.prompt]], max_new_tokens=self._job.new_tokens)
+            lengths = [self._length_of_next(manager) for _ in range(self._job.paths)]
+            self.measured.seconds.append(time.perf_counter() - start)
+        self.measured.note_samples(lengths)
+
+    def _length_of_next(self, manager: Any) -> int:
+        while not (found := manager.get_result(timeout=60)).is_finished():
+            pass
+        return len(found.generated_tokens)
 
 
 def length_of(tokens: Sequence[int], stops: Collection[int]) -> int:

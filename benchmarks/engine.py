@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from competitors import Competitor, Engine, Generate, Job
+from competitors import Competitor, ContinuousBatching, Engine, Generate, Job
 from lower_bounds import BarePass, Kernels
 from published import Placement, command_line, markdown_table, mib, offer_device, publish, where
 from rich.console import Console
@@ -80,7 +80,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
         competitors += [Engine(pair.ours, job, "concat-cow"), Engine(pair.ours, job, "deep-copy")]
     if on_cuda:
         competitors += [
-            Engine(pair.ours, job, cuda_graphs=True),
+            ContinuousBatching(pair.plain, job),
             Generate(pair.plain, job, job.paths, static=True),
         ]
     if job.paths > 1:
@@ -177,20 +177,18 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     }
     others = {
         "shared_prompt_batch_over_tree": "generate, one batch, prompt prefilled once",
-        "cuda_graphs_over_tree": "engine, cache tree, CUDA graphs",
+        "continuous_batching_over_tree": "continuous batching of transformers",
         "compiled_static_over_tree": "generate, one batch, static cache",
         "one_by_one_over_tree": "generate, one by one",
         "concat_cow_over_tree": "engine, cache concat-cow",
         "deep_copy_over_tree": "engine, cache deep-copy",
         "recompute_over_tree": "engine, cache recompute",
     }
-    ratios |= {
+    return ratios | {
         key: seconds_of(by_name[name]) / seconds_of(tree)
         for key, name in others.items()
         if name in by_name
     }
-    best = min(1.0, ratios.get("cuda_graphs_over_tree", 1.0))
-    return ratios | {"batched_over_best_tree": ratios["batched_over_tree"] / best}
 
 
 def table(competitors: Sequence[Competitor]) -> str:
@@ -220,8 +218,6 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
     reading = reading_seconds(pair.ours)
     ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
-    if graphs := [way for way in competitors if way.name.endswith("CUDA graphs")]:
-        ratios["graphs_step_over_reading_weights"] = step_of(graphs[0]) / reading
     long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
     measure([long], 1)
     ratios["last_step_over_first"] = last_step_over_first(long)

@@ -81,10 +81,9 @@ class Kernels:
         """Masked attention of all queries over the mean number of rows in the tree."""
         assert self._tree is not None
         shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
-        query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
+        query = self._random(shape.kv_heads, shape.group, self._job.paths, shape.head_dim)
         keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        queries = shape.group * self._job.paths
-        mask = empty_mask(queries, rows, shape.dtype, shape.device).normal_()
+        mask = empty_mask(self._job.paths, rows, shape.dtype, shape.device).normal_()
 
         def attend() -> None:
             with attention_kernels(shape.device):

@@ -16,11 +16,10 @@ def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str,
 
     20 queries attend over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
     """
-    heads, queries, rows, size = 2, 7 * 20, 1100, 64
+    heads, group, queries, rows, size = 2, 7, 20, 1100, 64
     place: Any = {"dtype": placement.dtype, "device": placement.device}
-    query, keys, values = (
-        torch.randn(heads, count, size, **place) for count in (queries, rows, rows)
-    )
+    query = torch.randn(heads, group, queries, size, **place)
+    keys, values = (torch.randn(heads, rows, size, **place) for _ in range(2))
     rounded = [_eight_bits(keys), _eight_bits(values)]
     mask = empty_mask(queries, rows, query.dtype, query.device).zero_()
 

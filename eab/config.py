@@ -326,7 +326,7 @@ class BranchingConfig:
         "with the spare rows masked, which fixed shapes require.",
         more="With sliced, spare rows cost only memory. With padded, they also cost time, and r "
         "balances copies and spare rows. The two round differently, so texts can differ. On CUDA, "
-        "padded passes whose shapes recur are captured as CUDA graphs (see "
+        "attention is always padded, so that passes can be captured as CUDA graphs (see "
         "eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )

@@ -95,9 +95,12 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
 }
 TARGETS: Final = (
-    Target("engine-embedded", "batched_over_best_tree", least=5),
-    Target("engine-135m", "batched_over_best_tree", least=5),
-    Target("engine-8b", "graphs_step_over_reading_weights", most=1.15),
+    *(Target(part, "batched_over_tree", least=2) for part in ("engine-135m", "engine-0.5b")),
+    *(
+        Target(part, "continuous_batching_over_tree", least=1)
+        for part in ("engine-135m", "engine-0.5b")
+    ),
+    Target("engine-8b", "step_over_reading_weights", most=1.15),
     Target("engine-8b", "batched_kv_over_tree_kv", least=5),
 )
 

@@ -273,12 +273,21 @@ def test_a_captured_pass_never_waits_for_the_device(waits, monkeypatch, family):
     assert_leaves_match(run, twins.plain, 1e-9)
 
 
-def test_a_decode_step_waits_for_the_device_at_most_five_times(waits):
+def test_a_decode_step_waits_for_the_device_once(waits, monkeypatch):
     """A waiting host cannot launch kernels; the bound keeps new waits from creeping in."""
+    captures = []
+
+    def capture(forward):
+        logits = forward()
+        captures.append(logits)
+        return lambda: logits.copy_(forward())
+
+    monkeypatch.setattr("eab.models.huggingface.new_graph_capture", lambda device: capture)
     model = Twins("llama").ours
     counts = []
-    for event in event_stream(model, Request(PROMPT, replace(CONFIG, r=64))):
+    for event in event_stream(model, Request(PROMPT, replace(CONFIG, r=64, max_new_tokens=40))):
         if isinstance(event, Pause):
             counts.append(sum(waits.values()))
     per_step = [after - before for before, after in pairwise(counts)]
-    assert max(per_step) == 5  # for batch, mask; tops and entropies; random numbers, draws
+    # For the distributions, from which the host draws; a new capture is also checked
+    assert {*sorted(per_step)[: -len(captures)]} == {1}

@@ -74,8 +74,7 @@ class Predictions:
         log_total = -probs[:, :1].to(best.dtype).log()  # ln Z
         self._log_total = log_total[:, 0]
         entropies = self._entropies(log_total)
-        # In one transfer; float64 holds all of them exactly.
-        numbers = on_host(torch.cat([entropies, best - log_total, tops], dim=1)).numpy()
+        numbers = self._to_host(torch.cat([entropies, best - log_total, tops], dim=1))
         self.entropies = numbers[:, 0].tolist()
         lists = _lower_first(numbers[:, 1:].reshape(len(numbers), 3, width))
         self.top_probabilities = lists[:, 1].tolist()
@@ -84,6 +83,13 @@ class Predictions:
         self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
         self.drawn = [None] * len(numbers)
         self.rests = [None] * len(numbers)
+
+    def _to_host(self, numbers: Tensor) -> NDArray[np.float64]:
+        """Move everything to the host, with one wait; returns the numbers."""
+        held = on_host(numbers, *(getattr(self, name) for name in _TENSORS))
+        for name, tensor in zip(_TENSORS, held[1:], strict=True):
+            setattr(self, name, tensor)
+        return held[0].numpy()
 
     @classmethod
     def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
@@ -186,7 +192,7 @@ class Predictions:
         """Compute ln p of these pairs of batch index and token, unless already known."""
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
-            rows, columns = torch.tensor(new, device=self._scores.device).T
+            rows, columns = torch.tensor(new).T
             values = log_probs_of(self._of, rows, columns).tolist()
             for (index, token), log_prob in zip(new, values, strict=True):
                 self._known[index][token] = log_prob

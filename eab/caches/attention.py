@@ -1,6 +1,6 @@
 """Attention of one layer over cache rows, in plain PyTorch.
 
-Shapes: H query heads in G groups of g = H / G, T queries (tokens), C rows, D head size.
+Shapes: H query heads in G groups of g = H / G, T tokens, C rows, D head size.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -31,32 +31,29 @@ def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
     return sdpa_kernel(_CUDA_KERNELS) if device.type == "cuda" else nullcontext()
 
 
-def by_group(query: Tensor, keys: Tensor) -> Tensor:
-    """Queries (H, T, D) as query rows of each group, (G, g * T, D), so that K and V, (G, ...), are
-    not expanded per query head.
-    """
-    return query.reshape(len(keys), -1, query.shape[-1])
+def by_group(heads: Tensor, groups: int) -> Tensor:
+    """Query heads (H, T, D) by group, (G, g, T, D)."""
+    by_group: Tensor = heads.unflatten(0, (groups, -1))
+    return by_group
 
 
-def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
-    """A mask for `masked_attention`, (g * T, C): 0 where a token sees a row by `visible`, (T, C)
-    bool, and minus infinity elsewhere. `group` is g.
+def attention_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask for `masked_attention`, (T, C): 0 where a token sees a row by `visible`, (T, C) bool,
+    and minus infinity elsewhere.
     """
     tokens, rows = visible.shape
-    return fill_mask(empty_mask(group * tokens, rows, dtype, visible.device), visible)
+    return fill_mask(empty_mask(tokens, rows, dtype, visible.device), visible)
 
 
-def empty_mask(queries: int, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An uninitialised mask, (queries, rows)."""
+def empty_mask(tokens: int, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An uninitialised mask, (T, C)."""
     width = -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
-    return torch.empty((queries, width), dtype=dtype, device=device)[:, :rows]
+    return torch.empty((tokens, width), dtype=dtype, device=device)[:, :rows]
 
 
 def fill_mask(mask: Tensor, visible: Tensor) -> Tensor:
-    """Fill a mask, (g * T, C), from the rows that each token sees, (T, C) bool."""
-    by_group = mask.view(-1, *visible.shape)
-    by_group.zero_().masked_fill_(~visible, float("-inf"))
-    return mask
+    """Fill a mask from the rows that each token sees, (T, C) bool."""
+    return mask.zero_().masked_fill_(~visible, float("-inf"))
 
 
 def masked_attention(
@@ -70,15 +67,20 @@ def masked_attention(
     """Attention of all queries over all rows, under a mask.
 
     Args:
-        query: (G, g * T, D), like the output.
+        query: (G, g, T, D), like the output.
         keys, values: (G, C, D).
-        mask: Added to the scores, (g * T, C); None if every query sees every row.
+        mask: Added to the scores, (T, C), or as many for each group, (G, 1, T, C); None if every
+            token sees every row.
     """
     if not layer.is_fused:
         return _scored_attention(query, keys, values, mask, scale, layer)
-    return functional.scaled_dot_product_attention(
-        query[None], keys[None], values[None], attn_mask=mask, scale=scale
-    )[0]
+    keys, values = (_for_heads(rows, query.shape[1]) for rows in (keys, values))
+    return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+
+
+def _for_heads(rows: Tensor, heads: int) -> Tensor:
+    """K or V of each group, (G, C, D), for each of its query heads: a view, (G, g, C, D)."""
+    return rows[:, None].expand(-1, heads, -1, -1)
 
 
 def _scored_attention(
@@ -90,19 +92,19 @@ def _scored_attention(
     layer: LayerAttention,
 ) -> Tensor:
     """The same with explicit scores: fused kernels allow no soft cap and no sinks."""
-    groups, queries, _ = query.shape
-    scores = query @ keys.transpose(1, 2) * scale
+    sizes = query.shape[:3]
+    scores = (query.flatten(1, 2) @ keys.transpose(1, 2) * scale).unflatten(1, sizes[1:])
     if layer.soft_cap:
         scores = (scores / layer.soft_cap).tanh() * layer.soft_cap
     if mask is not None:
         scores = scores + mask
     if layer.sinks:
-        sinks = _constants(layer.sinks, scores.dtype, scores.device).view(groups, -1, 1)
-        column = sinks.expand(-1, -1, queries // sinks.shape[1]).reshape(groups, queries, 1)
-        scores = torch.cat([scores, column], dim=-1)
+        sinks = _constants(layer.sinks, scores.dtype, scores.device).view(*sizes[:2], 1, 1)
+        scores = torch.cat([scores, sinks.expand(*sizes, 1)], dim=-1)
     precise = torch.float32 if scores.dtype.itemsize < 4 else scores.dtype
     weights = scores.softmax(dim=-1, dtype=precise).to(values.dtype)
-    return weights[..., : keys.shape[1]] @ values
+    out: Tensor = weights[..., : keys.shape[1]].flatten(1, 2) @ values
+    return out.view(*sizes, -1)
 
 
 @lru_cache(maxsize=4096)
@@ -125,10 +127,11 @@ def attention_with_lse(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Attention of all queries over all rows, as in `masked_attention`, on CPUs: the output,
-    (G, g * T, D), and the log-sum-exp of the scores, (G, g * T), which only PyTorch's CPU kernel
+    (G, g, T, D), and the log-sum-exp of the scores, (G, g, T), which only PyTorch's CPU kernel
     returns; the public function does not.
     """
+    keys, values = (_for_heads(rows, query.shape[1]) for rows in (keys, values))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query[None], keys[None], values[None], 0.0, False, attn_mask=mask, scale=scale
+        query, keys, values, 0.0, False, attn_mask=mask, scale=scale
     )
-    return out[0], lse[0]
+    return out, lse

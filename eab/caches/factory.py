@@ -7,6 +7,7 @@ from eab.caches.blocks import BLOCK_SIZE
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.hybrid import HybridCache
+from eab.caches.kv_pool import KVPool
 from eab.caches.own import OwnCache
 from eab.caches.paged import PagedCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
@@ -27,6 +28,7 @@ def make_cache(
     top_k: int = 1,
     prefixes: Prefixes | None = None,
     block_size: int = BLOCK_SIZE,
+    pool: KVPool | None = None,
 ) -> KVCache:
     """Make an empty cache for one run.
 
@@ -39,6 +41,7 @@ def make_cache(
         top_k: How many of the most likely tokens a server returns.
         prefixes: The part of the prefix cache that a tree cache may use; None to use none.
         block_size: Rows of a block of the paged cache.
+        pool: Where a tree cache takes its tensors from.
 
     Raises:
         ConfigError: The model cannot have this cache.
@@ -60,8 +63,8 @@ def make_cache(
     match name:
         case "tree":
             if prefixes is None or not can_reuse(shape):
-                return TreeCache(shape, r, byte_limit, padded)
-            return PrefixedTreeCache(shape, r, byte_limit, padded, prefixes)
+                return TreeCache(shape, r, byte_limit, padded, pool=pool)
+            return PrefixedTreeCache(shape, r, byte_limit, padded, prefixes, pool)
         case "concat-cow":
             return ConcatCowCache(shape, byte_limit)
         case "paged":

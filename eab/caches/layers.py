@@ -62,7 +62,6 @@ class MaskKind(NamedTuple):
     """Layers with equal values of these fields share a mask."""
 
     reach: Reach
-    group: int
     is_fused: bool
     is_compiled: bool = False  # whether the rows of each token are listed for compiled code
 

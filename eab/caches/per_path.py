@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from eab.caches.attention import attention_mask, masked_attention
+from eab.caches.attention import attention_mask, by_group, masked_attention
 from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.layers import ORDINARY, LayerAttention, Reach
 from eab.caches.ledger import Ledger
@@ -166,7 +166,7 @@ def causal_attention(
     """Causal attention of the last T of C tokens: query (1, H, T, D), keys and values (G, C, D) of
     all tokens, output (1, T, H, D).
     """
-    _, heads, new, size = query.shape
+    _, heads, new, _ = query.shape
     groups, length, _ = keys.shape
     limited = not layer.reach.sees_all_up_to(length - 1)
     if new == length > 1 and not limited and layer.is_fused:
@@ -179,9 +179,8 @@ def causal_attention(
     mask = None  # a single new token sees everything from `first` on
     if new > 1:
         seen = _causal(length, new, layer.reach)[:, first:]
-        shown = torch.from_numpy(seen).to(query.device)
-        mask = attention_mask(shown, heads // groups, query.dtype)
-    # Query heads of a group become query rows; otherwise K and V would be expanded per query head.
-    folded = query.reshape(groups, heads // groups * new, size)
-    out = masked_attention(folded, keys[:, first:], values[:, first:], mask, scale, layer)
-    return out.reshape(1, heads, new, -1).transpose(1, 2)
+        [shown] = to_device(query.device, seen)
+        mask = attention_mask(shown, query.dtype)
+    asking = by_group(query[0], groups)
+    out = masked_attention(asking, keys[:, first:], values[:, first:], mask, scale, layer)
+    return out.flatten(0, 1).transpose(0, 1)[None]

@@ -14,7 +14,7 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.row_table import RowTable
 from eab.caches.row_tensors import RowTensors
-from eab.caches.shape import KVShape, to_device
+from eab.caches.shape import KVShape
 from eab.caches.shared_prefix import AttendOwn, ReadPrefix
 
 
@@ -72,9 +72,6 @@ class PreemptionRecovery(RowTensors):
         positions, paths = table.positions[now], [table.index[path] for path in self._paths[now]]
         visible = table.visible[paths] & (table.positions <= positions[:, None])
         self._show(visible, positions, table.positions)
-        self.end_attention_at(len(table.positions))
-        self._rows, ids, at, last = to_device(
-            self.shape.device, now, self._tokens[now], positions, [len(now) - 1]
-        )
+        self._rows, ids, at, last = self._place(now, self._tokens[now], positions, [len(now) - 1])
         prefix = self.read_prefix(self.attend_own)
         return ForwardBatch(self, ids, at, last, (), prefix=prefix)

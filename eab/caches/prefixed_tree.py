@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
+from eab.caches.kv_pool import KVPool
 from eab.caches.layers import EVERYTHING
 from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.prefix_cache import PrefixCache, PrefixSegment, Rows
@@ -68,8 +69,9 @@ class PrefixedTreeCache(TreeCache):
         byte_limit: int,
         padded: bool,
         prefixes: Prefixes,
+        pool: KVPool | None = None,
     ) -> None:
-        super().__init__(shape, r, byte_limit, padded)
+        super().__init__(shape, r, byte_limit, padded, pool=pool)
         self._prefixes = prefixes
         self._held: PrefixSegment | None = None  # the last segment that is read in place
         self._to_copy: list[Rows] = []

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eab.caches.layers import PlacedLayer
 from eab.caches.rows_read import Reading, plan_readings, seen_by_kind
-from eab.caches.shape import KVShape
+from eab.caches.shape import KVShape, to_device
 
 
 class RowTensors:
@@ -30,6 +30,7 @@ class RowTensors:
         ] = ()  # by its tokens, in layers of each kind, (T, C)
         self._visible = np.zeros((0, 0), dtype=np.bool_)  # to its tokens, (T, C)
         self._row_positions = np.zeros(0, dtype=np.int64)  # (C,)
+        self._shown: Sequence[Tensor] = ()  # `_seen` on the device
         self._readings: Sequence[Reading] = ()  # one for each kind
 
     @property
@@ -53,13 +54,24 @@ class RowTensors:
         self._visible, self._row_positions = visible, row_positions
         self._seen = seen_by_kind(self._kinds, visible, positions, row_positions)
 
+    def _place(self, *inputs: Sequence[int] | NDArray[np.int64]) -> list[Tensor]:
+        """The inputs of a batch, on the device, and with them what its tokens see, as shown."""
+        placed = to_device(self.shape.device, *inputs, *self._seen)
+        self._shown = placed[len(inputs) :]
+        self.end_attention_at(len(self._row_positions))
+        return placed[: len(inputs)]
+
     def end_attention_at(self, row: int) -> None:
         """Let the prepared batch, without static buffers, read what it sees before `row`.
 
         Attending again with a different end shows what the rows in between cost.
         """
         self._readings = plan_readings(
-            self.shape, self._kinds, self._seen, self._row_positions[:row], self.padded
+            self.shape,
+            self._kinds,
+            list(zip(self._seen, self._shown, strict=True)),
+            self._row_positions[:row],
+            self.padded,
         )
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

@@ -65,27 +65,28 @@ def seen_by_kind(
 def plan_readings(
     shape: KVShape,
     kinds: Sequence[MaskKind],
-    seen: Sequence[NDArray[np.bool_]],
+    seen: Sequence[tuple[NDArray[np.bool_], Tensor]],
     row_positions: NDArray[np.int64],
     padded: bool,
 ) -> list[Reading]:
     """What the layers of each of these kinds read of the first rows, whose positions are given, by
-    `seen_by_kind`. Padded attention reads all of them under a mask, so its shapes stay the same
-    until the tensors grow.
+    `seen_by_kind`, on the host and on the device. Padded attention reads all of them under a mask,
+    so its shapes stay the same until the tensors grow.
     """
     made: dict[tuple[object, ...], Reading] = {}
-    for rows, kind in zip(seen, kinds, strict=True):
-        key = (id(rows), *kind[1:])
+    end = len(row_positions)
+    for (whole, placed), kind in zip(seen, kinds, strict=True):
+        key = (id(whole), *kind[1:])
         if key in made:
             continue
-        rows = rows[:, : len(row_positions)]
+        rows = whole[:, :end]
         if kind.is_compiled and not padded:
             made[key] = ListedRows(rows, row_positions)
         elif kind.is_fused and not padded and gathering_reads_less(rows):
             made[key] = GatheredRows(rows, row_positions, shape.device)
         else:
-            made[key] = masked_rows(shape, kind.group, rows, padded)
-    return [made[id(rows), *kind[1:]] for rows, kind in zip(seen, kinds, strict=True)]
+            made[key] = masked_rows(shape, rows, placed[:, :end], padded)
+    return [made[id(whole), *kind[1:]] for (whole, _), kind in zip(seen, kinds, strict=True)]
 
 
 def gathering_reads_less(seen: NDArray[np.bool_]) -> bool:

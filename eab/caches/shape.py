@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from eab import compiled
 from eab.caches.layers import ORDINARY, LayerAttention, MaskKind, RowShape
+
+_ALIGNMENT: Final = 16  # bytes, of each tensor that shares a transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class KVShape:
         """The mask that a layer needs."""
         layer, row = self.layer(index), self.row(index)
         is_compiled = layer.returns_lse and self._has_compiled_attention(row.key_dim)
-        return MaskKind(layer.reach, row.group, layer.is_fused, is_compiled)
+        return MaskKind(layer.reach, layer.is_fused, is_compiled)
 
     def _has_compiled_attention(self, head_dim: int) -> bool:
         """Whether attention over heads of this size is compiled for the processor."""
@@ -114,11 +117,11 @@ class KVShape:
                 sizes[limits[slot]] = sizes.get(limits[slot], 0) + size
         return sizes
 
-    def empty_tensors(self) -> tuple[list[Tensor], list[Tensor]]:
-        """K and V without rows, (G, 0, D), for each layer that has its own."""
+    def empty_tensors(self, rows: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+        """K and V of any content, (G, rows, D), for each layer that has its own."""
         keys, values = (
             [
-                torch.empty((row.kv_heads, 0, size), dtype=self.dtype, device=self.device)
+                torch.empty((row.kv_heads, rows, size), dtype=self.dtype, device=self.device)
                 for row, size in zip(self.stored, sizes, strict=True)
             ]
             for sizes in (
@@ -148,10 +151,19 @@ class KVShape:
         return 0 if self.own is None else self.own.state_bytes
 
 
-def to_device(
-    device: torch.device, *numbers: Sequence[int] | NDArray[np.int64]
-) -> tuple[Tensor, ...]:
-    """Each list as a tensor, (n,) int64; in one transfer, because each makes the host wait."""
-    together = torch.from_numpy(np.concatenate(numbers, dtype=np.int64)).to(device)
-    parts: tuple[Tensor, ...] = together.split([len(array) for array in numbers])
-    return parts
+def to_device(device: torch.device, *arrays: Sequence[int] | NDArray[Any]) -> list[Tensor]:
+    """Each array as a tensor on the device, in one transfer, for which the host does not wait."""
+    given = [np.ascontiguousarray(array) for array in arrays]
+    if device.type == "cpu":
+        return [torch.from_numpy(array) for array in given]
+    sizes = [-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in given]
+    pinned = torch.empty(
+        sum(sizes), dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda"
+    )
+    for part, array in zip(pinned.split(sizes), given, strict=True):
+        part[: array.nbytes].numpy()[:] = array.reshape(-1).view(np.uint8)
+    parts = pinned.to(device, non_blocking=True).split(sizes)
+    return [
+        part[: array.nbytes].view(torch.from_numpy(array).dtype).view(array.shape)
+        for part, array in zip(parts, given, strict=True)
+    ]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from eab.caches.attention import attention_with_lse, merged
+from eab.caches.attention import attention_with_lse, by_group, merged
 from eab.caches.base import ForwardBatch
 from eab.caches.prefix_cache import Rows
 
@@ -50,13 +50,10 @@ class SegmentReaders:
         """
         slot = self.slots[layer]
         keys, values = (tensors[slot] for tensors in self.rows)
-        asking = query[:, self.tokens]
-        heads, count, size = asking.shape
-        more, more_lse = attention_with_lse(
-            asking.reshape(len(keys), -1, size), keys, values, None, scale
-        )
-        more, more_lse = more.reshape(heads, count, -1), more_lse.reshape(heads, count)
-        if count == out.shape[1]:
+        asking = by_group(query[:, self.tokens], len(keys))
+        found = attention_with_lse(asking, keys, values, None, scale)
+        more, more_lse = (each.flatten(0, 1) for each in found)
+        if more.shape[1] == out.shape[1]:
             return merged(out, lse, more, more_lse)
         out[:, self.tokens], lse[:, self.tokens] = merged(
             out[:, self.tokens], lse[:, self.tokens], more, more_lse

@@ -4,6 +4,7 @@ A CUDA graph reads the same memory whenever it is replayed. So the next batch of
 writes new numbers into these buffers.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +17,11 @@ from eab.caches.attention import empty_mask, fill_mask
 from eab.caches.shape import KVShape
 
 MAX_TOKENS: Final = 128  # larger batches keep a GPU busy without CUDA graphs
-MAX_BUFFERS: Final = 8  # per epoch; each holds a mask
+MAX_BUFFERS: Final = 32  # per epoch; each holds a mask
 
 
 class BufferEpoch:
-    """The time between two reallocations of a cache; its CUDA graphs are discarded together."""
+    """What has the same tensors; its CUDA graphs are discarded together."""
 
 
 class StaticBuffers:
@@ -36,19 +37,21 @@ class StaticBuffers:
         self.epoch = epoch
         self._device = device = shape.device
         pinned = device.type == "cuda"
-        self._staging = torch.empty(
-            3 * tokens + logits, dtype=torch.int64, device="cpu", pin_memory=pinned
+        count, seen = 3 * tokens + logits, (len(shape.mask_kinds), tokens, rows)
+        size = 8 * count + math.prod(seen)
+        self._staging = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+        self._held = torch.empty(size, dtype=torch.uint8, device=device)
+        # First the numbers, then what the tokens see
+        staged, held = (
+            (each[: 8 * count].view(torch.int64), each[8 * count :].view(torch.bool).view(seen))
+            for each in (self._staging, self._held)
         )
-        self._numbers = torch.empty(3 * tokens + logits, dtype=torch.int64, device=device)
-        self.ids, self.positions, self.rows, self.logits_indices = self._numbers.split(
+        self._numbers, self._seen_staging = staged
+        numbers, self._seen = held
+        self.ids, self.positions, self.rows, self.logits_indices = numbers.split(
             [tokens, tokens, tokens, logits]
         )
-        size = (len(shape.mask_kinds), tokens, rows)
-        self._seen_staging = torch.empty(size, dtype=torch.bool, device="cpu", pin_memory=pinned)
-        self._seen = torch.empty(size, dtype=torch.bool, device=device)
-        self.masks = [
-            empty_mask(kind.group * tokens, rows, shape.dtype, device) for kind in shape.mask_kinds
-        ]
+        self.masks = [empty_mask(tokens, rows, shape.dtype, device) for _ in shape.mask_kinds]
         # Recorded when the pinned staging buffers have been copied to the device.
         self._copied = torch.cuda.Event() if pinned else None
 
@@ -60,19 +63,16 @@ class StaticBuffers:
         logits_indices: Sequence[int],
         seen: Sequence[NDArray[np.bool_]],
     ) -> None:
-        """Write the next batch, in two transfers to the device; `seen` says for each kind which
+        """Write the next batch, in one transfer to the device; `seen` says for each kind which
         rows each token sees, (T, C).
 
         Must be called in inference mode if the buffers were allocated in it.
         """
         if self._copied is not None:
             self._copied.synchronize()
-        numbers = np.concatenate([ids, positions, rows, logits_indices])
-        self._staging.copy_(torch.from_numpy(numbers))
-        for staging, rows_seen in zip(self._seen_staging, seen, strict=True):
-            staging.copy_(torch.from_numpy(rows_seen))
-        self._numbers.copy_(self._staging, non_blocking=True)
-        self._seen.copy_(self._seen_staging, non_blocking=True)
+        np.concatenate([ids, positions, rows, logits_indices], out=self._numbers.numpy())
+        np.stack(seen, out=self._seen_staging.numpy())
+        self._held.copy_(self._staging, non_blocking=True)
         if self._copied is not None:
             self._copied.record(torch.cuda.current_stream(self._device))
         for mask, own in zip(self.masks, self._seen, strict=True):

@@ -13,9 +13,10 @@ path side by side, because these are read faster than scattered ones.
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row in use. Padded attention visits every row that the tensors hold, the spare ones under the mask,
 so its shapes change only when the tensors grow. On CUDA, such batches use static buffers (see
-`static_buffers`), and CUDA graphs can be captured.
+`static_buffers`), and CUDA graphs can be captured, which later runs use, too (see `kv_pool`).
 """
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.growth import growth_step, should_shrink
+from eab.caches.kv_pool import KVPool, RowSet
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.plain_rows import MaskedRows
 from eab.caches.preemption_recovery import PreemptionRecovery
@@ -47,6 +49,7 @@ class TreeCache(RowTensors):
         padded: bool = False,
         *,
         static_buffers: bool = True,
+        pool: KVPool | None = None,
     ) -> None:
         """Make an empty cache.
 
@@ -54,10 +57,14 @@ class TreeCache(RowTensors):
             r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
             static_buffers: Whether padded batches may use static buffers, if the shape allows.
+            pool: Where its tensors come from, and return to.
         """
         super().__init__(shape, padded)
         self.r, self.byte_limit = r, byte_limit
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
+        self._pool = pool
+        # Returns tensors to the pool
+        self._give_back: weakref.finalize[..., TreeCache] | None = None
         self._buffer_pool = StaticBufferPool(shape, 0)
         self._table, self._ledger = RowTable(), Ledger()
         self._steps_left: int | None = None  # None: unknown
@@ -101,10 +108,7 @@ class TreeCache(RowTensors):
             self._readings = [MaskedRows(0, self.rows, mask) for mask in buffers.masks]
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, growths, buffers)
-        self.end_attention_at(len(self._row_positions))
-        self._rows, batch_ids, at, kept = to_device(
-            self.shape.device, rows, ids, positions, indices
-        )
+        self._rows, batch_ids, at, kept = self._place(rows, ids, positions, indices)
         return ForwardBatch(self, batch_ids, at, kept, growths)
 
     def _allocate(self, count: int, paths: Sequence[int]) -> NDArray[np.int64]:
@@ -152,35 +156,59 @@ class TreeCache(RowTensors):
         check_limit(in_all, self.byte_limit, "a smaller r")
         return self._reallocate(self._table.by_path, rows)
 
+    def _rounded(self, rows: int) -> int:
+        """The rows to allocate for these: whole blocks of a pool, if the byte limit allows."""
+        blocks = rows if self._pool is None else self._pool.in_blocks(rows)
+        fits = (self.rows_in_place + blocks) * self.shape.row_bytes <= self.byte_limit
+        return blocks if fits else rows
+
     def _reallocate(self, kept: NDArray[np.int64], rows: int) -> Growth:
-        """Copy the `kept` rows to new tensors of `rows` rows, one tensor at a time.
+        """Copy the `kept` rows to new tensors of at least `rows` rows, one tensor at a time.
 
         The other rows are zeroed: 0 x NaN = NaN would leak through a mask.
         """
-        count, source = len(kept), torch.from_numpy(kept).to(self.shape.device)
-        for tensors in (self._keys, self._values):
+        rows, count = self._rounded(rows), len(kept)
+        [source] = to_device(self.shape.device, kept)
+        taken = None if self._pool is None else self._pool.take(rows)
+        for place, tensors in enumerate((self._keys, self._values)):
             for slot, old in enumerate(tensors):
-                tensors[slot] = new = old.new_empty((old.shape[0], rows, old.shape[2]))
+                if taken is None:
+                    new = old.new_empty((old.shape[0], rows, old.shape[2]))
+                else:
+                    new = (taken.keys, taken.values)[place][slot]
                 for before, after in zip(old, new, strict=True):
                     torch.index_select(before, 0, source, out=after[:count])
                 new[:, count:].zero_()
+                tensors[slot] = new
                 self._ledger.replaced(old, new, copied=new[:, :count].nbytes)
         self._table.keep(kept, rows)
-        self._buffer_pool = StaticBufferPool(self.shape, rows)
+        self._change_buffers(taken)
         return Growth(rows, count, count * self.shape.row_bytes, self._ledger.peak_bytes)
+
+    def _change_buffers(self, taken: RowSet | None) -> None:
+        """Use the static buffers of new tensors; those of the pool return to it in the end."""
+        if self._give_back is not None:
+            self._give_back()
+            self._give_back = None
+        if self._pool is not None and taken is not None:
+            self._give_back = weakref.finalize(self, self._pool.give_back, taken)
+            self._give_back.atexit = False
+        self._buffer_pool = taken.buffers if taken else StaticBufferPool(self.shape, self.rows)
 
     def most_rows_after(self, tokens: int, paths: int) -> int:
         """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
         used = len(self._table.used)
         if used + tokens <= self.rows:
             return self.rows
-        return self.rows + max(self._ahead(used, paths), tokens)
+        return self._rounded(self.rows + max(self._ahead(used, paths), tokens))
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
         """Free K and V of all rows; the returned recovery recomputes them."""
         for tensors in (self._keys, self._values):
             tensors[:] = [old[:, :0].clone() for old in tensors]
-        self._buffer_pool = StaticBufferPool(self.shape, self.rows)
+        self._change_buffers(None)
+        if self._pool is not None:
+            self._pool.clear()
         return PreemptionRecovery(self.shape, self._keys, self._values, self._table, texts)
 
     def fork(self, path: int, children: Sequence[int]) -> None:

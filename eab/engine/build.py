@@ -84,16 +84,19 @@ def check_processors(model: LanguageModel, request: Request) -> None:
 def new_cache(
     model: LanguageModel, config: BranchingConfig, prefixes: Prefixes | None = None
 ) -> KVCache:
-    """An empty KV cache for these settings."""
+    """An empty KV cache for these settings. On CUDA, attention is padded, because only shapes that
+    recur can be captured (see `eab.models.cuda_graphs`).
+    """
     return make_cache(
         config.cache,
         model.kv_shape,
         config.r,
         config.kv_limit_mib * 2**20,
-        config.attention == "padded",
+        config.attention == "padded" or model.kv_pool is not None,
         config.top_k,
         prefixes,
         config.block_size,
+        model.kv_pool,
     )
 
 

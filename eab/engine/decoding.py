@@ -58,6 +58,8 @@ def decode(
         if not is_out_of_memory(error):
             raise
         events.append(_failed(steps, error, OUT_OF_MEMORY))
+        if model.kv_pool is not None:
+            model.kv_pool.clear()
     else:
         events.append(RunEnded(steps, "finished"))
     finally:

@@ -27,7 +27,10 @@ from eab.models.masks import MaskRule, noting_masks
 from eab.models.rows_as_past import PastRecord, biases_at, place_biases
 
 _record: ContextVar["AttentionRecord | None"] = ContextVar("record", default=None)
-_POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so they round alike
+# How much two passes may differ, relative to the largest logit: given positions, transformers makes
+# another mask, and CUDA chooses another kernel, which rounds narrow numbers differently.
+_POSITION_ERROR: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
+_POSITION_ERROR_OF_NARROW: Final = 0.1
 
 
 class AttentionRecord:
@@ -123,7 +126,7 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
             "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its "
             "attention scores"
         )
-    elif not (placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max():
+    elif not _are_alike(placed, plain, model.dtype):
         reason = "does not number the positions of a text from 0"
     if reason:
         raise _refusal(config.model_type, reason)
@@ -168,12 +171,16 @@ def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVSha
     except ModelError as error:
         raise _refusal(config.model_type, reason) from error
     once = record.layers == list(range(len(record.layers)))
-    same = placed.shape == plain.shape
-    same = same and bool((placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max())
+    same = placed.shape == plain.shape and _are_alike(placed, plain, model.dtype)
     if not (once and same and len(record.layers) in _depths(config)):
         raise _refusal(config.model_type, reason)
     shape = shape_of([LayerAttention(rows=rows) for rows in record.rows], model)
     return replace(shape, own_attention=True)
+
+
+def _are_alike(placed: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
+    limit = _POSITION_ERROR.get(dtype, _POSITION_ERROR_OF_NARROW)
+    return bool((placed - plain).abs().max() <= limit * plain.abs().max())
 
 
 def _refusal(family: str, reason: str) -> ModelError:

@@ -8,6 +8,7 @@ from torch import Tensor
 from eab import token_text
 from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
+from eab.caches.kv_pool import KVPool
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -35,6 +36,7 @@ class LanguageModel(Protocol):
     kv_shape: KVShape
     context: int  # number of positions that it can tell apart
     stop_ids: frozenset[int]  # tokens that end a text
+    kv_pool: KVPool | None = None  # of tensors that runs borrow, on a GPU
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """Run one forward pass over the tokens of all batches. Return the logits, (sum of K, V), of

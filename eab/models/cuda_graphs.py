@@ -2,7 +2,7 @@
 
 A batch in static buffers (eab.caches.static_buffers) reads and writes the same memory until its
 cache grows. So its forward pass is captured once as a CUDA graph, which is then replayed as a whole
-with the values of the next batch.
+with the values of the next batch, also of a later run (eab.caches.kv_pool).
 """
 
 import logging
@@ -71,7 +71,10 @@ class CudaGraphRunner:
         if self._failures >= MAX_FAILURES:
             return None
         if epoch not in self._captures:
-            self._captures[epoch] = self._new_capture() if self._is_verified() else None
+            capture = self._new_capture() if self._is_verified() else None
+            if capture is None:
+                return None  # a stream may become free later
+            self._captures[epoch] = capture
         return self._captures[epoch]
 
     def _is_verified(self) -> bool:

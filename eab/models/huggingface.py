@@ -18,6 +18,7 @@ from transformers import (
 
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
+from eab.caches.kv_pool import KVPool
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.errors import ModelError
@@ -32,7 +33,7 @@ from eab.models.context import (
 )
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config
-from eab.models.machine import is_out_of_memory
+from eab.models.machine import is_out_of_memory, total_memory
 from eab.models.own_decoder import OwnDecoder, own_decoder
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.rows_as_past import logits_by_rows
@@ -46,6 +47,7 @@ from eab.models.transformers_model import TransformersModel, tokens_to_check
 from eab.weight_formats import AS_LOADED
 
 MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds
+POOL_SHARE: Final = 16  # of the device's memory, for tensors that runs borrow
 _NO_LIMIT: Final = 2**40
 
 
@@ -89,6 +91,7 @@ class HuggingFaceModel(TransformersModel):
             self._describe(shape, sha256, layer_rows(shape))
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
+                self.kv_pool = KVPool(self.kv_shape, total_memory(shape.device) // POOL_SHARE)
             self._plain_last = self._logits_without_cache(before)
             self._check_against_plain_forward()
             if switches:

@@ -129,7 +129,7 @@ def merged(tensors: Iterable[Any]) -> Any:
         each.data_ptr() == end for each, end in zip(given, ends, strict=False)
     ):
         return first.as_strided((sum(sizes), *first.shape[1:]), first.stride())
-    if any(each.is_shared() for each in given):
+    if any(each.is_shared() for each in given if not each.is_cuda):  # CUDA's always say so
         raise ValueError("the weights are in memory that other processes share")
     together = torch.cat([each.detach() for each in given])
     for each, part in zip(given, together.split(sizes), strict=True):

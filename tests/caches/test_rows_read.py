@@ -19,7 +19,8 @@ def plan(seen: np.ndarray, layer: LayerAttention = ORDINARY, padded: bool = Fals
     shape = KVShape(1, 2, 8, torch.float64, CPU, group=3, attention=(layer,))
     positions = np.arange(seen.shape[1])
     own = seen_by_kind(shape.mask_kinds, seen, np.full(len(seen), len(positions)), positions)
-    return plan_readings(shape, shape.mask_kinds, own, positions, padded)[0]
+    shown = [(rows, torch.from_numpy(rows)) for rows in own]
+    return plan_readings(shape, shape.mask_kinds, shown, positions, padded)[0]
 
 
 def private(paths: int, prompt: int, own: int) -> np.ndarray:
