@@ -27,7 +27,7 @@ from rich.console import Console
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GIB: Final = 2**30
-OUTPUT_TAIL: Final = 3000  # characters of a part that failed
+OUTPUT_ENDS: Final = 1500  # characters at each end of the output of a part that failed
 console = Console(stderr=True)
 
 
@@ -143,7 +143,14 @@ def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             status = "too long"
         output.seek(0)
-        return status, f"```text\n{without_paths(output.read())[-OUTPUT_TAIL:].strip()}\n```\n"
+        return status, f"```text\n{both_ends(without_paths(output.read()).strip())}\n```\n"
+
+
+def both_ends(words: str) -> str:
+    """A long text without its middle; an error is named at its start or at its end."""
+    if len(words) <= 2 * OUTPUT_ENDS:
+        return words
+    return f"{words[:OUTPUT_ENDS]}\n...\n{words[-OUTPUT_ENDS:]}"
 
 
 def without_paths(words: str) -> str:
@@ -157,9 +164,9 @@ def count_tests(file: Path) -> dict[str, Any]:
     """The numbers of tests passed and skipped, and the failed tests with their messages."""
     cases = [*ElementTree.parse(file).getroot().iter("testcase")]
     failed = {
-        f"{case.get('classname')}::{case.get('name')}": without_paths(reason.get("message", ""))[
-            :OUTPUT_TAIL
-        ]
+        f"{case.get('classname')}::{case.get('name')}": both_ends(
+            without_paths(reason.get("message", ""))
+        )
         for case in cases
         for reason in (*case.iter("failure"), *case.iter("error"))
     }

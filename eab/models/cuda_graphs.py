@@ -119,9 +119,10 @@ def _tolerance(logits: Tensor) -> float:
 class GraphCapture:
     """Captures the graphs of one buffer epoch, on their own stream and in their own memory pool.
 
-    The graphs are reset together, before the stream is reused: when the first graph of a stream is
-    destroyed, PyTorch frees the cuBLAS workspace that the other graphs of the stream still use
-    (github.com/pytorch/pytorch/issues/193402).
+    PyTorch may free a cuBLAS workspace that a graph still uses: when another graph of the stream is
+    destroyed, when the thread ends, or when other code captures (github.com/pytorch/pytorch/issues
+    193402 and 192061). So each capture starts without one, and the memory pool of the graphs keeps
+    the one that is made meanwhile. The graphs are reset together, before the stream is reused.
     """
 
     _one_at_a_time = threading.Lock()
@@ -146,6 +147,7 @@ class GraphCapture:
             try:
                 with torch.cuda.stream(self._stream):
                     forward()
+                    torch._C._cuda_clearCublasWorkspaces()
                     graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                     try:
                         logits = forward()
@@ -156,6 +158,7 @@ class GraphCapture:
                         raise
                     graph.capture_end()
             finally:
+                torch._C._cuda_clearCublasWorkspaces()
                 before.wait_stream(self._stream)
         self._graphs.append(graph)
 

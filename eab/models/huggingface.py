@@ -121,12 +121,7 @@ class HuggingFaceModel(TransformersModel):
         long = batches[0].long
         if any(batch.long != long for batch in batches):
             return torch.cat([self._forward([batch]) for batch in batches])
-        starts = accumulate((len(batch.ids) for batch in batches), initial=0)
-        logits_indices = torch.cat(
-            [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
-        )
-        ids = torch.cat([batch.ids for batch in batches])
-        positions = torch.cat([batch.positions for batch in batches])
+        ids, positions, logits_indices = _inputs_of(batches)
         if self._own_decoder is not None and (decoder := self._own_decoder.current()) is not None:
             with attention_kernels(self.kv_shape.device), running(batches):
                 return decoder(ids, positions, logits_indices, long)
@@ -265,6 +260,16 @@ class HuggingFaceModel(TransformersModel):
         self.forward([cache.prepare([2, 1], [middle[::-1], middle])])
         cache.release(2)
         return self.forward([cache.prepare([1], [last])])
+
+
+def _inputs_of(batches: Sequence[ForwardBatch]) -> tuple[Tensor, Tensor, Tensor]:
+    """The ids and positions of all batches, (T,) each, and the tokens whose logits are kept."""
+    if len(batches) == 1:
+        return batches[0].ids, batches[0].positions, batches[0].logits_indices
+    starts = accumulate((len(batch.ids) for batch in batches), initial=0)
+    kept = [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
+    ids, positions = ([getattr(batch, name) for batch in batches] for name in ("ids", "positions"))
+    return torch.cat(ids), torch.cat(positions), torch.cat(kept)
 
 
 def _difference(logits: Tensor, plain: Tensor) -> float:
