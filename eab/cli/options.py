@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from eab.branching.presets import PRESETS, START, starting_config, starting_values
+from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config, starting_values
 from eab.config import BRANCHING, SETTINGS, SPECULATIVE
 from eab.errors import ConfigError
 from eab.formatting import quoted
@@ -271,8 +271,11 @@ def grid_of(given: dict[str, Any]) -> Grid:
         for name, declared in SETTINGS.items()
         if given[name] is not None
     }
-    varied = {name: some for name, some in values.items() if len(some) > 1}
-    base = {name: some[0] for name, some in values.items()} | {"preset": given["preset"]}
+    presets = [None] if given["preset"] is None else _parts(given["preset"])
+    own = OF_PRESETS if len(presets) > 1 else ()  # given options override every preset
+    varied = {name: some for name, some in values.items() if len(some) > 1 or name in own}
+    varied |= {"preset": presets} if own else {}
+    base = {name: some[0] for name, some in values.items()} | {"preset": presets[0]}
     first, count = base["seed"], given["seeds"]
     if not 1 <= count <= MAX_SEEDS:
         raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")
@@ -283,7 +286,7 @@ def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
     """Parse `0.3,0.65` or `0.2:1.2:0.2` (both ends included); ConfigError if invalid."""
     if not isinstance(given, str) or isinstance(declared.values, Text | JsonObject):
         return [given]
-    parts = [part.strip() for part in given.split(",")]
+    parts = _parts(given)
     if isinstance(declared.values, Choice):
         return [*parts]
     number = _whole if isinstance(declared.values, Whole) else float
@@ -300,6 +303,10 @@ def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
                 f"with at most {MAX_VALUES:,} values"
             ) from error
     return values
+
+
+def _parts(given: str) -> list[str]:
+    return [part.strip() for part in given.split(",")]
 
 
 def _whole(value: Decimal) -> int:

@@ -15,6 +15,7 @@ from command_line import error_of_command, output_of, signalled
 from waiting import wait_until
 
 from eab import record
+from eab.branching.presets import starting_config
 from eab.cli import options
 from eab.config import SETTINGS
 from eab.errors import ConfigError, RunsError
@@ -72,6 +73,18 @@ def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> Non
         assert run.started.prompt == row.prompt
         assert run.started.config.seed == row.seed
         assert len(run.leaves()) == row.paths
+
+
+def test_presets_are_tried_and_given_options_override_them() -> None:
+    given = dict.fromkeys(SETTINGS) | {"seed": "3", "seeds": 1, "sample": 0, "max_paths": "7"}
+    grid = options.grid_of(given | {"preset": "focused, wide", "top_k": "5"})
+    assert grid.configs() == [
+        starting_config(preset=preset, max_paths=7, top_k=5, seed=3)
+        for preset in ("focused", "wide")
+    ]
+    assert options.grid_of(given | {"preset": "wide"}).varied == {}
+    with pytest.raises(ConfigError, match="the preset is 'thin'"):
+        options.grid_of(given | {"preset": "wide,thin"})
 
 
 def test_bundled_prompts_and_a_sample_of_the_grid(tmp_path: Path) -> None:

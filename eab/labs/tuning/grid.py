@@ -5,14 +5,14 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
 from eab.branching.own import own_name
-from eab.branching.presets import START, starting_config
-from eab.config import SETTINGS, BranchingConfig
+from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config
+from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.text_values import listed
@@ -22,18 +22,12 @@ MAX_SEEDS: Final = 1_000
 MAX_VALUES: Final = 1_000  # values of one setting in a file
 SAMPLE_SEED: Final = 0
 # Settings without effect under a policy; their values are not tried separately there.
-_OF_FORKS: Final = frozenset(
-    {
-        *("entropy_threshold", "threshold_unit"),
-        *("branch_factor", "min_fork_weight", "branch_min_p"),
-    }
-)
+_OF_THRESHOLD: Final = frozenset({"entropy_threshold", "threshold_unit"})
+_OF_FORKS: Final = _OF_THRESHOLD | {"branch_factor", "min_fork_weight", "branch_min_p"}
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
     "greedy": _OF_FORKS | {"max_paths"},
 }
-# Other settings that a setting needs when it is checked alone
-_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {"threshold_unit": {"entropy_threshold": 1.0}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +40,9 @@ class Grid:
     value of `base` there: such a combination is tried only once.
 
     Attributes:
-        varied: The values of each setting that varies, by its name in eab.config. A policy may be
-            a rule or a policy of your own.
+        varied: The values of each setting that varies, by its name in eab.config, or the names of
+            presets as `preset`: each sets what shapes a tree, except for settings that vary
+            themselves. A policy may be a rule or a policy of your own.
         base: The other settings; by default the starting values. Varied thresholds are in its unit,
             by default in nats.
         seeds: Each combination is tried with each of these.
@@ -131,17 +126,27 @@ class Grid:
     def _parts(self) -> Iterator[tuple[str, dict[str, Sequence[Any]]]]:
         """Each policy, with the values of the other varying settings that affect it."""
         for policy in self.varied.get("policy", (self.base.policy,)):
-            without = WITHOUT_EFFECT.get(policy, frozenset())
-            names = [name for name in self.varied if name != "policy" and name not in without]
+            without = WITHOUT_EFFECT.get(policy, frozenset()) | {"policy"}
+            without |= set() if self._of_presets(policy) else {"preset"}
+            names = [name for name in self.varied if name not in without]
             yield policy, {name: self.varied[name] for name in names}
+
+    def _of_presets(self, policy: str) -> frozenset[str]:
+        """The settings that a varying preset sets under a policy."""
+        varied = frozenset(self.varied)
+        own = varied | _OF_THRESHOLD if varied & _OF_THRESHOLD else varied
+        return frozenset(OF_PRESETS) - own - WITHOUT_EFFECT.get(policy, frozenset())
 
     def _config(self, number: int) -> BranchingConfig:
         policy, axes, number = self._part_of(number)
-        chosen = {name: getattr(self.base, name) for name in SETTINGS} | {"policy": policy}
+        chosen: dict[str, Any] = {"policy": policy}
         for name in reversed(axes):
             number, place = divmod(number, len(axes[name]))
             chosen[name] = axes[name][place]
-        return BranchingConfig.from_settings(chosen)
+        if "preset" in chosen:
+            settings = PRESETS[chosen.pop("preset")].settings
+            chosen |= {name: settings[name] for name in self._of_presets(policy)}
+        return replace(self.base, **chosen)
 
     def _part_of(self, number: int) -> tuple[str, dict[str, Sequence[Any]], int]:
         """The part that contains a combination, and the combination's number within it."""
@@ -164,15 +169,11 @@ def _listed(values: Any) -> Any:
 
 
 def _check_values(name: str, values: Sequence[Any]) -> None:
-    if name not in SETTINGS:
-        BranchingConfig.from_settings({name: None})  # its error suggests a name
     if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not len(values):
         raise ConfigError(f"the values of {name} are {quoted(values)}; give a list of one or more")
     # The range of the threshold depends on its unit; whole configs are checked later.
-    needed = _NEEDED.get(name, {})
-    read = [BranchingConfig.from_settings({**needed, name: value}) for value in values]
-    counts = Counter(getattr(config, name) for config in read)
-    doubled = [value for value, count in counts.items() if count > 1]
+    counts = Counter(starting_config(**{name: value}) for value in values)
+    doubled = [value for value in values if counts[starting_config(**{name: value})] > 1]
     if doubled:
         raise ConfigError(
             f"the values of {name} have {quoted(doubled[0])} twice; give each value once"

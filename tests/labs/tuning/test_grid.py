@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.branching.presets import START
+from eab.branching.presets import START, starting_config
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.labs.tuning.grid import MAX_CONFIGS, Grid
@@ -39,6 +39,47 @@ def test_a_setting_that_has_no_effect_under_a_policy_is_tried_once() -> None:
     assert {one.entropy_threshold for one in configs if one.policy != "fair"} == {0.3}
 
 
+def test_presets_are_values_like_others_and_settings_that_vary_override_them() -> None:
+    base = starting_config(max_new_tokens=6, top_k=5)
+    presets = ["focused", "wide"]
+    grid = Grid({"preset": presets, "top_k": [5, 9]}, base)
+    assert grid.configs() == [
+        starting_config(preset=preset, max_new_tokens=6, top_k=top_k)
+        for preset, top_k in product(presets, [5, 9])
+    ]
+    assert Grid({"preset": ["wide"]}).configs() == [starting_config(preset="wide")]
+    grid = Grid({"preset": presets, "entropy_threshold": THRESHOLDS, "max_paths": [7]})
+    assert grid.configs() == [
+        starting_config(preset=preset, entropy_threshold=threshold, max_paths=7)
+        for preset, threshold in product(presets, THRESHOLDS)
+    ]
+    grid = Grid(
+        {"preset": presets, "threshold_unit": ["nats"]}, starting_config(threshold_unit="nats")
+    )
+    assert {one.entropy_threshold for one in grid.configs()} == {THRESHOLDS[1]}
+
+
+def test_a_preset_that_has_no_effect_under_a_policy_is_tried_once() -> None:
+    def often(prediction: object, leaf: object) -> bool:
+        return True
+
+    policies = ["fair", often, "independent", "greedy"]
+    grid = Grid({"policy": policies, "preset": ["focused", "wide"]})
+    found = [(one.policy, one.max_paths, one.branch_factor) for one in grid.configs()]
+    assert found == [
+        *[
+            (policy, paths, factor)
+            for policy in ("fair", "own:often")
+            for paths, factor in ((6, 3), (32, 4))
+        ],
+        *[("independent", 6, START.branch_factor), ("independent", 32, START.branch_factor)],
+        ("greedy", START.max_paths, START.branch_factor),
+    ]
+    assert grid.combinations == len(found)
+    both = Grid({"policy": policies, "preset": ["focused", "wide"], "max_paths": [4]})
+    assert [one.policy for one in both.configs()] == ["fair"] * 2 + ["own:often"] * 2 + policies[2:]
+
+
 @given(st.integers(1, 24))
 def test_a_sample_is_reproducible_and_has_no_combination_twice(count: int) -> None:
     varied = {
@@ -65,6 +106,8 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_building_the_grid() -> None:
     ("given", "words"),
     [
         ({"varied": {"treshold": [1.0]}}, "there is no setting 'treshold'; did you mean"),
+        ({"varied": {"preset": ["wide", "thin"]}}, "the preset is 'thin'; it must be one of"),
+        ({"varied": {"preset": ["wide", "wide"]}}, "the values of preset have 'wide' twice"),
         ({"varied": {"seed": [1, 2]}}, "the seed is in varied"),
         (
             {"varied": {"max_paths": []}},
