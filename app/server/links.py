@@ -65,6 +65,8 @@ def what_it_opens(link: Link) -> str:
             f"The prompt is too long for a link: more than {MAX_PROMPT:,} characters. Download "
             "the run file instead."
         )
+    if link.prompt is None and not (link.saved or link.example):
+        return "A link cannot hold a prompt of token ids. Download the run file instead."
     if link.run:
         return (
             "Opens this run as long as the server has it; after that, only its prompt and settings."

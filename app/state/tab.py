@@ -128,11 +128,12 @@ def link() -> Link:
 
 
 def link_to(run: OpenRun) -> Link:
-    """A link to this run: where it is found, its prompt and settings."""
+    """A link to this run: where it is found, its prompt, unless it is token ids, and settings."""
+    has_text = run.started is None or not run.started.by_token_ids
     place = {name: run.details.link_ids.get(name, "") for name in ("run", "saved", "example")}
     return Link(
         **place,
-        prompt=run.asked.prompt,
+        prompt=run.asked.prompt if has_text else None,
         messages=run.asked.messages,
         model=run.model,
         config=run.asked.config,

@@ -50,6 +50,7 @@ def build(
         messages=request.messages,
         logits_processors=tuple(map(plain_name, request.logits_processors)),
         parse_special=request.parse_special,
+        by_token_ids=bool(request.token_ids) and not request.prompt,
     )
     speculator = make_speculator(config, model, draft, policy, cache)
     processors = (*penalties(config), *request.logits_processors)

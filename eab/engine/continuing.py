@@ -38,9 +38,7 @@ def continue_from(
             f"{model.card.name} ({model.card.vocab_size} tokens) is different. Choose the model "
             "that made the run"
         )
-    own = started.prompt_tokens[: len(started.prompt_tokens) - started.continued]
-    ids = own if _of_prompt(config) == _of_prompt(started.config) else ()
-    special = started.parse_special
-    return Request(
-        started.prompt, config, tuple(continued), started.messages, ids, parse_special=special
-    )
+    given, special = started.by_token_ids, started.parse_special
+    ids = started.own_tokens if given or _of_prompt(config) == _of_prompt(started.config) else ()
+    prompt = "" if given else started.prompt
+    return Request(prompt, config, tuple(continued), started.messages, ids, parse_special=special)

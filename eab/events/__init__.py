@@ -119,6 +119,7 @@ class RunStarted:
     # The class names of the logits processors that changed the scores, in order
     logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
     parse_special: bool = False  # whether control tokens in the prompt were control tokens
+    by_token_ids: bool = False  # whether the prompt was given as token ids; `prompt` is their text
 
     @property
     def own_parts(self) -> str:
@@ -133,9 +134,14 @@ class RunStarted:
         return self.prompt_tokens[len(self.prompt_tokens) - self.continued :]
 
     @property
+    def own_tokens(self) -> tuple[int, ...]:
+        """The token ids of the prompt."""
+        return self.prompt_tokens[: len(self.prompt_tokens) - self.continued]
+
+    @property
     def is_chat(self) -> bool:
         """Whether a chat template was used, which puts text after the prompt."""
-        own, prompt = len(self.prompt_texts) - self.continued, self.prompt.rstrip()
+        own, prompt = len(self.own_tokens), self.prompt.rstrip()
         text = token_text.join(self.prompt_texts[:own]).rstrip()
         is_unknown = self.continued > 0 and prompt not in text
         return bool(self.messages) or not (is_unknown or text.endswith(prompt))

@@ -17,7 +17,7 @@ _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON values, with the name of its class as `event`."""
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
-    for name in ("logits_processors", "parse_special"):
+    for name in ("logits_processors", "parse_special", "by_token_ids"):
         if not made.get(name, True):
             del made[name]  # so that older versions of the program can read the file
     return made

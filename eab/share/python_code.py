@@ -33,8 +33,8 @@ def as_python(started: RunStarted) -> str:
     tokens = started.continued_tokens
     more = f", continued={tokens!r}" if tokens else ""
     more += ", parse_special=True" if started.parse_special else ""
-    messages = as_json(started.messages)
-    prompt = repr(messages or started.prompt)
+    text = as_json(started.messages) or started.prompt
+    prompt = repr([*started.own_tokens] if started.by_token_ids else text)
     note = f"# The run used {started.own_parts}: add them.\n" if started.own_parts else ""
     return note + (
         "from eab import EntropyAdaptiveBranching\n\n"

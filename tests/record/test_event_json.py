@@ -206,6 +206,8 @@ def test_a_run_without_logits_processors_does_not_name_them():
     assert to_json(named)["logits_processors"] == ("MinPLogitsWarper",)
     assert "parse_special" not in STARTED
     assert to_json(from_json(STARTED | {"parse_special": True}))["parse_special"] is True
+    assert "by_token_ids" not in STARTED
+    assert to_json(from_json(STARTED | {"by_token_ids": True}))["by_token_ids"] is True
     for wrong in ([3], ["x"] * 65, ["x" * 101], ["\udc80"], "MinPLogitsWarper"):
         with pytest.raises(RecordError):
             from_json(STARTED | {"logits_processors": wrong})

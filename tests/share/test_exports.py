@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from equality import untimed
 
+from eab import record
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
+from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import RunStarted
@@ -61,6 +63,26 @@ def test_the_exported_program_allows_the_same_control_tokens(embedded: HuggingFa
     scope: dict[str, Any] = {}
     exec(compile(as_python(fold(events).started), "program", "exec"), scope)
     assert scope["run"].started == fold(events).started
+
+
+def test_the_exported_program_gives_token_ids_that_are_not_those_of_their_text(
+    embedded: HuggingFaceModel,
+) -> None:
+    ids, short = embedded.encode("O") + embedded.encode("n")[1:], CONFIGS[0]
+    short = replace(short, max_new_tokens=4)
+    events = list(event_stream(embedded, Request("", short, token_ids=ids)))
+    started = fold(record.loads(record.dumps(events))).started
+    assert embedded.encode(started.prompt, short) != started.prompt_tokens == ids
+    scope: dict[str, Any] = {}
+    exec(compile(as_python(started), "program", "exec"), scope)
+    assert scope["run"].started == started
+    assert scope["run"].samples == fold(events).samples
+    longer = continue_from(embedded, started, scope["run"].samples[0].token_ids[:2], short)
+    again = fold(event_stream(embedded, longer)).started
+    exec(compile(as_python(again), "program", "exec"), scope)
+    assert scope["run"].started == again
+    other = replace(short, system="Be brief.")
+    assert continue_from(embedded, started, (), other).token_ids == ids
 
 
 def test_the_exported_program_loads_the_same_weight_format() -> None:

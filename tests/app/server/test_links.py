@@ -12,9 +12,11 @@ from page_walk import opened
 
 from app.server.links import MAX_PROMPT, Link, from_query, to_query, what_it_opens
 from app.server.store import default_store
+from app.state.tab import Details, OpenRun, link_to
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
 from eab.events import Message
+from eab.run import RunFold
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 
@@ -44,6 +46,17 @@ def test_the_messages_of_a_link_survive_a_round_trip_and_give_its_prompt() -> No
     long = replace(link, messages=(Message("system", "x" * MAX_PROMPT), *CHAT))
     assert from_query(dict(parse_qsl(to_query(long)))) == Link(config=link.config)
     assert "too long for a link" in what_it_opens(long)
+
+
+def test_a_link_says_that_it_cannot_hold_token_ids() -> None:
+    state = RunFold()
+    state.apply(replace(bundled_run("bent").started, by_token_ids=True))
+    entry = OpenRun("key", state, details=Details("", "", ()))
+    link = link_to(entry)
+    assert link.prompt is None
+    assert what_it_opens(link).startswith("A link cannot hold a prompt of token ids.")
+    found = replace(entry, details=replace(entry.details, link_ids={"saved": "abc"}))
+    assert what_it_opens(link_to(found)) == "Opens this run at this step."
 
 
 def test_a_prompt_that_is_too_long_is_left_out() -> None:
