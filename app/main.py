@@ -16,7 +16,8 @@ from app.server import page_style  # noqa: E402 - found in a checkout that is no
 from eab.assets import ASSETS  # noqa: E402
 
 # The page and the browser work beside the engine, whose threads must not wait by spinning on their
-# processors (benchmarks/busy.py). OpenMP reads this when torch is loaded, after the first picture.
+# processors (benchmarks/engine.py --busy). OpenMP reads this when torch is loaded, after the first
+# picture.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 

@@ -1,6 +1,5 @@
-"""A decode step beside one busy process, for ways in which the threads of a step wait for each other.
-
-    python benchmarks/busy.py [--quick] [--json FILE] [--table FILE]
+"""A decode step beside one busy process, for ways in which the threads of a step wait for each other:
+the section `--busy` of engine.py.
 
 OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor that the
 thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded, so each
@@ -13,6 +12,14 @@ import statistics
 import subprocess
 import sys
 
+import torch
+from published import Placement, markdown_table
+from shapes import engine_model, plain_model
+
+from eab.caches.timing import prefilled_tree, time_step
+from eab.figures.timings import with_spread
+from eab.timing import Timing
+
 FEW = "GOMP_SPINCOUNT=1000"
 WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}
 PROMPT, PATHS, STEPS = 300, 20, 40
@@ -20,12 +27,6 @@ PROMPT, PATHS, STEPS = 300, 20, 40
 
 def step_milliseconds(threads: int) -> float:
     """The median of the steps, in this process."""
-    import torch
-    from published import Placement
-    from shapes import engine_model, plain_model
-
-    from eab.caches.timing import prefilled_tree, time_step
-
     torch.set_num_threads(threads)
     model = engine_model(plain_model("135m", Placement("cpu", torch.float32)), "135m")
     cache = prefilled_tree(
@@ -43,7 +44,7 @@ def measured(way: str, threads: int, busy: bool) -> float:
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
     try:
         used = 1 if way == "one thread" else threads
-        command = [sys.executable, __file__, "--step", str(used)]
+        command = [sys.executable, __file__, str(used)]
         done = subprocess.run(
             command, env=os.environ | WAYS[way], capture_output=True, text=True, check=True
         )
@@ -54,48 +55,26 @@ def measured(way: str, threads: int, busy: bool) -> float:
             other.wait()
 
 
-def main() -> None:
-    from published import command_line, markdown_table, publish, where
-
-    from eab.figures.timings import with_spread
-    from eab.timing import MIN_REPEATS, Timing
-
-    options = command_line(__doc__, quick="two rounds").parse_args()
+def busy(threads: int, rounds: int) -> tuple[str, dict[str, float]]:
+    """The table and the ratios of all ways, measured in turns."""
     found: dict[tuple[str, bool], list[float]] = {
         (way, busy): [] for way in WAYS for busy in (False, True)
     }
-    for _ in range(2 if options.quick else MIN_REPEATS):
-        for way, busy in found:
-            found[way, busy].append(measured(way, options.threads, busy))
+    for _ in range(rounds):
+        for way, is_busy in found:
+            found[way, is_busy].append(measured(way, threads, is_busy))
     median = {key: statistics.median(values) for key, values in found.items()}
-    rows = [
-        [
-            way,
-            *(
-                with_spread(Timing(tuple(found[way, busy])), "{:.0f}".format)
-                for busy in (False, True)
-            ),
-            f"{median[way, True] / median[way, False]:.2f}",
-        ]
-        for way in WAYS
-    ]
-    ratios = {
+    rows = []
+    for way in WAYS:
+        spreads = (Timing(tuple(found[way, is_busy])) for is_busy in (False, True))
+        cells = (with_spread(timing, "{:.0f}".format) for timing in spreads)
+        rows.append([way, *cells, f"{median[way, True] / median[way, False]:.2f}"])
+    heads = ["threads wait", "ms of a step, quiet (quartiles)", "beside a busy process"]
+    return markdown_table([*heads, "times quiet"], rows), {
         "busy_over_quiet": median[FEW, True] / median[FEW, False],
         "quiet_over_default": median[FEW, False] / median["as PyTorch does", False],
     }
-    heads = [
-        "threads wait",
-        "ms of a step, quiet (quartiles)",
-        "beside a busy process",
-        "times quiet",
-    ]
-    publish(
-        options, where("float32 on cpu"), markdown_table(heads, rows) + "\n", {"ratios": ratios}
-    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--step"]:
-        print(step_milliseconds(int(sys.argv[2])))
-    else:
-        main()
+    print(step_milliseconds(int(sys.argv[1])))

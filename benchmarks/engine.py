@@ -1,13 +1,14 @@
 """The tree engine against the bare forward pass, the other caches, and Hugging Face `generate`.
 
-    python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
+    python benchmarks/engine.py [--quick | --grid] [--busy] [--json FILE] [--table FILE]
     python benchmarks/engine.py --device cuda --dtype bfloat16 --shape 8b --tokens 200
 
 The job is to generate N continuations of one prompt. In each round, all competitors do it one after
 another, with the same weights, prompt, number of new tokens, dtype and threads. A short job is the
 warm-up. Figures are medians over rounds with quartiles (eab.timing); ratios are ratios of medians.
 KV bytes are measured from the tensors. `--quick` makes one round, which is not enough for
-comparisons; `--grid` adds other models, prompts, numbers of paths and lengths.
+comparisons; `--grid` adds other models, prompts, numbers of paths and lengths; `--busy` adds steps
+beside a busy process (see busy.py).
 """
 
 import gc
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from busy import busy
 from competitors import Competitor, ContinuousBatching, Engine, Generate, Job
 from lower_bounds import BarePass, Kernels
 from published import Placement, command_line, markdown_table, mib, offer_device, publish, where
@@ -287,6 +289,9 @@ def main() -> None:
         action="store_true",
         help="also vary model, prompt, paths and length (half an hour)",
     )
+    parser.add_argument(
+        "--busy", action="store_true", help="also steps on the CPU beside a busy process (minutes)"
+    )
     parser.add_argument("--shape", default="135m", choices=SHAPES)
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
     parser.add_argument("--paths", type=int, default=20)
@@ -307,6 +312,9 @@ def main() -> None:
     text, result = standard(load(options.shape, placement), job, rounds, deadline)
     if options.grid:
         text += "\n" + grid(placement)
+    if options.busy:
+        beside, result["busy"] = busy(options.threads, rounds)
+        text += f"\nSteps of 20 paths, SmolLM2-135M shape, float32 on the CPU:\n\n{beside}"
     publish(options, where(str(placement), placement.device), text, result)
 
 
