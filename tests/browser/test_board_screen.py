@@ -1,6 +1,7 @@
 """The board on one screen: all pictures fit its height, and nothing moves them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -93,6 +94,42 @@ def test_the_presenter_shows_all_pictures_in_large_type_without_downloads(
     assert {name: drawn for name, drawn in sizes.items() if drawn < 23.99} == {}
     shown.press("Escape")
     expect(shown.find(".eab.presenting")).to_have_count(0)
+
+
+CODE = [
+    *("    self.assertAlmostEqual(first_value,", " mean(list_of_values),", " places=7)", "\n"),
+    *("    return", " sorted(self._children_of(path),", " key=operator.itemgetter(0))", "\n"),
+]
+# The lines of each box, the prompt's first, and the size of their letters on the screen.
+LINES = """() => {
+  const labels = document.getElementById("host").shadowRoot.querySelectorAll(
+    ".tree .prompt .label, .tree .path:not(.stub, .hidden) .label");
+  return [...labels].map((label) => {
+    const lines = {};
+    for (const part of label.querySelectorAll("tspan"))
+      lines[part.getAttribute("y")] = (lines[part.getAttribute("y")] ?? "") + part.textContent;
+    const size = parseFloat(getComputedStyle(label).fontSize) * label.getScreenCTM().a;
+    return [Object.values(lines), size];
+  });
+}"""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_code_keeps_its_lines_and_its_long_words_whole(screen: Boards, seed: int) -> None:
+    run = fold(invented_run(seed, 12, 5, CODE))
+    started = replace(run.started, prompt="def test_the_mean_of_all_values_of_a_list(self):")
+    run.started = started
+    shown = screen(1366, 768, reduced_motion="reduce")
+    shown.feed(run)
+    (prompt, _), *found = shown.page.evaluate(LINES)
+    assert "test_the_mean_of_all_values_of_a_list(self):" in [line.strip() for line in prompt]
+    words = {word.strip() for word in CODE if len(word) > 24}
+    lines = [line for each, _ in found for line in each]
+    assert min(size for _, size in found) > 10.99
+    assert all("↵" not in line.rstrip("↵ ") and "…" not in line for line in lines)
+    seen = [word for line in lines for word in line.replace("↵", " ").split()]
+    assert words & set(seen)
+    assert set(seen) - {word.strip() or "↵" for word in CODE} - {"return"} == set()
 
 
 # The numbers of the entropy axis that the threshold's would cover, and of those, the visible ones.

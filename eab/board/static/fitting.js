@@ -7,7 +7,7 @@
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { SMALLEST_WHOLE, TINY } from "./camera.js";
-import { LONGEST_WORD, wordLengths, wrapped } from "./label.js";
+import { wholeWord, wordLengths, wrapped } from "./label.js";
 import {
   arranged,
   BOX_LINE,
@@ -42,9 +42,9 @@ const SMALLER_PRESENTED = [
 ];
 
 /**
- * The children of each path, and the lengths of the words of its text, by the path's id; and the
- * paths after which texts are folded.
- * @typedef {{ kept: Path[], folded: Set<number>, prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
+ * The children of each path, the lengths of the words of its text, and that of the longest word to
+ * keep whole, by the path's id; and the paths after which texts are folded.
+ * @typedef {{ kept: Path[], folded: Set<number>, prompt: string, children: Map<number, Path[]>, words: number[][], whole: number[] }} Texts
  */
 
 /** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
@@ -145,9 +145,14 @@ function isBetter(next, best, highest) {
 function textsOf(kept, prompt, folded) {
   /** @type {number[][]} */
   const words = [];
-  for (const { id, tokens } of kept)
-    words[id] = wordLengths(tokens.map(({ piece }) => piece).join(""));
-  return { kept, folded, prompt: wordLengths(prompt), children: childrenOf(kept), words };
+  /** @type {number[]} */
+  const whole = [];
+  for (const { id, tokens } of kept) {
+    const text = tokens.map(({ piece }) => piece).join("");
+    words[id] = wordLengths(text);
+    whole[id] = wholeWord(text);
+  }
+  return { kept, folded, prompt, children: childrenOf(kept), words, whole };
 }
 
 /**
@@ -220,17 +225,12 @@ function narrowestLines({ kept, children, words }, lines) {
 function charactersNeeded(words, lines) {
   const length = lengthOf(words);
   const needed = Math.ceil((length / lines) * (lines > 1 ? UNEVEN : 1));
-  return Math.max(Math.min(length, BOX_LINE.shortest), longestWord(words), needed);
+  return Math.max(Math.min(length, BOX_LINE.shortest), needed);
 }
 
 /** @param {number[]} words their lengths */
 function lengthOf(words) {
   return words.reduce((sum, word) => sum + word + 1, -1);
-}
-
-/** @param {number[]} words their lengths */
-function longestWord(words) {
-  return Math.min(LONGEST_WORD, Math.max(1, ...words));
 }
 
 /**
@@ -241,14 +241,19 @@ function longestWord(words) {
  * @param {{ longest: number, ofLeaves: number }} limits characters
  * @param {Size} room
  */
-function linesUpTo({ kept, prompt, children, words }, narrowest, { longest, ofLeaves }, room) {
+function linesUpTo(
+  { kept, prompt, children, words, whole },
+  narrowest,
+  { longest, ofLeaves },
+  room,
+) {
   const isLeaf = (/** @type {Path} */ { id }) => !children.has(id);
   /** @type {number[]} */
   const perLine = [];
   for (const path of kept) {
     const { id } = path;
     const most = isLeaf(path) ? ofLeaves : longest;
-    const wanted = Math.max(longestWord(words[id]), Math.min(most, narrowest[id]));
+    const wanted = Math.max(whole[id], Math.min(most, narrowest[id]));
     perLine[id] = Math.max(1, wrapped(words[id], wanted).longest);
   }
   const promptWidth = widthOf(promptLine(prompt, longest));

@@ -8,7 +8,8 @@ const ELLIPSIS_LENGTH = 3;
 const LINE_BREAK = "↵"; // as the text of a token shows it
 const NEW_LINE = -1; // among the lengths of words
 const SHORTEST_END = 4; // characters; a shorter end of a text is useless
-export const LONGEST_WORD = 24; // characters; a longer one may be cut
+const LONGEST_WORD = 24; // characters; a longer one may be cut
+const LONGEST_CODE = 60; // characters; texts without spaces in other scripts break anywhere
 
 /** Characters that are left out. @typedef {{ from: number, to: number }} Gap */
 
@@ -107,6 +108,17 @@ export function wordLengths(text) {
     .replace(/↵ ?(?=[^↵])/g, "↵ \n ") // older browsers lack lookbehind
     .split(" ")
     .map((word) => (word === "\n" ? NEW_LINE : [...word].length));
+}
+
+/**
+ * The length of the longest word that is kept whole, at least 1.
+ * @param {string} text
+ */
+export function wholeWord(text) {
+  const longest = (/** @type {string} */ word) =>
+    /[^!-~]/.test(word) ? LONGEST_WORD : LONGEST_CODE;
+  const words = text.split(/[ ↵]+/).map((word) => Math.min([...word].length, longest(word)));
+  return Math.max(1, ...words);
 }
 
 /**

@@ -3,7 +3,7 @@
 
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { endOf, wordLengths, wrappedSize, wrapTokens } from "./label.js";
+import { endOf, wholeWord, wordLengths, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
@@ -56,11 +56,13 @@ export function labelOf(view, path, count) {
 
 /**
  * Characters per line of the prompt, which may have several lines, as it is alone in its column.
- * @param {number[]} words lengths of its words
+ * @param {string} text
  * @param {number} longest line of the boxes, characters
  */
-export function promptLine(words, longest) {
-  const most = Math.max(PROMPT_LINE.shortest, Math.min(PROMPT_LINE.longest, longest));
+export function promptLine(text, longest) {
+  const end = text.slice(-PROMPT_LINES * BOX_LINE.longest); // what may be shown
+  const words = wordLengths(end);
+  const most = Math.max(wholeWord(end), Math.min(PROMPT_LINE.longest, longest));
   const length = words.reduce((sum, word) => sum + word + 1, -1);
   const wanted = Math.max(...words, Math.ceil(length / (PROMPT_LINES - 2)));
   return Math.max(PROMPT_LINE.shortest, Math.min(most, wanted));
@@ -74,7 +76,7 @@ export function promptLine(words, longest) {
  * @returns {Arrangement}
  */
 export function arranged(text, kept, { perLine, most, folded }, longest) {
-  const promptLength = promptLine(wordLengths(text), longest);
+  const promptLength = promptLine(text, longest);
   const end = endOf(text, promptLength * (PROMPT_LINES - 1));
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
