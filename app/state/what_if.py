@@ -17,6 +17,7 @@ from eab.formatting import as_sentence
 from eab.share import board_what_if
 
 EXPLORE: Final = "what_if"  # key of what was asked for on Explore's board
+_OF_SLIDER: Final = "The slider at the side is the threshold of the next run."
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
 _TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and the number of texts there
 
@@ -68,7 +69,13 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
         return None
     if asked.threshold is None and asked.r == recorded.run.started.config.r:
         return None
-    return _resimulated(recorded, asked)
+    view = _resimulated(recorded, asked)
+    if board == EXPLORE and asked.threshold is not None and view.run is not recorded:
+        words = f"{view.message['notes']['entropy']} {_OF_SLIDER}"
+        return replace(
+            view, message=view.message | {"notes": view.message["notes"] | {"entropy": words}}
+        )
+    return view
 
 
 def possible(recorded: OpenRun) -> bool:

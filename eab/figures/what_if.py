@@ -35,6 +35,9 @@ def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
     before, after = recorded.started.threshold_nats, what_if.started.threshold_nats
     if before == after:
         return f"Threshold {before:.2f} nats, as recorded: {_size(what_if)}."
+    if what_if.started.what_if == "exact" and _tree(what_if) == _tree(recorded):
+        low, high = sorted((before, after))
+        return f"No fork changes between {low:.2f} and {high:.2f} nats: {_size(what_if)}."
     return (
         f"At {after:.2f} nats: {_size(what_if)}; recorded at {before:.2f} nats: {_size(recorded)}."
     )
@@ -82,6 +85,10 @@ def _token_at(run: RunState, unknown: Unknown) -> tuple[int, int]:
     if index is not None:
         return path.id, index
     return (path.children[0], 0) if path.children else (path.id, len(path.tokens) - 1)
+
+
+def _tree(run: RunState) -> list[tuple[str, list[int]]]:
+    return [(path.status, [token.id for token in path.tokens]) for path in run.paths]
 
 
 def _size(run: RunState) -> str:

@@ -34,6 +34,7 @@ from eab.events import (
     RunStarted,
     StepTimed,
 )
+from eab.figures.what_if import tree_change_sentence
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
@@ -306,6 +307,20 @@ def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Pa
     assert "Exact: " in words
     assert "(computed). As recorded: r = 4 allocates 4 times" in words
     assert list(resimulate(record.load(source), 1.0, 4).events) == record.load(pruned)
+
+
+def test_a_threshold_between_the_same_entropies_says_that_no_fork_changes() -> None:
+    recorded = fold(bundled("market"))
+    forks = {path.tokens[0].entropy for path in recorded.paths if path.parent >= 0}
+    before, lowest = recorded.started.threshold_nats, min(forks)
+    assert before < lowest - 0.02
+    same, less = (fold(resimulate(bundled("market"), nats).events) for nats in (lowest, 1.0))
+    words = f"No fork changes between {before:.2f} and {lowest:.2f} nats: 3 forks, 7 paths."
+    assert tree_change_sentence(recorded, same) == words
+    assert tree_change_sentence(recorded, less).startswith("At 1.00 nats: 2 forks, 5 paths; rec")
+    lower = fold(resimulate(bundled("count"), 0.05).events)
+    assert lower.started.what_if == "approximate"
+    assert tree_change_sentence(fold(bundled("count")), lower).startswith("At 0.05 nats")
 
 
 def test_the_embedded_model_confirms_a_resimulated_run(embedded) -> None:

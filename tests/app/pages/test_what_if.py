@@ -42,11 +42,14 @@ def test_a_higher_threshold_prunes_the_tree_and_reset_restores_it(page: Tab) -> 
     assert (after["run"], after["threshold"], after["unknowns"]) == (before["run"], 1.0, [])
     assert after["notes"]["entropy"].startswith("Recomputed from the recording.")
     assert "Exact" in after["notes"]["entropy"]
+    slider = "The slider at the side is the threshold of the next run."
+    assert after["notes"]["entropy"].endswith(slider)
     texts = len(recomputed.leaves())
     assert f"Most likely of {texts} texts" in page.text[0].value, (
         "the results are those of the displayed run"
     )
     assert ask(page, None).board == before
+    assert slider not in ask(page, None, 1).board["notes"]["entropy"]
 
 
 def test_a_lower_threshold_marks_forks_that_only_a_new_run_could_show(page: Tab) -> None:
