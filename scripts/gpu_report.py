@@ -90,9 +90,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "bmc": Part("What do spare rows save?", _benchmark("bmc")),
     "speculative": Part("What does speculative decoding save?", _benchmark("speculative")),
     "serving": Part("What does continuous batching save?", _benchmark("serving")),
-    "quantization": Part(
-        "What do fewer bits cost and save?", _benchmark("quantization", "--only", "speed")
-    ),
+    "quantization": Part("What do fewer bits cost and save?", _benchmark("quantization")),
 }
 TARGETS: Final = (
     *(Target(part, "batched_over_tree", least=2) for part in ("engine-135m", "engine-0.5b")),
