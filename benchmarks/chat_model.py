@@ -3,8 +3,7 @@ independent answers by the engine, transformers and llama.cpp.
 
     python benchmarks/chat_model.py [--paths 8 16] [--quick] [--json FILE] [--table FILE]
 
-The other engine benchmarks use random weights and texts of a fixed length. Here the model decides
-where each text ends. The tables therefore show seconds per job and seconds per 1,000 tokens.
+The model decides where each text ends, so the tables show seconds per job and per 1,000 tokens.
 
 A short question and a text to summarize, through the chat template, with at most 8 and 16 texts of
 48 tokens. The tree uses the page's starting settings, except for a lower minimum weight. The engine,
@@ -34,6 +33,7 @@ from engine import Pair, measure, timing_of
 from published import command_line, markdown_table, mib, publish, spread, where
 from rich.console import Console
 from shapes import same_weights
+from write_gguf import in_float32
 
 from eab.branching.presets import START
 from eab.config import BranchingConfig
@@ -54,7 +54,6 @@ from eab.run import fold
 from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 from scripts.llama_server import llama_server
-from scripts.write_gguf import in_float32
 
 _LIGHTHOUSE: Final = """\
 The lighthouse at Marren Point had been dark for eleven years when the council voted to sell it. \

@@ -1,7 +1,6 @@
 """The competitors that generate N continuations of one prompt: this project's engine with each
-cache, transformers, and the parts of a step that no competitor can skip.
-
-A call of `run` does one whole job and records the measurements.
+cache, transformers, and the parts of a step that no competitor can skip. A call of `run` does one
+whole job and records the measurements.
 """
 
 import statistics

@@ -2,13 +2,12 @@
 
     python benchmarks/public_server.py [--minutes 10] [--json FILE] [--table FILE]
 
-Whether memory, threads, descriptors and the time to the first token stay constant, and whether
-the log stays empty. The server is a separate process with the rules for a public server. The
-visitors speak Streamlit's protocol without a browser (tests/support/raw_session.py). Each makes one
-run after another; after a few runs it leaves in the middle of a run and comes back in a new tab.
-Timing starts when the server remembers as many runs and closed tabs as it ever will. The ratios
-compare quarters of the time: medians of samples taken every second, and the 95th percentile of the
-seconds from the click on Run to the first token on the board.
+Whether memory, threads, descriptors and the time to the first token stay constant, and whether the
+log stays empty. The server is a separate process with the rules for a public server. The visitors
+speak Streamlit's protocol without a browser (tests/support/raw_session.py). Each makes one run after
+another, leaves in the middle of a run after a few, and comes back in a new tab. Timing starts when the
+server remembers as many runs and closed tabs as it ever will. The ratios compare quarters of the time:
+medians of samples of every second, and the 95th percentile of the seconds from Run to the first token.
 """
 
 import os
