@@ -2,8 +2,7 @@
 
     python benchmarks/explorer.py [--only page|words|frames] [--quick] [--json FILE] [--table FILE]
 
-Starts the app on this machine and drives a headless browser: the one that EAB_CHROMIUM names, or
-chromium. Times are in milliseconds.
+Starts the app here and drives a headless browser (EAB_CHROMIUM, or chromium). Times are in ms.
 
 page: first movement, cursor to screen, and how much of the board a live run of at most 20 paths of 200
 tokens replaces. No page can move before Streamlit shows anything, so a script that shows one word is
